@@ -47,7 +47,7 @@ docs: .venv/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html, or run $(BIN)/mkdocs serve for the search"
 
-# Mutated files through a server: some fifteen minutes on two cores (docs/security.md).
+# Mutated files, stores, messages and requests (docs/security.md): an hour at most, on two cores.
 fuzz: .venv/dev
 	$(BIN)/python -m tests.fuzz --mutations 10000
 
@@ -57,7 +57,7 @@ bench: .venv/dev
 	PYTHONPATH=. $(BIN)/python benchmarks/stack_speed.py --runs 1 4 --seconds 60
 	PYTHONPATH=. $(BIN)/python benchmarks/scaling.py --lengths 256 512 1024 --seconds 60
 	PYTHONPATH=. $(BIN)/python benchmarks/profile_step.py --rows 12
-	$(BIN)/python benchmarks/predict_speed.py --windows 256 --repeats 3
+	$(BIN)/python benchmarks/recording_speed.py --repeats 20 --starts 3
 	$(BIN)/python benchmarks/prepare_speed.py
 
 .venv/bin/python:

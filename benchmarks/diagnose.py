@@ -47,6 +47,7 @@ from bearcat.trust.decision import CANNOT_TELL
 
 RATES = (12_000, 16_000, 20_000, 25_600, 48_000, 51_200, 64_000)
 SPEEDS = (300.0, 3600.0)  # rpm
+DRAWN = 25  # bearings, the first of the table: so many it had when the coefficients were made
 WINDOWS = 8  # of a simulated recording that are used one by one
 PENALTY = 1e-3  # on squared coefficients
 Doubles = NDArray[np.float64]
@@ -82,7 +83,7 @@ def simulated(seed: int) -> Recording:
     state = STATES[seed % len(STATES)]
     for _ in range(1000):
         rate, rpm, turns = float(drawn.choice(RATES)), between(drawn, *SPEEDS), drawn.uniform(30, 150)
-        condition, bearing = str(drawn.choice(list(CONDITIONS))), BEARINGS[str(drawn.choice(list(BEARINGS)))]
+        condition, bearing = str(drawn.choice(list(CONDITIONS))), BEARINGS[str(drawn.choice(list(BEARINGS)[:DRAWN]))]
         speed = CONDITIONS[condition].speed
         own_rate, seconds = rate * speed / rpm, turns * 60 / speed
         if not (6_000 < own_rate < 80_000 and own_rate * seconds < 1.5e6):

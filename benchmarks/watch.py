@@ -26,18 +26,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fleet import FleetMachine, SimulatedFleet
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.simulate.fleet import FleetMachine, SimulatedFleet
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.trust.accuracy import binomial_interval
-from bearcat.watch.alarms import Tail, add_evidence, threshold
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import Snapshot, measure
-from bearcat.watch.usual import WatchRule
+from bearcat.watch.usual import Tail, WatchRule, add_evidence, threshold
 
 EXCEEDS = 6.0  # dB of a defect's lines above reference lines, from which on it can be found
 SMOOTHED = 7  # recordings whose median is taken for that

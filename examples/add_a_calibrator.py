@@ -10,7 +10,7 @@ import torch
 
 from bearcat.calibration import CALIBRATORS, Calibration, Evidence
 from bearcat.cli import main
-from bearcat.methods.recipe import RECIPES
+from bearcat.methods import RECIPES
 
 
 @dataclass(frozen=True)

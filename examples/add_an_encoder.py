@@ -9,8 +9,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from bearcat.cli import main
-from bearcat.models.networks import ENCODERS, Encoder
-from bearcat.models.stacked import Randomness, StackedDense, dropout
+from bearcat.models import ENCODERS, Encoder, Randomness, StackedDense, dropout
 
 
 class DenseLayers(nn.Module):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bearcat.cli import main
-from bearcat.methods.ingredient import Loss, View, per_run
-from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.methods import RECIPES, Loss, Recipe, View, per_run
 
 
 def covariance(features: Tensor, present: Tensor | None) -> Tensor:

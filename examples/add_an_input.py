@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bearcat.cli import main
-from bearcat.data.inputs import INPUTS, Input
+from bearcat.data import INPUTS, Input
 
 
 class LogBands(nn.Module):

@@ -46,6 +46,7 @@ LONGEST = (
     "test_bench", "test_serve", "test_reproduce", "test_docs", "test_package", "test_train", "test_learning", "test_estimator", "test_examples", "test_adapt", "test_page",
     "test_hostile", "test_watch", "test_fleet_page", "test_graph", "test_watch_mqtt", "test_predict", "test_export", "test_benchmarks", "test_smoke", "test_seams", "test_alignments", "test_choose",
     "test_trust", "test_cli", "test_calibration", "test_figures", "test_reference_loop", "test_plant", "test_balance", "test_native",
+    "test_api", "test_public", "test_fair", "test_recordings_page", "test_candidates", "test_plugins", "test_plain", "test_accounted", "test_watch_store",
 )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """Mutated recordings of every format, manifests, options and query fields: none may end what reads it, nor be its fault.
 
 The everyday tests (test_hostile.py) do this for some seconds; `make fuzz` sends each format ten thousand mutations
-through a server and a thousand through each command, and prints statuses, deaths and memory. A file that breaks
-something is kept in tests/found, which test_hostile.py reads from then on.
+through a server and a thousand through each command, and prints statuses, deaths and memory; tests/fuzz_watch.py adds
+stores, messages and requests of an assistant. A file that breaks something is kept in tests/found, which test_hostile.py
+reads from then on.
 
     python -m tests.fuzz --mutations 10000 --seconds 3600
     python -m tests.fuzz --what commands --mutations 1000 --seed 7
@@ -25,8 +26,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import h5py
@@ -156,22 +158,47 @@ BEARINGS = (
 )  # fmt: skip
 FIELDS = {
     "rate": NUMBERS, "rpm": NUMBERS, "bearing": BEARINGS, "channel": TEXTS, "by": ("window", "recording", *TEXTS),
-    "picture": ("true", "false", *TEXTS), "filename": ("a.wav", "a.npy", "a.mat", *TEXTS), "other": TEXTS,
+    "picture": ("true", "false", *TEXTS), "view": ("kurtogram", "orders", "cepstrum", *TEXTS), "filename": ("a.wav", "a.npy", "a.mat", *TEXTS), "other": TEXTS,
 }  # fmt: skip
-SHARED = {
+# Of each command: its options, and what they are given; None: an option without a value.
+Values = dict[str, tuple[str | None, ...]]
+SHARED: Values = {
     "--rate": NUMBERS, "--rpm": NUMBERS, "--bearing": BEARINGS, "--channel": TEXTS, "--format": ("csv", "json", "table", ""),
 }  # fmt: skip
-OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    "diagnose": SHARED | dict.fromkeys(("--bpfo", "--bpfi", "--bsf", "--ftf"), NUMBERS) | {"--channels": TEXTS},
-    "predict": SHARED | {"--batch": NUMBERS, "--min-confidence": NUMBERS, "--alarm": TEXTS, "--by": ("window", *TEXTS)},
-    "data check": SHARED | {"--window": NUMBERS, "--stride": NUMBERS, "--specimen": ("file", "(a)", "(a*)*", *TEXTS),
-                            "--set": ("channels=apart", "rpm=0", *TEXTS), "--domain": TEXTS},
-    "watch": SHARED | {"--false-alarms": ("1/year", "0/year", *NUMBERS), "--baseline": ("5", "7d", *NUMBERS),
-                       "--speeds": NUMBERS, "--loads": NUMBERS, "--timezone": ("Europe/Berlin", *TEXTS)},
+OWN: Values = {
+    "--channels": TEXTS,
+    "--trust-speed": (None,),
+    "--override": (None,),
+    "--jobs": ("0", "2", "-1", "1e300", "x"),
+}
+PATHS = ("specimen", "(a)", "(a*)*", "(", "domain", *TEXTS)
+OPTIONS: dict[str, Values] = {
+    "diagnose": SHARED | OWN | dict.fromkeys(("--bpfo", "--bpfi", "--bsf", "--ftf"), NUMBERS)
+    | {"--healthy": TEXTS, "--unit": ("g", "mm/s", "V", *TEXTS), "--group": NUMBERS, "--mounting": ("rigid", *TEXTS)},
+    "predict": SHARED | OWN | {"--batch": NUMBERS, "--min-confidence": NUMBERS, "--alarm": TEXTS,
+                               "--by": ("window", *TEXTS), "--unfamiliar-alarm": (None,), "--no-unfamiliar-alarm": (None,)},
+    "data check": SHARED | {"--window": NUMBERS, "--stride": NUMBERS, "--specimen": PATHS, "--machine": PATHS,
+                            "--set": ("channels=apart", "rpm=0", *TEXTS), "--domain": TEXTS, "--root": TEXTS},
+    "watch": SHARED | {"--channels": TEXTS, "--trust-speed": (None,), "--jobs": OWN["--jobs"], "--healthy": TEXTS,
+                       "--false-alarms": ("1/year", "0/year", f"{'9' * 400}/day", *NUMBERS),
+                       "--baseline": ("5", "9", "7d", f"{'9' * 400}d", *NUMBERS), "--speeds": ("990,1480", *NUMBERS),
+                       "--loads": NUMBERS, "--timezone": ("Europe/Berlin", *TEXTS)},
 }  # fmt: skip
+ELSEWHERE = {
+    "--png",
+    "--once",
+    "--store",
+    "--executor",
+    "--address",
+    "--notify",
+    "--webhook",
+    "--mail",
+    "--mqtt",
+    "--metrics",
+}
 
 
-def chosen(chance: random.Random, values: dict[str, tuple[str, ...]]) -> dict[str, str]:
+def chosen(chance: random.Random, values: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Up to four names, each with one of its values."""
     return {
         name: chance.choice(values[name]) for name in chance.sample(list(values), chance.randrange(min(4, len(values))))
@@ -287,9 +314,8 @@ def keep_found(name: str, content: bytes, how: str) -> None:
 
 def attack_commands(count: int, seed: int, seconds: float) -> int:
     """Reads so many mutated files with each command, fifty at a time; 0 where all is as docs/security.md promises."""
-    from tests.commands import start, start_server
+    from tests.commands import start
 
-    start_server()
     chance, source, end = random.Random(seed), mutations(seed, own=True), time.monotonic() + seconds
     statuses: dict[str, Counter[str]] = {name: Counter() for name in OPTIONS}
     broken, highest, read = list[str](), 0, 0
@@ -306,7 +332,8 @@ def attack_commands(count: int, seed: int, seconds: float) -> int:
             if listed:
                 (root / "manifest.csv").write_bytes(manifest(chance, list(files)))
             for command, options in OPTIONS.items():
-                words = [word for pair in chosen(chance, options).items() for word in pair] if number % 2 else []
+                pairs = chosen(chance, options).items() if number % 2 else ()
+                words = [word for pair in pairs for word in pair if word is not None]
                 model = ["general"] if command == "predict" else []
                 store = ["--once", "--store", folder / "store.db"] if command == "watch" else []
                 about = ["--format", "csv", "--rpm", "1500", "--bearing", "6205"]
@@ -327,10 +354,10 @@ def attack_commands(count: int, seed: int, seconds: float) -> int:
                     for name, content in files.items():
                         if name in said.partition("Traceback")[2] or "lost" in problem:
                             keep_found(f"{seed}-{number}-{name}", content, broken[-1])
-                    print(broken[-1], said[-3000:], sep="\n", flush=True)
+                    print(broken[-1], said[max(said.find("Traceback") - 200, 0) :][:6000], sep="\n", flush=True)
                 for path in (output, errors, *folder.glob("store.db*")):
                     path.unlink()
-            read += len(files)
+            read += 0 if number % 2 else len(files)  # an odd option may be refused before any is read
             shutil.rmtree(root)
         left = sorted(path.name for path in folder.iterdir())
     print(json.dumps({"statuses": statuses, "files": read, "broken": len(broken), "left behind": left}, indent=1))
@@ -370,7 +397,7 @@ def command_problem(status: int | None, said: str, printed: str, words: list[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", choices=("server", "commands", "both"), default="both")
+    parser.add_argument("--what", choices=("server", "commands", "store", "messages", "mcp", "all"), default="all")
     parser.add_argument(
         "--mutations", type=int, default=10_000, help="of each format through a server; a tenth of it by commands"
     )
@@ -379,9 +406,16 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more are sent")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
-    failed, share = 0, given.seconds if given.what != "both" else given.seconds / 2
-    if given.what != "server":
-        failed |= attack_commands(given.mutations // 10, given.seed, share)
-    if given.what != "commands":
-        failed |= attack(given.mutations, given.seed, given.clients, share)
+    from tests.commands import start_server
+    from tests.fuzz_watch import PARTS
+
+    start_server()
+    parts = [given.what] if given.what != "all" else ["commands", "server", *PARTS]
+    failed, share = 0, given.seconds / len(parts)
+    for part in parts:
+        if part == "server":
+            failed |= attack(given.mutations, given.seed, given.clients, share)
+        else:
+            attacked = attack_commands if part == "commands" else PARTS[part]
+            failed |= attacked(given.mutations // 10, given.seed, share) > 0
     sys.exit(failed)

@@ -3,6 +3,7 @@
 
 import gc
 import logging
+import os
 from functools import cache
 from unittest import mock
 
@@ -41,11 +42,19 @@ import bearcat.runs.adapt
 import bearcat.runs.execute
 import bearcat.watch.watching
 from bearcat.deploy.model import OPSET
+from bearcat.watch import schema
 
 # The table of operators that torch.onnx makes anew for every graph, in a second: made once.
 mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))).start()
 logging.disable()  # it speaks of packages that no graph here needs
 ONNXRegistry.from_torchlib(opset_version=OPSET)
 logging.disable(logging.NOTSET)
+
+# Files of tests need not outlast a power cut, and waiting for the disk takes milliseconds for each of thousands.
+mock.patch.object(os, "fsync", os.fstat).start()
+SYNCHRONOUS = schema.SYNCHRONOUS
+mock.patch.object(schema, "SYNCHRONOUS", "OFF").start()
+
+bearcat.cli._command_line()
 
 gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all of it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import json
+import os
 import re
 import shutil
 import time
@@ -105,7 +106,7 @@ def test_physics_is_asked_of_every_recording_and_differences_are_counted_once(fi
     for each in diagnoses:
         assert re.search(r"\d Hz, -?\d+ dB", each.line), each.line
         assert lines.get(each.state, "Hz") in each.line
-        assert each.line in page
+        assert each.line in page or each.decision.action == "ok", "what is ok needs no evidence on the page"
         assert each.witnesses.network is not None
         assert each.decision.action == "alarm" or each.state in ("healthy", "cannot tell")
     assert load_model(finished / "model").decision == record.decision
@@ -259,16 +260,19 @@ def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_pat
 
 
 def test_an_unlabelled_target_has_no_scores(tmp_path):
+    """Its names are no UTF-8, and formulas."""
+    folders = {"N15_M07_F10": "N15_M07_F10", "N09_M07_F10": "=N09"}
     catalogue = open_dataset(
         "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
     ).catalogue()
     for entry in catalogue.only(["0", "1"]).entries:
-        place = tmp_path / "mine" / entry.domain
+        place = tmp_path / "mine" / folders[entry.domain]
         place = place / entry.label if entry.domain == "N15_M07_F10" and entry.label else place
         place.mkdir(parents=True, exist_ok=True)
         signal = entry.read().signal
-        np.save(place / f"{entry.label}.npy", np.stack([signal[::-1], signal]))
-    words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
+        name = os.fsdecode(b"\xff.npy") if entry.label == "healthy" else f"{entry.label}.npy"
+        np.save(place / name, np.stack([signal[::-1], signal]))
+    words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "=N09", "--input",
              "frequency", "--window", "256", "--epochs", "3", "--recipe", "dense-MCC", "--rpm", "1500", "--bearing", "6205",
              "--channel", "2", "--rate", "16000", "--out", tmp_path / "out")  # fmt: skip
     result = bearcat(*words, pictures=False)
@@ -279,8 +283,11 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert record["scores"]["target"] is None
     assert record["reliability"]["target"] is None
     assert 0 < record["estimates"]["mean_confidence"] <= 1
-    assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
-    predict = ("predict", tmp_path / "out" / "model", tmp_path / "mine" / "N09_M07_F10", "--format", "json")
+    rows = rows_of(tmp_path / "out" / "predictions.csv")
+    assert {row["label"] for row in rows} == {""}
+    assert "'=N09/\\xff.npy" in {row["recording"].partition("#")[0] for row in rows}
+    assert all(row["recording"].startswith("'=N09/") for row in rows), "no formula"
+    predict = ("predict", tmp_path / "out" / "model", tmp_path / "mine" / "=N09", "--format", "json")
     answers = [
         bearcat(*predict),
         bearcat(*predict, "--channel", 2, "--rate", 16000, "--rpm", 1500, "--bearing", "6205"),
@@ -364,7 +371,9 @@ def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence, comm
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "thesis.txt").write_text("precious")
     monkeypatch.chdir(tmp_path)
-    status, _, errors = command(*TINY, "--out", "fresh", *words)
+    usual = [*zip(TINY[1::2], TINY[2::2], strict=True), ("--out", "fresh")]
+    kept = [part for pair in usual if pair[0] == "--set" or pair[0] not in words for part in pair]
+    status, _, errors = command(TINY[0], *kept, *words)
     assert status == 2
     sentences = [line for line in errors.splitlines() if line.startswith("bearcat: ")]
     assert len(sentences) == 1, errors

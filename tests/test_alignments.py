@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from scipy.special import softmax
 
@@ -89,6 +90,18 @@ def test_moment_matching_is_the_twins(view):
         ):
             found = of_stack(kind(weight=1.0), kind(weight=3.0)).loss(view)
             assert float(found[run]) == pytest.approx((0.5, 1.5)[run] * expected, rel=1e-6), kind
+
+
+def test_correlation_alignment_and_class_confusion_are_skadas(view):
+    with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
+        skadas = pytest.importorskip("skada.deep.losses", reason="skada's networks need skorch")
+    aligned = CovarianceMatching(layer="features").loss(replace(view, ramp=torch.ones(1, dtype=torch.float64)))
+    confusion = formulas.class_confusion(view.target_logits, 1.0, view.target_present)
+    for run in range(2):
+        features = [torch.from_numpy(part) for part in parts(view.features, run)]
+        assert float(aligned[run]) == pytest.approx(float(skadas.deepcoral_loss(*features)))
+        logits = torch.from_numpy(parts(view.logits, run)[1])
+        assert float(confusion[run]) == pytest.approx(float(skadas.mcc_loss(logits, T=1)), rel=1e-5)
 
 
 def test_domains_that_are_alike_are_at_no_distance(view):

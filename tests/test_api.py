@@ -243,7 +243,8 @@ def test_a_plan_is_of_the_wishes(plant):
 
 def test_warnings_of_the_plan_are_python_warnings_and_the_command_line_stays_unloaded(plant, tmp_path):
     code = (
-        "import sys, warnings, bearcat\n"
+        "import sys, warnings, bearcat, bearcat.runs.record\n"
+        "bearcat.runs.record.find_spec = lambda _: None\n"  # no page, whose figures take their time
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
         f"    found = bearcat.adapt({str(plant / 'pump-A-1500rpm')!r}, {str(plant / 'pump-C-1500rpm')!r}, recipe='DANN',"

@@ -14,10 +14,11 @@ import torch
 from bearcat.calibration import Calibration
 from bearcat.data import Preparation
 from bearcat.data.recording import spectral_shape, spectrum, standardise
+from bearcat.deploy.folder import open_folder
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.deploy.predictor import check_metadata
 from bearcat.errors import InputError
-from bearcat.models.networks import build_network, initialise
+from bearcat.models.networks import InputScaling, build_network, initialise
 from bearcat.settings import from_plain
 from bearcat.training.evaluate import predict
 from bearcat.trust.decision import Decision
@@ -229,3 +230,37 @@ def test_the_card_says_whether_confidence_is_calibrated(tmp_path, change, words)
     (line,) = [line for line in (tmp_path / "README.md").read_text().splitlines() if "calibrated" in line]
     assert all(word in line for word in words)
     assert ("target" in line.partition("calibrated")[2].partition(".")[0]) == ("calibrator" in change)
+
+
+@pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
+@pytest.mark.parametrize(
+    ("kind", "encoder", "channels"),
+    [
+        ("time", "cnn", 1), ("frequency", "cnn", 3), ("log-spectrum:bands=20", "dense:widths=24,16", 2),
+        ("log-spectrum:bands=20", "linear", 1),
+    ],
+)  # fmt: skip
+def test_numpy_runs_a_folder_as_torch_does(tmp_path, kind, encoder, channels, calibration):
+    made = made_model(kind, 301, calibration, channels, encoder=encoder)
+    if encoder != "cnn":
+        mean = torch.randn(1, channels, made.preparation.points)
+        made.network.scaling = InputScaling(mean, mean.abs() + 0.5)
+    save_model(tmp_path, made)
+    found, windows = open_folder(tmp_path), raw_windows(made)
+    assert found is not None
+    assert (found.calibrated, found.needs, found.input) == (made.calibrated, made.needs, made.input)
+    outputs, expected = found.outputs(windows), made.outputs(windows)
+    scale = max(1.0, float(np.abs(expected.logits).max()))
+    for name in ("log_probabilities", "logits", "features"):
+        np.testing.assert_allclose(getattr(outputs, name), getattr(expected, name), atol=1e-5 * scale)
+    assert found.outputs(windows[:0]).logits.shape == (0, 3)
+
+
+def test_layers_that_do_not_fit_are_damage_before_a_recording_is_read(tmp_path):
+    made = made_model("log-spectrum:bands=20", 301, encoder="dense:widths=24,16")
+    made.network.encoder.dense[1] = torch.nn.Module()
+    made.network.encoder.dense[1].weight = torch.nn.Parameter(torch.zeros(1, 16, 23))
+    made.network.encoder.dense[1].bias = torch.nn.Parameter(torch.zeros(1, 16))
+    save_model(tmp_path, made)
+    with pytest.raises(InputError, match="damaged"):
+        open_folder(tmp_path)

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score
 
 from bearcat.data import Preparation, Simulated, Split, Task, load, prepare, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.methods.recipe import RECIPES
 from bearcat.training.batches import balanced, stack_data
-from bearcat.training.evaluate import _equal_classes, balanced_accuracy, predict, scores
+from bearcat.training.evaluate import _equal_classes, balanced_accuracy, macro_f1, predict, scores
 from bearcat.training.loop import Run, stack_key, train
 from tests.reference.balance import balanced_pass, repeated
 from tests.reference.loop import best_temperature
@@ -124,6 +125,19 @@ def test_balanced_accuracy_is_the_mean_of_the_classes_own():
     labels = torch.tensor([[0, 0, 0, 0, 1, UNKNOWN], [1, 1, 2, UNKNOWN, 2, 1]])
     assert balanced_accuracy(likely, labels).tolist() == pytest.approx([(0.75 + 0) / 2, (1 + 0) / 2])
     assert balanced_accuracy(likely, torch.full((2, 6), UNKNOWN)).isnan().all()
+
+
+def test_macro_f1_is_scikit_learns():
+    random = np.random.default_rng(0)
+    labels, likely = random.integers(-1, 4, size=(6, 30)), random.random((6, 30, 5))
+    labels[0] = np.where(labels[0] == 3, 0, labels[0])  # a class that is not there
+    known = labels != UNKNOWN
+    expected = [
+        f1_score(truth[there], said[there], average="macro")
+        for truth, said, there in zip(labels, likely.argmax(axis=-1), known, strict=True)
+    ]
+    assert macro_f1(torch.from_numpy(likely), torch.from_numpy(labels)).tolist() == pytest.approx(expected)
+    assert macro_f1(torch.from_numpy(likely), torch.full((6, 30), UNKNOWN)).isnan().all()
 
 
 def test_balance_finds_a_rare_class_again():

@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
+from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
+from bearcat.data.bearing import BEARINGS, ESTIMATE, Bearing, BearingTable, find_bearing
+from bearcat.data.datasets.folder import Folder
 from bearcat.errors import InputError
 
 
-@pytest.mark.parametrize("bearing", [*BEARINGS.values(), Bearing(9, 7.94, 39.04, contact_angle=15)])
-def test_every_ball_passes_both_races_once_per_turn_of_the_shaft_against_the_cage(bearing):
-    orders = bearing.orders()
-    assert orders["BPFO"] + orders["BPFI"] == pytest.approx(bearing.balls)
-    assert orders["BPFO"] == pytest.approx(bearing.balls * orders["FTF"])
-    assert bearing.frequencies(900) == pytest.approx({name: 15 * order for name, order in orders.items()})
+def test_every_ball_passes_both_races_once_per_turn_of_the_shaft_against_the_cage():
+    for bearing in (*BEARINGS.values(), Bearing(9, 7.94, 39.04, contact_angle=15)):
+        orders = bearing.orders()
+        assert orders["BPFO"] + orders["BPFI"] == pytest.approx(bearing.balls)
+        assert orders["BPFO"] == pytest.approx(bearing.balls * orders["FTF"])
+        assert bearing.frequencies(900) == pytest.approx({name: 15 * order for name, order in orders.items()})
+
+
+def test_every_row_of_the_table_is_a_bearing_that_can_exist_and_says_its_source():
+    assert len(BEARINGS) > 600
+    for name, row in BEARINGS.rows.items():
+        bearing, bore, outer = BEARINGS[name], float(row["bore"]), float(row["outer"] or "inf")
+        assert bore < bearing.pitch_diameter < outer, name  # and the balls fit, which Bearing checks
+        assert 0.05 < bearing.ball_diameter / bearing.pitch_diameter < 0.45, name
+        assert bearing.ball_diameter < (outer - bore) / 2, name
+        assert row["source"], name
+        assert row["type"], name
+        if code := re.fullmatch(r"(?:N[A-Z]*\d+|6[023489]|160|73)(\d\d)E?", name):
+            known = {"00": 10, "01": 12, "02": 15, "03": 17}
+            assert bore == known.get(code[1], 5 * int(code[1])), name
+    counts = Counter(row["source"].startswith(ESTIMATE) for row in BEARINGS.rows.values())
+    assert counts[False] > 450  # published, not estimated
+
+
+def test_the_table_is_read_when_a_bearing_is_first_asked_for():
+    table = BearingTable()
+    assert "rows" not in vars(table)
+    assert table["6205"] == BEARINGS["6205"]
+    assert "rows" in vars(table)
+
+
+def test_frequency_factors_are_those_of_ntn_snr_s_catalogue():
+    for name, outer, inner in (("NU216E", 7.706, 10.294), ("NJ215", 6.907, 9.093), ("N320", 5.344, 7.656)):
+        orders = BEARINGS[name].orders()
+        assert (orders["BPFO"], orders["BPFI"]) == pytest.approx((outer, inner), abs=2e-3)
+
+
+def test_an_estimate_is_known_as_one():
+    assert BEARINGS["6005"].estimated
+    assert not any(bearing.estimated for bearing in (BEARINGS["6205"], Bearing(9, 7.94, 39.04)))
+
+
+def test_the_table_is_listed_by_series_type_and_bore():
+    assert {"6205", "6208", "62/28"} <= set(BEARINGS.listed("62"))
+    assert all(name.startswith("62") for name in BEARINGS.listed("62"))
+    assert {name[:2] for name in BEARINGS.listed(kind="cylindrical", bore=25)} == {"NU", "NJ", "NF", "N2", "N3"}
+    assert BEARINGS.listed("nu 205") == ["NU205E"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "absent"),
+    [
+        ("6225", "6224", "NU"), ("NU331", "NU330", "6330"),  # the nearest of the same series
+        ("22210 E", "spherical", "6210"), ("30206", "tapered", "6206"), ("7205 BEP", "angular", "6205"),  # none
+    ],
+)  # fmt: skip
+def test_what_is_suggested_is_of_the_same_type_or_nothing(text, word, absent):
+    with pytest.raises(InputError, match=word) as caught:
+        find_bearing(text)
+    assert absent not in str(caught.value)
+
+
+def test_orders_of_a_data_sheet_are_a_bearing():
+    sheet, known = find_bearing("bpfo=3.5848,bpfi=5.4152,bsf=2.3568"), BEARINGS["6205"]
+    assert sheet.orders() == pytest.approx(known.orders(), rel=1e-3)
+    assert find_bearing(str(sheet)) == sheet
+    angled = Bearing(12, 25.4, 110.0, 40.0).orders()
+    text = ",".join(f"{name.lower()}={order:.5f}" for name, order in angled.items() if name != "FTF")
+    assert find_bearing(text).orders() == pytest.approx(angled, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +130,10 @@ def test_the_contact_moves_as_far_along_either_race():
     ("text", "designation"),
     [
         ("6205", "6205"), ("6205-2RS JEM", "6205"), ("skf 6205zz", "6205"), ("6203-C3", "6203"), ("NSK 6804DD", "6804"),
-        ("uer204", "UER204"), ("ZA-2115", "ZA2115"), ("LDK UER204", "UER204"),
+        ("uer204", "UER204"), ("ZA-2115", "ZA2115"), ("LDK UER204", "UER204"), ("6205-2RS C3", "6205"),
+        ("6205/C3", "6205"), ("SKF 6205 ETN9", "6205"), ("62052RS", "6205"), ("SKF6205", "6205"), ("61904-2Z", "6904"),
+        ("NU 205 ECP", "NU205E"), ("FAG NU206-E-XL-TVP2", "NU206E"), ("NJ215", "NJ215"), ("62/28 2RS", "62/28"),
+        ("MB ER-16K", "ER16K"), ("pump 6205 left", "6205"),
     ],
 )  # fmt: skip
 def test_a_designation_is_found_with_suffixes_and_in_any_case(text, designation):
@@ -80,6 +153,8 @@ def test_numbers_describe_a_bearing_and_are_how_it_is_printed():
         ("6299", "designation"), ("62051", "designation"), ("16205", "designation"), ("", "designation"),
         ("balls=9,ball=7.94", "pitch"), ("balls=nine,ball=7.94,pitch=39", "balls"), ("balls=9,size=3", "size"),
         ("balls=90,ball=7.94,pitch=39.04", "fit"), ("balls=0,ball=7.94,pitch=39.04", "balls"),
+        ("bpfo=3.6", "BPFI"), ("bpfo=3.6,bpfi=5.1", "number of balls"), ("bpfo=3.585,bpfi=5.415,bsf=4.71", "twice"),
+        ("bpfo=x,bpfi=5.4", "bpfo"), ("bpfo=3.6,bpfi=5.4,size=3", "size"),
         ("balls=9,ball=nan,pitch=39.04", "diameter"), ("balls=9,ball=7.94,pitch=39.04,angle=90", "angle"),
     ],
 )  # fmt: skip
@@ -87,3 +162,36 @@ def test_what_is_no_bearing_is_refused_in_one_sentence(text, word):
     with pytest.raises(InputError, match=word) as caught:
         find_bearing(text)
     assert "\n" not in str(caught.value)
+
+
+def test_the_command_lists_bearings(command):
+    status, shown, _ = command("data", "bearings", "62")
+    assert (status, "6205" in shown, "NU205" in shown) == (0, True, False)
+    status, shown, _ = command("data", "bearings", "--type", "cylindrical", "--bore", 25, "--format", "csv")
+    assert {row["bore"] for row in csv.DictReader(io.StringIO(shown))} == {"25"}
+    status, _, errors = command("data", "bearings", "99")
+    assert (status, "series" in errors) == (2, True)
+
+
+def test_a_manifest_may_give_the_orders_of_a_data_sheet(tmp_path):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).standard_normal(1000))
+    manifest = tmp_path / "manifest.csv"
+    manifest.write_text("path,domain,bpfo,bpfi\na.npy,pump,3.5848,5.4152\n")
+    (entry,) = Folder(tmp_path).catalogue().entries
+    assert entry.row.bearing.orders()["BPFO"] == pytest.approx(3.5848)
+    for header, row, word in (
+        ("bpfo,bpfi,bearing", "3.58,5.41,6205", "both"), ("bpfo,bearing", "3.58,", "BPFI"), ("bpfo,bpfi", "a,5", "bpfo"),
+    ):  # fmt: skip
+        manifest.write_text(f"path,domain,{header}\na.npy,pump,{row}\n")
+        (problem,) = Folder(tmp_path).catalogue().problems
+        assert word in problem.sentence
+    manifest.write_text("path,domain,bearing\na.npy,pump,unknown\n")
+    assert Folder(tmp_path).catalogue().entries[0].row.bearing is None
+
+
+def test_the_page_on_bearings_counts_what_the_table_has():
+    page = (Path(__file__).parents[1] / "docs" / "bearings.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\|[^|]+\| (\d+) \| (\d+) \|", page, re.MULTILINE)
+    estimates = sum(bearing.estimated for bearing in BEARINGS.values())
+    assert [sum(map(int, column)) for column in zip(*cells, strict=True)] == [len(BEARINGS) - estimates, estimates]
+    assert f"{len(BEARINGS)} designations" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,21 +23,24 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.child import connect_ray
 from bearcat.cli.bench import bench_status
-from bearcat.cluster import connect_ray
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
+from bearcat.models.networks import ENCODERS
 from bearcat.runs import execute as executing
 from bearcat.runs.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT, RunStore, identify, open_store, results
 from bearcat.watch.folder import WatchedFolder
-from bearcat.watch.watching import Reading, measure_file, on_cluster
+from bearcat.watch.measuring import Reading, measure_file, on_cluster
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
+from tests.test_plain import ResNet
 from tests.test_track import read as read_events
+from tests.test_watch import content, record, watch
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-3  # of scores between executors, on a CPU; docs/benchmark.md states it
@@ -283,6 +287,18 @@ def test_a_stack_and_runs_alone_agree(make, whole):
     agree(whole, alone, TOLERANCE)
 
 
+def test_plain_modules_are_trained_one_by_one_beside_stacks(make, whole, monkeypatch):
+    monkeypatch.setitem(ENCODERS, "resnet", ResNet)
+    site = make(HEAD + SOURCE_ONLY + '[[method]]\nrecipe = "DANN"\nset.encoder = "resnet"\n')
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    assert site.execute(Stack(CPU, size=2))
+    assert site.kinds() == ["done"] * 4
+    assert [site.record(number)["stack"] for number in range(4)] == [2, 2, 1, 1]
+    assert [site.record(number)["kernels"]["encoder"] for number in (2, 3)] == ["one by one"] * 2
+    assert [sorted(site.record(number)["settings"].get("code", {})) for number in (0, 2)] == [[], ["encoder"]]
+    assert site.record(2)["scores"] != site.record(3)["scores"]
+
+
 def children_of(pid: int) -> list[int]:
     return [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
 
@@ -365,7 +381,7 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
 @pytest.mark.slow
 def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, cluster, monkeypatch):
     """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
-    given = lambda _, __, device, *___: f"{device} {cluster.get_gpu_ids()}"  # noqa: E731
+    given = lambda _, __, device, *___: (f"{device} {cluster.get_gpu_ids()}", "")  # noqa: E731
     monkeypatch.setattr(executing, "train_remotely", given)
     for requested, expected in (("auto", "cuda [0]"), ("cpu", "cpu []")):
         site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT, requested)
@@ -386,6 +402,19 @@ def test_recordings_of_watched_machines_are_measured_on_a_cluster_that_has_no_su
     assert [(each.point, each.recording, each.values) for each in begun()] == [
         (each.point, each.recording, each.values) for each in here
     ]
+
+
+@pytest.mark.slow
+def test_a_watch_finds_the_same_on_a_cluster_in_the_same_order(cluster, tmp_path):
+    for day, machine in itertools.product(range(4), ("pump 1", "fan 20")):
+        record(tmp_path / "plant", machine, "DE", day)
+    there = ("--executor", "ray", "--address", cluster.get_runtime_context().gcs_address)
+    places = {tmp_path / "here.db": (), tmp_path / "there.db": there}
+    here, other = (watch(tmp_path / "plant", place, *words) for place, words in places.items())
+    assert (here.returncode, here.stdout) == (other.returncode, other.stdout), other.stderr
+    mine, theirs = map(content, places)
+    assert len(mine["snapshots"]) == 8
+    assert theirs == mine
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):

@@ -13,6 +13,9 @@ import pytest
 from bearcat.cli import main
 from bearcat.data import open_dataset
 from bearcat.errors import InputError
+from bearcat.methods.losses import Adversarial
+from bearcat.methods.recipe import RECIPES
+from bearcat.methods.selftraining import SelfTraining
 from bearcat.runs.grid import Method, only_methods, plan, read_grid
 from bearcat.runs.spec import Library
 from bearcat.runs.store import identify, open_store
@@ -106,6 +109,17 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
     assert open_dataset("pumps").root == tmp_path / "pumps"
 
 
+def test_the_folder_on_the_command_line_is_that_of_the_one_part_that_needs_it(tmp_path):
+    root = recorded(tmp_path / "mine", "ab")
+    parts = [("simulated", "N15_M07_F10:N09_M07_F10"), ("folder", "a:b"), ("cwru", "0:1")]
+    texts = [f"[[part]]\ndata = '{name}'\ntasks = ['{task}']\nmethods = ['source-only']\n" for name, task in parts]
+    planned = plan(read_grid(written(tmp_path, "".join(texts[:2]))), root)
+    assert {spec.data for spec in planned} == {"simulated", "folder"}
+    assert planned[-1].dataset.root == root
+    with pytest.raises(InputError, match=r"2 datasets.*BEARCAT_DATA"):
+        plan(read_grid(written(tmp_path, "".join(texts))), root)
+
+
 def test_the_domains_of_the_grids_are_those_of_the_datasets(real_data):
     for name in ("cwru", "hit-sm"):
         planned = plan(read_grid(GRIDS / f"{name}.toml"), real_data(name))
@@ -130,6 +144,54 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     assert (first.cell.method, first.recipe_name, tau) == ("AT, τ=0.95", "AT", 0.95)
     labels = other.to_dict()["recipe"]["ingredients"]["labels"]
     assert (labels["teacher"]["statistics"], other.recipe.dropout) == ("averaged", 0.0)
+
+
+def test_a_setting_with_several_values_makes_a_method_of_each_combination(tmp_path):
+    swept = 'set = { "alignment.weight" = [0.1, 1.0], "labels.tau" = 0.9, schedule = { rate = [0.01, 0.001] } }'
+    text = SMALL.replace("[data]", f'[[method]]\nname = "mine"\nrecipe = "AT"\n{swept}\n\n[data]')
+    grid = read_grid(written(tmp_path, text))
+    names = [
+        f"mine, alignment.weight={weight}, schedule.rate={rate}" for weight in (0.1, 1.0) for rate in (0.01, 0.001)
+    ]
+    assert [method.name for method in grid.methods] == ["source-only", "DANN", *names]
+    chosen = {spec.cell.method: spec.recipe for spec in plan(grid) if spec.cell.method.startswith("mine")}
+    found = [(recipe.find(Adversarial).weight, recipe.schedule.rate) for recipe in chosen.values()]
+    assert found == [(0.1, 0.01), (0.1, 0.001), (1.0, 0.01), (1.0, 0.001)]
+    assert {recipe.find(SelfTraining).tau for recipe in chosen.values()} == {0.9}
+    assert len({spec.identity for spec in identify(plan(grid), open_store(tmp_path / "store", True), Library())}) == 12
+
+
+@pytest.mark.parametrize(
+    ("value", "names", "drops"),
+    [
+        ("[10, 20]", ["mine"], [(10, 20)]),
+        ("[[10, 20], [15]]", ["mine, schedule.drops=10,20", "mine, schedule.drops=15"], [(10, 20), (15,)]),
+        ('"10,20"', ["mine"], [(10, 20)]),
+    ],
+)
+def test_a_list_is_the_value_of_a_setting_that_holds_a_list(tmp_path, value, names, drops):
+    method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\nset = {{ "schedule.drops" = {value} }}\n\n[data]'
+    text = SMALL.replace("epochs = 2\n", "").replace("[data]", method)
+    grid = read_grid(written(tmp_path, text))
+    assert [each.name for each in grid.methods[2:]] == names
+    assert [each.recipe("frequency", None).schedule.drops for each in grid.methods[2:]] == drops
+    assert RECIPES["match-clusters"].holds_list("encoder.widths")
+    assert RECIPES["CAT-Temperature"].holds_list("calibration.bounds")
+
+
+def test_a_list_of_an_encoder_that_the_same_table_names_is_its_value(tmp_path):
+    settings = 'set = { encoder = "dense", "encoder.widths" = [64, 32] }'
+    method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\n{settings}\n\n[data]'
+    grid = read_grid(written(tmp_path, SMALL.replace("[data]", method)))
+    assert [each.name for each in grid.methods[2:]] == ["mine"]
+    assert "64,32" in grid.methods[-1].recipe("frequency", None).encoder
+
+
+@pytest.mark.parametrize("value", ["[]", "[0.1, 0.1]", "[0.1, { a = 1 }]"])
+def test_several_values_that_cannot_be_meant_name_the_setting(tmp_path, value):
+    method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\nset = {{ "alignment.weight" = {value} }}\n\n[data]'
+    with pytest.raises(InputError, match=r"alignment\.weight"):
+        read_grid(written(tmp_path, SMALL.replace("[data]", method)))
 
 
 def test_the_papers_grid_is_the_published_code_in_float32_and_the_fast_one_is_ours():

@@ -96,19 +96,16 @@ def test_the_arithmetic_of_a_step_is_what_the_twin_does(monkeypatch):
     assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
 
 
-def test_predict_speed_ends_with_windows_a_second_and_the_ratio_to_the_loop(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["predict_speed.py", "--windows", "32", "--repeats", "1"])
-    before = torch.get_num_threads()
-    try:
-        runpy.run_path(str(FOLDER / "predict_speed.py"), run_name="__main__")
-    finally:
-        torch.set_num_threads(before)
+def test_recording_speed_ends_with_multiples_of_real_time_and_of_the_version_beside(monkeypatch, capsys):
+    source = str(FOLDER.parent / "src")
+    words = ["--repeats", "1", "--starts", "1", "--ways", "diagnose", "--beside", source]
+    monkeypatch.setattr(sys, "argv", ["recording_speed.py", *words])
+    runpy.run_path(str(FOLDER / "recording_speed.py"), run_name="__main__")
     out = capsys.readouterr().out
-    rows = re.findall(r"^(\w+), batch \d+, 1 core\(s\): (\d+) windows/s .*, ([\d.]+) × the loop", out, re.M)
-    single = float(re.findall(r"^loop over single windows, torch, 1 core +(\d+) windows/s", out, re.M)[0])
-    assert [way for way, _, _ in rows] == ["torch", "onnxruntime"]
-    for _, speed, ratio in rows:
-        assert float(ratio) == pytest.approx(float(speed) / single, rel=0.05)
+    ((real_time, floor),) = re.findall(r"^diagnose: ([\d.]+) × real time, ([\d.]+) × the FFT floor", out, re.M)
+    assert float(real_time) > 1
+    assert float(floor) > 1
+    assert len(re.findall(r"before / now +[\d.]+ +[\d.]+", out)) == 2  # of a recording, and of starting
 
 
 def test_the_alarm_benchmark_lists_every_run_once_and_in_tables(monkeypatch, capsys, tmp_path):

@@ -22,7 +22,7 @@ from bearcat.data.datasets import folder as folder_module
 from bearcat.data.datasets import simulate as simulate_module
 from bearcat.data.prepare import fingerprint
 from bearcat.data.recording import Windows
-from bearcat.deploy.find import find_recordings
+from bearcat.deploy.find import find_measurements
 
 
 @pytest.fixture
@@ -273,7 +273,8 @@ def test_listing_one_file_of_a_manifest_touches_no_other(tmp_path, monkeypatch):
     (entry,) = catalogue.entries
     assert (entry.origin, entry.label, entry.row.rpm) == ("1.wav", "inner", 900)
     assert entry.signals().channels.keys() == {"1", "2"}
-    found, other = find_recordings([root / "2.csv"])
+    (measured,) = find_measurements([root / "2.csv"])
+    found, other = (recording for point in measured.points for recording in point.recordings)
     assert (found.rpm, str(found.bearing)) == (900, "6205")
     assert (found.channel, other.channel) == ("1", "2")
     assert hashed == {}

@@ -16,8 +16,8 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.datasets.folder import Folder, folder_entries
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.deploy.find import find_measurements, find_recordings, measurement_of
-from bearcat.deploy.predict import Given, diagnose_found
+from bearcat.deploy.find import FoundRecording, find_measurements, measurement_of
+from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
 from bearcat.diagnosis.points import cross_talk, loudness
 from bearcat.diagnosis.spectra import Spectra, bands, stacked
@@ -130,11 +130,16 @@ def test_channels_may_be_read_in_turns_and_wait_on_disk_where_they_are_long(tmp_
     opened.close()
 
 
+def find_recordings(path) -> list[FoundRecording]:
+    points = [point for measurement in find_measurements([path]) for point in measurement.points]
+    return [recording for point in points for recording in point.recordings]
+
+
 def test_a_bad_sample_spoils_its_own_channel(tmp_path):
     values = noise(2)
     values[777, 0] = np.nan
     write_wav(tmp_path / "a.wav", values)
-    bad, good = find_recordings([tmp_path / "a.wav"])
+    bad, good = find_recordings(tmp_path / "a.wav")
     with pytest.raises(InputError, match="777"):
         list(bad.open().blocks)
     assert sum(block.size for block in good.open().blocks) == len(values)
@@ -156,7 +161,7 @@ def test_a_file_of_several_channels_is_opened_and_decoded_once(tmp_path):
 def test_recordings_that_were_listed_first_can_be_read_later(tmp_path):
     write_wav(tmp_path / "a.wav", noise(2))
     write_wav(tmp_path / "b.wav", noise(2, seed=1))
-    found = list(find_recordings([tmp_path]))
+    found = find_recordings(tmp_path)
     assert [each.name.rpartition("/")[2] for each in found] == ["a.wav#1", "a.wav#2", "b.wav#1", "b.wav#2"]
     assert {each.open().rate for each in found} == {12_800}
 
@@ -208,7 +213,7 @@ def test_a_manifest_says_what_is_one_point(tmp_path):
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,1,DE,,pump\na.wav,d,3,DE,,pump\na.wav,d,4,,,pump\n")
     assert shapes([tmp_path / "a.wav"]) == [("1", "3"), ("4",)]
     (found,) = find_measurements([tmp_path])
-    assert [point.name for point in found.points] == ["a.wav#DE", "a.wav#4"]
+    assert [point.name for point in found.points] == [f"{tmp_path / 'a.wav'}#{name}" for name in ("DE", "4")]
     assert {recording.machine for point in found.points for recording in point.recordings} == {"pump"}
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,sideways,pump\n")
     assert "sideways" in Folder(tmp_path).catalogue().problems[0].sentence
@@ -311,9 +316,7 @@ def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real
     orders = find_bearing("ZA-2115").orders()
     for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
         (found,) = find_measurements([file])
-        recordings = [point.recordings[0] for point in found.points]
-        given = Given(rpm=2000, orders=orders, drawn=True)
-        evidence = [diagnose_found(each, None, given).physics for each in recordings]
+        evidence = [signal.physics for signal, _, _ in listen(found, None, Given(rpm=2000, orders=orders))[0]]
         owners = cross_talk([loudness(each) for each in evidence])
         assert "outer race" not in owners[0]
         assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

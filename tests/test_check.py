@@ -6,7 +6,6 @@ import html
 import json
 import random
 import shutil
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -475,7 +474,7 @@ def test_a_record_with_any_value_changed_and_sealed_again_is_used_or_refused(run
     monkeypatch.setattr("bearcat.runs.adapt._write_page", lambda _: None)
     original = json.loads((run.folder / "record.json").read_text())
     wrong = (None, True, -1, 1e308, 2**70, "", "\ud800", [], {}, [[1]], "../victim")
-    chance, every = random.Random(int(time.time()) // 86_400), list(places(original))
+    chance, every = random.Random(20_775), list(places(original))  # a day on which a text was a list
     outcomes = Counter()
     for _ in range(40):
         changed, (*above, last) = json.loads(json.dumps(original)), chance.choice(every)

@@ -142,7 +142,7 @@ def test_unreadable_files_do_not_stop_the_table(tmp_path):
     result = bearcat("data", "check", tmp_path)
     assert result.returncode == 2
     assert "2 recordings in 2 domains" in result.stdout
-    assert "problem: b/inner/2.npy: " in result.stderr
+    assert f"problem: {tmp_path}/b/inner/2.npy: " in result.stderr, "a path that leads there"
 
 
 def test_list_version_and_help():
@@ -161,7 +161,7 @@ def test_a_python_that_starts_anew_answers_the_same(tmp_path, words):
     assert anew.stdout + anew.stderr
 
 
-def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
+def test_the_picture_shows_what_the_recordings_hold(monkeypatch):
     """The axes, not the pixels: the envelope of an outer fault has its line at BPFO in both domains."""
     from bearcat.data.bearing import BEARINGS
     from bearcat.data.datasets.simulate import Simulated
@@ -176,7 +176,7 @@ def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
         drawn.append(axes)
 
     monkeypatch.setattr(plots, "_draw_recording", draw)
-    plots.draw_shift([("outer-2", left, right)], ("a", "b"), tmp_path / "x.png")
+    plots.draw_shift([("outer-2", left, right)], ("a", "b"))
     for axes, speed in zip(drawn, (1500, 900), strict=True):
         line = axes[2].lines[0]
         peak = line.get_xdata()[np.argmax(line.get_ydata())]
@@ -193,8 +193,13 @@ def test_an_unlabelled_target_stands_beside_every_class_on_axes_that_are_true(tm
         place = tmp_path / f"{recording.rpm:g}rpm" / ("" if domain == "N09_M07_F10" else label)
         place.mkdir(parents=True, exist_ok=True)
         np.savez(place / "a.npz", x=recording.signal, fs=recording.rate)
-    drawn = []
-    monkeypatch.setattr(plots, "_save", lambda drawing, _: drawn.append(drawing))
+    drawn, draw_shift = [], plots.draw_shift
+
+    def draw(*given):
+        drawn.append((figure := draw_shift(*given)).drawing)
+        return figure
+
+    monkeypatch.setattr(plots, "draw_shift", draw)
     show(str(tmp_path), bearing="6203", out=tmp_path / "x.png")
     axes = np.array(drawn[0].axes).reshape(2, 6)
     assert all(axis.has_data() for axis in axes.flat)
@@ -213,19 +218,16 @@ def test_an_unlabelled_target_stands_beside_every_class_on_axes_that_are_true(tm
         assert box.y1 <= height
 
 
-def test_a_picture_of_an_input_has_a_column_for_each_part_on_its_own_axis(tmp_path, monkeypatch):
+def test_a_picture_of_an_input_has_a_column_for_each_part_on_its_own_axis():
     from bearcat.data import Preparation
     from bearcat.data.datasets.simulate import Simulated
     from bearcat.report import plots
 
     simulated = Simulated(seconds=1.0)
     left, right = (simulated.recording(domain, "outer-3") for domain in ("N15_M07_F10", "N09_M07_F10"))
-    drawn = []
-    monkeypatch.setattr(plots, "_save", lambda drawing, _: drawn.append(drawing))
     use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
     rows = [("outer-3", left, right), ("none", left, None)]
-    plots.draw_input(rows, ("a", "b"), Preparation(f"physics:use={use}", 2048), tmp_path / "x.png")
-    axes = drawn[0].axes
+    axes = plots.draw_input(rows, ("a", "b"), Preparation(f"physics:use={use}", 2048)).drawing.axes
     assert [axis.get_title(loc="left") or axis.get_title() for axis in axes[:4]] == use.split(",")
     assert [axis.get_xlabel() for axis in axes[4:]] == ["kHz", "kHz", "shaft order", "line"]
     order = simulated.bearing.orders()["BPFO"]

@@ -24,6 +24,7 @@ from bearcat.deploy.serve.answer import PredictQuery
 from bearcat.diagnosis.recording import STATUS
 from tests.commands import start
 from tests.test_collection import write_collection
+from tests.test_public import NAMES
 from tests.test_seams import SEAMS
 
 ROOT = Path(__file__).parents[1]
@@ -145,6 +146,7 @@ def world(tmp_path_factory) -> Path:
     for folder in ("", "new-recordings", "archive", "plant"):
         (root / folder).mkdir(exist_ok=True)
         wavfile.write(root / folder / "monday.wav", 16_000, signal)
+    np.save(root / "plant" / "friday.npy", signal)  # which does not say its rate
     for machine in ("pump-3", "pump-4"):
         (root / "plant" / machine / "drive-end").mkdir(parents=True)
         wavfile.write(root / "plant" / machine / "drive-end" / "2024-05-01T10-30-00.wav", 16_000, signal)
@@ -164,10 +166,12 @@ def shortened(words: list[str], number: int) -> list[str]:
     """The same command with few epochs and small windows, into a folder of its own."""
     if words[0] != "adapt":
         return words
-    if "--out" in words:
-        del words[words.index("--out") : words.index("--out") + 2]
+    for option in ("--out", "--epochs"):
+        if option in words:
+            del words[words.index(option) : words.index(option) + 2]
     own = "--data" in words and "simulated" not in words
     small = ["--input", "frequency", "--window", "256"] if own else []
+    small += ["--set", "conditions=N15_M07_F10", "--set", "seconds=1"] if "specimens=16" in words else []
     return [*words, *small, "--epochs", "2", "--device", "cpu", "--out", f"out-{number}"]
 
 
@@ -264,6 +268,7 @@ def test_links_between_files_lead_somewhere():
 
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("material", reason="mkdocs-material is not installed")
+    pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
     call = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     variables = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, env=variables, timeout=120)
@@ -272,6 +277,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'data-md-component="search"' in page
     assert "slate" in page  # the dark palette
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css)', page)
+    listed = set(re.findall(r'<h\d id="([\w.]+)"', (tmp_path / "site" / "api.html").read_text(encoding="utf-8")))
+    homes = {"bearcat.watch": "bearcat.watch.watching.watch", "bearcat.data.prepare": "bearcat.data.prepare.prepare"}
+    names = {f"{place}.{name}" for place, name in NAMES}  # a module of the same name stands before these two
+    assert {homes.get(name, name) for name in names} - listed == set()
 
 
 def test_the_first_picture_is_drawn_from_the_table_below_it(tmp_path):

@@ -548,7 +548,7 @@ def test_speeds_and_bearings_of_both_domains_reach_the_input_as_on_the_command_l
     domain = np.where(np.arange(48) < 24, 1, -1)
     mixed = AdaptedClassifier("DANN", **about).fit(X, y, sample_domain=domain)
     assert np.isfinite(mixed.predict_proba(X, sample_domain=domain)).all()
-    with pytest.raises(InputError, match="the speed is not known"):
+    with pytest.raises(InputError, match="speed, which is not known"):
         AdaptedClassifier("DANN", **(about | {"rpm": None, "rpm_target": None})).fit(X, y, X_target=X)
 
 

@@ -15,10 +15,10 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.record import RecordedBins
 from bearcat.report import figures
-from bearcat.report.figures import complete_cells, mean_and_spread, styles
+from bearcat.report.figures import complete_cells, mean_and_spread, sensitivities, styles, swept
 from bearcat.report.results import Cell, ordered_tasks
 from bearcat.report.stats import compare
-from bearcat.report.typeset import file_name
+from bearcat.report.typeset import chosen_formats, file_name
 from tests.made_records import made_result
 
 METHODS = ("source-only", "DANN", "AT*", "CAT*-Temperature", "CAT*-Vector")
@@ -135,6 +135,38 @@ def test_every_figure_is_a_png_and_an_svg_of_the_same_bytes_every_time(tmp_path:
         assert svg == other.render("svg"), figure.name
         for suffix, content in (("png", png), ("svg", svg)):
             assert (tmp_path / f"{file_name(figure.name)}.{suffix}").read_bytes() == content
+
+
+def test_a_swept_setting_has_a_figure_with_a_line_for_each_method_and_the_means_of_its_values(tmp_path: Path):
+    methods = ("source-only", *(f"DANN, alignment.weight={weight}, schedule.rate={rate}"
+                                for weight in ("0.1", "1.0") for rate in ("0.001",)))  # fmt: skip
+    comparison = compare(made(tmp_path, methods), "accuracy")
+    (picture,) = sensitivities(comparison)  # the rate has one value
+    assert picture.name == "sensitivity-alignment.weight-accuracy"
+    (axis,) = picture.drawing.axes
+    ((line, *_),) = (container.lines for container in axis.containers)
+    expected = [100 * comparison.averages[method].mean for method in methods[1:]]
+    assert line.get_xdata().tolist() == [0.1, 1.0]
+    assert line.get_ydata().tolist() == pytest.approx(expected)
+    assert axis.get_xscale() == "log"
+    assert swept("AT, τ=0.95") == ("AT", {"τ": "0.95"})
+    assert swept("ours, with care") == ("ours, with care", {})
+    assert swept("ours, with care, a.b=1, c=d") == ("ours, with care", {"a.b": "1", "c": "d"})
+
+
+def test_figures_can_be_written_as_pdf_and_eps(tmp_path: Path, monkeypatch):
+    results = made(tmp_path / "runs", METHODS[:2])
+    for figure in every_picture(results):
+        png, pdf, eps = figure.write(tmp_path, ("png", "pdf", "eps"))
+        # The others have the same fonts as the first, and matplotlib measures every letter of a font, in seconds.
+        monkeypatch.setattr("matplotlib.backends.backend_ps._bounds", lambda _: (0, 0, 1, 1))
+        assert pdf.startswith(b"%PDF")
+        assert eps.startswith(b"%!PS-Adobe-3.0 EPSF")
+        assert png.startswith(b"\x89PNG")
+    assert chosen_formats("PDF, eps") == ("pdf", "eps")
+    for text in ("tiff", ""):
+        with pytest.raises(InputError, match="--figures"):
+            chosen_formats(text)
 
 
 @pytest.mark.parametrize("methods", [METHODS, [f"{number}-a-recipe-with-a-very-long-name" for number in range(8)]])
@@ -260,6 +292,15 @@ def test_a_file_is_named_so_that_every_system_takes_it():
     assert file_name("reliability-CAT*/x: <y>") == "reliability-CATstar-x-y"
     assert re.fullmatch(r"[\w.+=-]+", file_name("../../etc"))
     assert not file_name("../../etc").startswith(".")
+
+
+def test_reliability_names_the_calibrator_that_made_the_probabilities(tmp_path: Path):
+    (result,) = made(tmp_path, methods=("CAT*-Temperature",))[:1]
+    recipe = dict(result.record.settings.values["recipe"]) | {"calibration": "temperature", "final": "vector"}
+    settings = replace(result.record.settings, values=dict(result.record.settings.values) | {"recipe": recipe})
+    other = replace(result, record=replace(result.record, settings=settings))
+    assert "(vector)" in figures.reliability([other]).caption
+    assert settings.phases["cal"] == result.record.settings.phases["cal"], "in training it is the first"
 
 
 def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

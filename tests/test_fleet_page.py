@@ -241,6 +241,20 @@ def test_it_fits_a_phone(browser, page: Path):
         assert all(200 < size <= 360 for size in sizes)
 
 
+def test_small_trends_are_seen_whole_at_common_widths(browser, page: Path):
+    """None is cut off at the right, behind which one would have to scroll."""
+    seen = (
+        "all => all.map(svg => { const own = svg.getBoundingClientRect();"
+        " return Math.min(own.right, svg.closest('.scroll').getBoundingClientRect().right) - own.left; })"
+    )
+    with Opened(browser, page, viewport={"width": 360, "height": 800}) as opened:
+        for width in (360, 800, 1024, 1280, 1600):
+            opened.page.set_viewport_size({"width": width, "height": 800})
+            sizes = opened.page.eval_on_selector_all(".trend svg", seen)
+            assert len(sizes) > 20
+            assert min(sizes) > 120, width
+
+
 def luminance(colour: str) -> float:
     parts = np.array([float(part) for part in re.findall(r"[\d.]+", colour)[:3]]) / 255
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
@@ -313,7 +327,7 @@ def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
         foreign, described, page, machines = elsewhere.submit(asyncio.run, answers()).result()
     assert foreign.status_code == 403
     assert described.json()["classes"] == list(model.classes)
-    assert "Diagnose a recording" in page.text
+    assert "Diagnose recordings" in page.text
     assert "pump 2" in machines.text
 
 

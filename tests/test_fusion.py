@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import wavfile
 
+from bearcat.api import diagnose
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import resample
@@ -341,16 +343,47 @@ def test_recordings_that_are_to_be_checked_do_not_acquit_each_other():
 
 
 def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_faults():
-    usual = [
-        Diagnosis.of(f"{number}", Witnesses(physics_of({})), checked=Quality(None, (), 1.0)) for number in range(4)
-    ]
-    quiet = Diagnosis.of("quiet", Witnesses(physics_of({})), checked=Quality(None, (), 0.01))
+    def made(name, lines, rms):
+        found = Diagnosis.of(name, Witnesses(physics_of(lines)), machine="pump", checked=Quality(None, (), rms))
+        return replace(found, machine_stated=True)
+
+    usual, quiet = [made(f"{number}", {}, 1.0) for number in range(4)], made("quiet", {}, 0.01)
     *_, stopped = Diagnoses([*usual, quiet]).beside_each_other()
     assert (stopped.state, stopped.decision.action) == ("no signal", "check")
-    loud = physics_of({"outer race": 25.0})
-    faults = [Diagnosis.of(f"{number}", Witnesses(loud), checked=Quality(None, (), 1.0)) for number in range(4)]
+    faults = [made(f"{number}", {"outer race": 25.0}, 1.0) for number in range(4)]
     *_, healthy = Diagnoses([*faults, quiet]).beside_each_other()
     assert healthy.state == "healthy"
+    *_, faulty = Diagnoses([*usual, made("faulty", {"outer race": 25.0}, 0.001)]).beside_each_other()
+    assert (faulty.state, faulty.decision.action) == ("outer race", "alarm")
+    *_, other = Diagnoses([replace(each, machine_stated=False) for each in (*usual, quiet)]).beside_each_other()
+    assert other.state == "healthy"  # of one folder, which says nothing of the machine
+
+
+def test_files_that_are_called_by_their_times_are_of_one_machine(tmp_path):
+    """As the files of a point are that is watched; others of a folder may be of several machines. JSON keeps it."""
+    drawn = np.random.default_rng(5)
+    for name, quiet in (("2024-05-01T10-00-00", "2024-05-02T10-00-00"), ("a", "b")):
+        folder = tmp_path / "pump" / name[:1]
+        folder.mkdir(parents=True)
+        for number in range(4):
+            file = folder / f"{name[:-1]}{number}.npz"
+            np.savez(file, x=drawn.standard_normal(60_000), fs=16_000.0)
+        np.savez(folder / f"{quiet}.npz", x=1e-3 * drawn.standard_normal(60_000), fs=16_000.0)
+    found = diagnose(tmp_path, rpm=1500, bearing="6203")
+    last = {Path(each.recording).stem: each for each in found}
+    assert (last["2024-05-02T10-00-00"].state, last["b"].state) == ("no signal", "healthy")
+    again = Diagnosis.from_dict(last["2024-05-01T10-00-00"].to_dict())
+    assert (again.machine_stated, last["b"].machine_stated) == (True, False)
+    old = {name: value for name, value in again.to_dict().items() if name != "machine_stated"}
+    assert not Diagnosis.from_dict(old).machine_stated, "a record of an earlier version"
+
+
+def test_lines_at_the_edge_of_the_search_for_the_speed_are_no_alarm_by_themselves():
+    lines = physics_of({"ball": 25.0})
+    edge = replace(lines, fitted_rpm=1.03 * lines.rpm, notes=("check the speed",))
+    alone, strong = (Diagnosis.of("a", Witnesses(physics)) for physics in (edge, lines))
+    assert (alone.state, alone.decision.action, strong.decision.action) == ("ball", "check", "alarm")
+    assert "check the speed" in alone.reasons
 
 
 def test_a_speed_channel_that_contradicts_the_stated_speed_is_said_and_not_used(tmp_path):

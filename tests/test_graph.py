@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def constant(name: str, value: object) -> onnx.NodeProto:
 
 
 def looping() -> list[onnx.NodeProto]:
-    """The windows, after 2⁶² rounds."""
+    """What the network is given, after 2⁶² rounds."""
     same = [helper.make_node("Identity", [name], [f"{name} again"]) for name in ("go on", "value")]
     round_, go_on, value = (
         helper.make_tensor_value_info(name, kind, shape)
@@ -44,29 +45,30 @@ def looping() -> list[onnx.NodeProto]:
         helper.make_tensor_value_info("value again", TensorProto.FLOAT, None),
     ]
     body = helper.make_graph(same, "body", [round_, go_on, value], after)
-    loop = helper.make_node("Loop", ["rounds", "always", "windows"], ["windows after"], body=body)
+    loop = helper.make_node("Loop", ["rounds", "always", "prepared"], ["prepared after"], body=body)
     return [constant("rounds", np.int64(2**62)), constant("always", True), loop]
 
 
 def expanding() -> list[onnx.NodeProto]:
-    """The windows, and nothing of two gibibytes."""
+    """What the network is given, and nothing of two gibibytes."""
     return [
-        helper.make_node("ReduceSum", ["windows"], ["sum of all"], keepdims=0), constant("many", np.array([2**29])),
+        helper.make_node("ReduceSum", ["prepared"], ["sum of all"], keepdims=0), constant("many", np.array([2**29])),
         helper.make_node("Expand", ["sum of all", "many"], ["two gibibytes"]),
         helper.make_node("ReduceMin", ["two gibibytes"], ["least of all"], keepdims=0),
         constant("nothing", np.float32(0)), helper.make_node("Mul", ["least of all", "nothing"], ["still nothing"]),
-        helper.make_node("Add", ["windows", "still nothing"], ["windows after"]),
+        helper.make_node("Add", ["prepared", "still nothing"], ["prepared after"]),
     ]  # fmt: skip
 
 
 def hostile(path: Path, first: Callable[[], list[onnx.NodeProto]]) -> Path:
-    """An honest model that does this with its windows before anything else."""
+    """An honest model that does this between its input and its network."""
     model = onnx.load(export_onnx(made_model(), path))
     nodes = list(model.graph.node)
+    behind = 1 + max(number for number, node in enumerate(nodes) if "prepared" in node.output)
     for node in nodes:
-        node.input[:] = ["windows after" if name == "windows" else name for name in node.input]
+        node.input[:] = ["prepared after" if name == "prepared" else name for name in node.input]
     del model.graph.node[:]
-    model.graph.node.extend(first() + nodes)
+    model.graph.node.extend(nodes[:behind] + first() + nodes[behind:])
     onnx.save(model, path)
     return path
 
@@ -118,10 +120,13 @@ def test_ctrl_c_ends_a_prediction_that_loops_and_a_served_one_says_so_and_stops(
     process.join(10)
     assert process.exitcode == 130
     server = Server(tmp_path, path, "--timeout", 2)
-    found = server.upload("a.wav", as_wav(noise(4 * LENGTH)), rate=RATE)
-    assert found.status_code in (408, 422)
-    begun = time.monotonic()
-    assert server.stop() == 0
+    with ThreadPoolExecutor(1) as elsewhere:
+        asked = elsewhere.submit(server.upload, "a.wav", as_wav(noise(4 * LENGTH)), rate=RATE)
+        server.until(1)
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)  # while it loops
+        assert asked.result().status_code in (408, 422)
+        assert server.stop(ask=False) == 0
     assert time.monotonic() - begun < 12
 
 

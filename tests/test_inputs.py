@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from bearcat.data.bearing import BEARINGS, FAULT_LINES
 from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulate
-from bearcat.data.inputs import INPUTS, PARTS, Physics, find_input
-from bearcat.data.recording import RecordingInfo
+from bearcat.data.inputs import INPUTS, PARTS, Input, Physics, find_input
+from bearcat.data.physical import order_amplitudes
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.data.survey import doubtful_speeds
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
@@ -64,6 +66,35 @@ def test_each_input_is_its_slow_twin(length):
             # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
             assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name else 5e-3), name
             assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.999, name
+
+
+@pytest.mark.parametrize("length", [4096, 3301])
+@pytest.mark.parametrize("rpm", [900.0, 1013.7])
+def test_numpy_and_the_torch_form_of_graphs_give_the_same(length, rpm):
+    windows = some(length, 5, 2)
+    windows[3] = 7.0  # no vibration
+    for name in (*INPUTS, "log-spectrum:lowest=300", ALL, "envelope-orders:last=12:number=391"):
+        row, known = find_input(name), (RATE, rpm, BEARING)
+        if name == "physics":  # takes what it is given; ALL names the parts
+            continue
+        exact = Input.transform(row, windows, *known)
+        found = row.transform(windows, *known)
+        assert found.dtype == exact.dtype
+        # Levels of nothing are logarithms of rounding, and an FFT of an odd length rounds in other places.
+        assert np.quantile(abs(found - exact), 0.99) < 1e-4, name
+        assert abs(found - exact).max() < 0.02, name
+        assert row.transform(windows[:0], *known).shape == (0, *found.shape[1:])
+
+
+def test_levels_at_orders_are_fourier_sums():
+    signals = 3 + np.random.default_rng(0).standard_normal((2, 3, 1024)).astype(np.float32)
+    mean = signals.mean(axis=-1, keepdims=True, dtype=np.float64)
+    orders, turns = np.array([0.0, 0.3, 7.77, 40.0, 63.99]), 8.0
+    time = np.arange(1024) / 1024
+    waves = np.exp(-2j * np.pi * turns * orders[:, None] * time)
+    hann = 1 - np.cos(2 * np.pi * time)
+    exact = abs(((signals / mean - 1) * hann) @ waves.T) * 2 / hann.sum()
+    np.testing.assert_allclose(order_amplitudes(signals, turns, orders), exact, atol=1e-6)
 
 
 def test_bearing_orders_is_its_slow_twin():
@@ -178,6 +209,31 @@ def test_windows_do_not_depend_on_their_neighbours(name):
     chosen = "envelope-orders:last=20" if chosen == "envelope-orders" else chosen
     together = transformed(chosen, windows)
     np.testing.assert_allclose(transformed(chosen, windows[1:2])[0], together[1], atol=2e-3)
+
+
+def test_physics_without_named_parts_uses_the_speed_and_bearing_that_it_is_given():
+    windows, physics = some(), find_input("physics:last=20")
+    free = f"physics:use={','.join(PARTS[:3])}"
+    orders = f"physics:last=20:use={','.join(PARTS[:4])}"
+    np.testing.assert_array_equal(physics.transform(windows, rate=RATE), transformed(free, windows))
+    np.testing.assert_array_equal(physics.transform(windows, rate=RATE, rpm=900.0), transformed(orders, windows))
+    for bearing in (BEARING, "6203"):
+        whole = physics.transform(windows, rate=RATE, rpm=900.0, bearing=bearing)
+        np.testing.assert_array_equal(whole, transformed(ALL.replace("use=", "last=20:use="), windows))
+    slow, fast = (physics.transform(windows, rate=RATE, rpm=rpm) for rpm in (900.0, 1000.0))
+    assert not np.array_equal(slow, fast)
+    recording = Recording(domain="a", origin="a", signal=windows[0, 0], rate=RATE, rpm=900.0)
+    assert prepare([recording], Preparation("physics", 600)).values.shape == (2, 1, 128 + 96 + 16 + 4 * 160)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [({"rpm": 900.0}, "rate"), ({"bearing": BEARING, "rate": RATE}, "rpm"), ({"rpm": 60000.0, "rate": RATE}, "rpm")],
+)
+def test_physics_refuses_what_it_is_given_and_cannot_use(metadata, field):
+    with pytest.raises(InputError) as caught:
+        find_input("physics").transform(some(), **metadata)
+    assert caught.value.field == field
 
 
 def known(**metadata: object) -> RecordingInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import struct
 import time
@@ -21,6 +22,7 @@ from scipy.io import savemat, wavfile
 from bearcat.data.isolated import Readers, open_stream
 from bearcat.data.signals import TooLargeError
 from bearcat.errors import InputError
+from tests.test_formats import write_instrument
 
 MOST = 2**22
 MAT_HEAD = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
@@ -165,6 +167,16 @@ def test_a_reader_that_was_killed_is_started_again(readers, honest):
     assert samples_of(readers, honest).size == 400_000
 
 
+def test_a_reader_whose_connection_was_collected_as_garbage_is_started_again(readers, honest):
+    with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
+        next(stream.blocks)
+    readers._idle[True].queue[0].child.stream.close()  # as the collector does, after the stream's own end or before
+    assert samples_of(readers, honest).size == 400_000
+    with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
+        stream.blocks.gi_frame.f_locals["self"].child.stream.close()
+    assert samples_of(readers, honest).size == 400_000
+
+
 def test_a_reader_writes_nothing_and_has_limits(readers, honest):
     with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
         reader = stream.blocks.gi_frame.f_locals["self"].child.process.pid
@@ -194,6 +206,19 @@ def test_a_small_file_that_unpacks_without_end_is_refused_where_it_is_ones_own(t
         tree.create_dataset("a", shape=(2**36,), dtype="f4", chunks=(2**16,))
     with pytest.raises(InputError, match=r"zeros\.h5"):
         open_stream(tmp_path / "zeros.h5")
+
+
+def test_a_measurement_file_that_announces_more_than_it_holds_is_a_sentence_in_bounded_memory(tmp_path):
+    """Also on the command line, where its library once took 4.3 GB."""
+    path = write_instrument(tmp_path / "a.mf4", {"a": np.zeros(1000)}, 12_000)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"##CG") + 24 + 6 * 8 + 8  # behind the head, six links and the number of its records' kind
+    assert content[place : place + 8] == struct.pack("<Q", 1000)
+    content[place : place + 8] = struct.pack("<Q", 2**33)
+    path.write_bytes(content)
+    with Readers(None) as own, pytest.raises(InputError, match=r"a\.mf4"):
+        samples_of(own, path)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1.5e6  # kB
 
 
 def test_flac_is_flac_alone(tmp_path):

@@ -67,18 +67,18 @@ def required(names: Iterable[str], extras: Iterable[str] = ()) -> set[str]:
     return found
 
 
-def environment(folder: Path, wheel: Path, distributions: Iterable[str]) -> dict[str, str]:
-    """A fresh venv into which pip has installed the wheel, beside links to these distributions and nothing else."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+def link(folder: Path, names: Iterable[str]) -> None:
+    """Links in a venv to these distributions and all that they require."""
     packages = next(folder.glob("lib*/python*/site-packages"))
-    for name in distributions:
+    for name in required(names):
         for top in {Path(file).parts[0] for file in metadata.files(name) or () if Path(file).parts[0] != ".."}:
             place = Path(str(metadata.distribution(name).locate_file(top)))
             if place.exists() and not (packages / top).exists():
                 (packages / top).symlink_to(place)
-    words = ["install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)]
-    call = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *words]
-    subprocess.run(call, check=True, timeout=120)
+
+
+def variables_of(folder: Path) -> dict[str, str]:
+    """The environment variables of a venv's commands."""
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(folder), "OMP_NUM_THREADS": "1", "VIRTUAL_ENV": str(folder)}
 
@@ -114,9 +114,19 @@ def test_the_wheel_holds_the_package_and_its_files_and_says_its_version(wheel):
     assert not [name for name in names if name.startswith("tests")]
 
 
-def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(wheel, tmp_path):
-    core = [Requirement(text).name for text in PROJECT["dependencies"]]
-    variables = environment(tmp_path / "core", wheel, required(core))
+@pytest.fixture(scope="module")
+def core(wheel, tmp_path_factory) -> dict[str, str]:
+    """A venv with the wheel and what it requires."""
+    folder = tmp_path_factory.mktemp("venv") / "core"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    link(folder, [Requirement(text).name for text in PROJECT["dependencies"]])
+    words = ["install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)]
+    call = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *words]
+    subprocess.run(call, check=True, timeout=120)
+    return variables_of(folder)
+
+
+def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(core, tmp_path):
     for domain in ("a", "b"):
         (tmp_path / "mine" / domain / "healthy").mkdir(parents=True)
         np.savetxt(
@@ -124,24 +134,21 @@ def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(wheel, tmp_path
             np.random.default_rng(len(domain)).normal(size=2048) + ord(domain),
         )
     check, show = ("data", "check", tmp_path / "mine"), ("data", "show", tmp_path / "mine", "--out", tmp_path / "x.png")
-    answer = commands(variables, "--version", ",", *check, ",", *show)
+    answer = commands(core, "--version", ",", *check, ",", *show)
     assert re.findall(r"status (\d+)", answer.stdout) == ["0", "0", "2"], answer.stderr
     assert f"bearcat {PROJECT['version']}" in answer.stdout
     assert "2 recordings in 2 domains" in answer.stdout
     assert "pip install 'bearcat[report]'" in answer.stderr
-    report = [Requirement(text).name for text in PROJECT["optional-dependencies"]["report"]]
-    variables = environment(tmp_path / "report", wheel, required([*core, *report]))
-    answer = commands(variables, *show)
+    shutil.copytree(core["VIRTUAL_ENV"], tmp_path / "report", symlinks=True)
+    link(tmp_path / "report", [Requirement(text).name for text in PROJECT["optional-dependencies"]["report"]])
+    answer = commands(variables_of(tmp_path / "report"), *show)
     assert re.findall(r"status (\d+)", answer.stdout) == ["0"], answer.stderr
     assert (tmp_path / "x.png").is_file()
 
 
-def test_core_alone_adapts_predicts_and_diagnoses(wheel, tmp_path):
+def test_core_alone_adapts_predicts_and_diagnoses(core, tmp_path):
     from bearcat.data import open_dataset
 
-    variables = environment(
-        tmp_path / "core", wheel, required(Requirement(text).name for text in PROJECT["dependencies"])
-    )
     settings = {"severities": "4", "faults": "outer", "seconds": "2"}
     for entry in open_dataset("simulated", None, settings).catalogue().only(["0", "1"]).entries:
         place = tmp_path / "mine" / entry.domain / str(entry.label)
@@ -150,7 +157,7 @@ def test_core_alone_adapts_predicts_and_diagnoses(wheel, tmp_path):
     words = ("adapt", "--data", tmp_path / "mine", "--epochs", 2, "--window", 1024, "--out", tmp_path / "out")
     files = [tmp_path / "mine" / entry.domain]
     physics = ("diagnose", *files, "--rpm", 900, "--bearing", "balls=8,ball=6.75,pitch=28.5")
-    answer = commands(variables, *words, ",", "predict", tmp_path / "out" / "model", *files, ",", *physics)
+    answer = commands(core, *words, ",", "predict", tmp_path / "out" / "model", *files, ",", *physics)
     first, *others = re.findall(r"status (\d+)", answer.stdout)
     assert first == "0", answer.stderr
     assert [status in ("1", "3") for status in others] == [True, True], answer.stdout + answer.stderr
@@ -171,7 +178,7 @@ def within(extra: str) -> set[str]:
 def test_every_extra_is_in_all_or_for_clusters_and_developers_alone():
     extras = set(PROJECT["optional-dependencies"])
     assert within("dev") | {"dev"} == extras
-    assert within("dev") - within("all") - {"all"} == {"ray", "docs"}
+    assert within("dev") - within("all") - {"all"} == {"ray", "silero", "docs"}
 
 
 def test_every_requirement_is_pinned_to_a_version_that_it_allows():

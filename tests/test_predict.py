@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,10 +25,12 @@ from pyarrow import parquet
 from scipy import signal as processing
 from scipy.io import wavfile
 
+from bearcat.api import diagnose
 from bearcat.calibration import Calibration
-from bearcat.deploy.find import find_files
+from bearcat.deploy.find import FoundMeasurement, find_files, find_units
+from bearcat.deploy.jobs import CAN_FORK, in_processes
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.predict import at_rate_of, cut_stream, open_model, open_stream, predict_windows, resampled
+from bearcat.deploy.predict import Given, at_rate_of, cut_stream, open_model, open_stream, predict_windows, resampled
 from bearcat.diagnosis.recording import COLUMNS, AlarmRule, Diagnosis
 from bearcat.errors import InputError
 from bearcat.trust.pooling import pool, tally
@@ -116,7 +121,11 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
         at_rate_of(model, open_stream(tmp_path / "unknown.npy"))
     assert raised.value.field == "rate"
     assert "frequencies above 2500 Hz" in at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 5_000)[1]
-    assert "says it is at 48000 Hz" in at_rate_of(model, open_stream(tmp_path / "fast.wav"), 12_000)[1]
+    with pytest.raises(InputError, match="48000 Hz") as raised:
+        Given(rate=12_000.0).rate_of(open_stream(tmp_path / "fast.wav"))
+    assert raised.value.field == "rate"
+    assert Given(rate=12_000.0, override=True).rate_of(open_stream(tmp_path / "fast.wav")) == 12_000
+    assert Given(rate=48_000.5).rate_of(open_stream(tmp_path / "fast.wav")) == 48_000
 
 
 def test_a_model_without_a_rate_resamples_nothing_and_says_so(tmp_path):
@@ -203,7 +212,7 @@ def test_rows_are_diagnoses_and_the_exit_status_is_that_of_the_worst(tmp_path, m
     other = next(name for name in ("healthy", "inner", "outer") if name not in {row["class"] for row in rows})
     status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", found)
     assert status == 1
-    assert shown.startswith("1 recording: 1 alarm.")
+    assert shown.splitlines()[-1] == "1 recording: 1 alarm."
     harmless = command("predict", onnx, tmp_path, *rate, "--alarm", other, "--format", "json")
     assert harmless[0] == status_of(json.loads(harmless[1])["recordings"]) != 1
     unsure = ("--alarm", found, "--min-confidence", 1, "--format", "json")
@@ -360,7 +369,7 @@ def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, se
 MEMORY = """
 import re, sys
 from pathlib import Path
-from bearcat.deploy.predict import at_rate_of, cut_stream, open_model, open_stream
+from bearcat.deploy.predict import Given, at_rate_of, cut_stream, open_model, open_stream
 from tests.pooled import pool_stream
 model = open_model(Path(sys.argv[1]))
 for path in map(Path, sys.argv[2:]):
@@ -467,3 +476,51 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_s
     adapted = bearcat("predict", tmp_path / "kept", tmp_path / "unknown", "--format", "json")
     assert json.loads(adapted.stdout)["recordings"][0]["probabilities"] == second["probabilities"]
     assert "900 rpm" in adapted.stderr
+
+
+def test_a_model_that_needs_a_speed_that_nobody_says_is_given_the_measured_one(tmp_path):
+    model, time = made_model("envelope-orders:last=20:number=80", 512, rate=8000.0), np.arange(5 * 8000) / 8000
+    shaft = sum(np.sin(2 * np.pi * 23 * order * time + order) / order for order in range(1, 6))
+    signal = (shaft + 0.01 * np.random.default_rng(0).standard_normal(time.size)).astype(np.float32)
+    wavfile.write(tmp_path / "a.wav", 8000, signal)
+    save_model(tmp_path / "model", model)
+    ((found,), (stated,)) = (diagnose([tmp_path / "a.wav"], model=tmp_path / "model", rpm=rpm) for rpm in (None, 1380))
+    assert found.speed.rpm == pytest.approx(1380, rel=0.01)
+    assert found.network.nearest == stated.network.nearest
+    assert found.network.probabilities == pytest.approx(stated.network.probabilities, abs=0.2)
+    assert any("1380 rpm" in note for note in found.notes)
+    assert not any("1380 rpm" in note for note in stated.notes)
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux only")
+@pytest.mark.parametrize(("place", "by"), [("model", "recording"), ("model.onnx", "window")])
+def test_several_processes_give_the_same_answers_in_the_same_order(tmp_path, model_folder, place, by):
+    for number in range(5):
+        wavfile.write(tmp_path / f"{number}.wav", 12_000, noise(6000, number))
+    (tmp_path / "2.csv").write_text("no numbers\n")
+    (tmp_path / "3.mat").write_bytes(b"damaged")
+    words = ["predict", model_folder / place, tmp_path, tmp_path / "gone.wav", "--format", "json", "--by", by]
+    one, two = (bearcat(*words, "--jobs", jobs, fresh=jobs > 1) for jobs in (1, 3))
+    assert one.returncode == two.returncode == 3
+    assert one.stdout == two.stdout
+    assert sorted(one.stderr.splitlines()) == sorted(two.stderr.splitlines())
+    rows = json.loads(two.stdout)[f"{by}s"]
+    assert len({row["recording"] for row in rows}) == (8 if by == "recording" else 5)
+
+
+def dying(found: FoundMeasurement, _: object) -> list[Diagnosis]:
+    if found.name.endswith("1.wav"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [Diagnosis.undecided(found.name, InputError("was asked for"))]
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux only")
+def test_a_process_that_dies_is_one_sentence_about_a_recording(tmp_path):
+    for number in range(2):
+        wavfile.write(tmp_path / f"{number}.wav", 12_000, noise(100, number))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks beside the threads of a test
+        pending = list(in_processes(list(find_units([tmp_path])), dying, [], 2))
+    assert [each.name for each in pending] == [str(tmp_path / "0.wav"), str(tmp_path / "1.wav")]
+    with pytest.raises(InputError, match=r"1\.wav.*jobs"):
+        pending[1].result(print)

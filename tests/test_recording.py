@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import signal as processing
 
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import (
     RecordingInfo,
+    change_rate,
     count_windows,
     cut,
     envelope_spectrum,
@@ -186,3 +188,15 @@ def test_joined_windows_keep_their_labels():
 def test_a_wrong_preparation_is_refused(settings, sentence):
     with pytest.raises(InputError, match=sentence):
         Preparation(**settings)
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "samples"),
+    [(15, 64, 5120), (1, 4, 999), (147, 160, 4001), (999, 1000, 3000), (1, 1000, 3001), (100, 1, 50), (2, 1, 1)],
+)
+def test_changing_the_rate_is_scipys_polyphase_filter(up, down, samples):
+    signal = np.random.default_rng(0).standard_normal(samples).astype(np.float32)
+    expected = processing.resample_poly(signal, up, down)
+    found = change_rate(signal, up, down)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() < 1e-5

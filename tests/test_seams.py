@@ -36,6 +36,14 @@ SEAMS = {
     "add_a_calibrator.py": ("--recipe", "CAT-MeanConfidence", "--input", "frequency"),
     "add_an_input.py": ("--recipe", "DANN", "--input", "my-log-spectrum:bands=40"),
     "add_an_encoder.py": ("--recipe", "DANN", "--input", "frequency", "--recipe-set", "encoder=my-dense:widths=64,32"),
+    "add_a_torch_module.py": (
+        "--recipe",
+        "DANN",
+        "--input",
+        "frequency",
+        "--recipe-set",
+        "encoder=my-transformer:width=16",
+    ),
 }
 
 
@@ -99,11 +107,13 @@ def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, comman
     assert answers[0]["class"] == answers[1]["class"]
     assert answers[0]["confidence"] == pytest.approx(answers[1]["confidence"], abs=1e-3)
     tables()
-    if name in ("add_an_input.py", "add_an_encoder.py"):  # the folder needs the row, and says so; the graph does not
+    rows = {
+        "add_an_input.py": "my-log-spectrum", "add_an_encoder.py": "my-dense", "add_a_torch_module.py": "my-transformer",
+    }  # fmt: skip
+    if name in rows:  # the folder needs the row, and says so; the graph does not
         plain = command("bearcat", "predict", "model.onnx", "machine.npy", *predict, status=(0, 1, 3))
         assert json.loads(plain[plain.index("{") :])["recordings"][0]["class"] == answers[1]["class"]
-        row = {"add_an_input.py": "my-log-spectrum", "add_an_encoder.py": "my-dense"}[name]
-        assert row in command("bearcat", "predict", "out/model", "machine.npy", status=(2,))
+        assert rows[name] in command("bearcat", "predict", "out/model", "machine.npy", status=(2,))
 
 
 def test_the_record_names_the_kernels_of_each_part(example):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import inspect
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -33,15 +34,16 @@ from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from bearcat import cli
-from bearcat.data.bearing import BEARINGS
+from bearcat.data.bearing import BEARINGS, marks_of
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.serve import Address, Limits, serve
 from bearcat.deploy.serve.answer import Deadline, PredictQuery, Served
 from bearcat.deploy.serve.app import page_policy
-from bearcat.deploy.serve.picture import Folded, RecordingPicture, marks_of
+from bearcat.deploy.serve.picture import Folded, RecordingPicture
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
+from bearcat.report.views import VIEWS
 from tests import commands, opened
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
 from tests.test_isolated import hostile_files
@@ -423,10 +425,11 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
     [
         ({"rate": -1}, "rate"), ({"rate": "nan"}, "rate"), ({"rate": "fast"}, "rate"), ({"by": "day"}, "by"), ({"colour": "red"}, "colour"),
         ({"picture": "perhaps"}, "picture"), ({"channel": "left"}, "channel"), ({"bearing": "balls=8"}, "bearing"),
-        ({"bearing": "6203"}, "rpm"), ({"rpm": 0}, "rpm"), ({"rpm": 1, "bearing": "no such"}, "bearing"), ({"bearing": "6" * 200}, "bearing"),
+        ({"view": "kurtogam"}, "view"), ({"rpm": 0}, "rpm"), ({"rpm": 1, "bearing": "no such"}, "bearing"), ({"bearing": "6" * 200}, "bearing"),
         ({"bearing": "balls=20,ball=20,pitch=30", "rpm": 1}, "bearing"), ({"bearing": "balls=8,ball=6,pitch=30,angle=90"}, "bearing"),
         ({"bearing": "balls=900,ball=6,pitch=9000", "rpm": 1}, "bearing"), ({"bearing": "balls=8,ball=1e-300,pitch=30", "rpm": 1}, "bearing"),
         ({"bearing": "balls=8,ball=nan,pitch=30", "rpm": 1}, "bearing"), ({"bearing": "balls=8,ball=6,pitch=inf", "rpm": 1}, "bearing"),
+        ({"rpm": 1e-300, "bearing": "6205"}, "rpm"), ({"bearing": "balls=8,ball=5e-324,pitch=30", "rpm": 1500, "picture": True}, "bearing"),
         ({"filename": "a.exe"}, "filename"), ({"filename": ""}, "filename"), ({"filename": "../../etc/passwd.wav"}, "filename"),
         ({"filename": "a\r\nb.wav"}, "filename"), ({"filename": "a" * 300 + ".wav"}, "filename"),
     ],
@@ -470,6 +473,10 @@ def test_files_that_cannot_be_read_are_refused_in_a_sentence_without_a_path(serv
                     as_wav(noise(500))[:300], b"PK\3\4" + noise(99).tobytes()):  # fmt: skip
         reason = refused(server.upload(f"Monday.{kind}", content, rate=RATE), 422, "file")
         assert reason.startswith(f"Monday.{kind}: ")
+    for rate in (1e300, 1.7e308, 5e-324, -1.0):
+        file = io.BytesIO()
+        np.savez(file, a=noise(4 * LENGTH), fs=rate)
+        assert "rate" in refused(server.upload("a.npz", file.getvalue(), picture=True), 422, "file")
     bad = noise(4 * LENGTH)
     bad[7] = np.nan
     assert "sample 7 is NaN" in refused(server.upload("a.npy", as_npy(bad), rate=RATE), 422, "file")
@@ -660,7 +667,7 @@ def test_matlab_files_of_the_benchmarks_forms_are_let_through(server, kind):
     tree = {"Info": {"Date": "2013-07-25"}, "X": cells, "Y": channels, "Description": {}}
     deeper = {} if "format" in kind else {"N09_M07_F10_K001_1": tree, "empty": {}, "complex": samples[:9] * 1j}
     plain = {"X097_DE_time": samples[:, None], "X097RPM": 1797, "note": ["a", "note"]}
-    answer = server.upload("a.mat", savemat_bytes(plain | deeper, **kind), rate=RATE)
+    answer = server.upload("a.mat", savemat_bytes(plain | deeper, **kind), rate=RATE, channel="X097_DE_time")
     assert (answer.status_code, answer.json().get("windows")) == (200, 4), answer.text
 
 
@@ -860,17 +867,21 @@ class Opened(opened.Opened):
     def __init__(self, browser, server: Server, path: str = "/", **options) -> None:
         super().__init__(browser, f"{server.url}{path}", **options)
 
-    def drop(self, name: str, content: bytes) -> None:
+    def drop(self, name: str, content: bytes, **others: bytes) -> None:
         """As a file manager would."""
         self.page.evaluate(
-            """([name, bytes]) => {
+            """(files) => {
                 const carried = new DataTransfer();
-                carried.items.add(new File([new Uint8Array(bytes)], name));
+                for (const [name, bytes] of files) carried.items.add(new File([new Uint8Array(bytes)], name));
                 for (const kind of ["dragenter", "dragover", "drop"])
                     document.getElementById("drop").dispatchEvent(new DragEvent(kind, { dataTransfer: carried, bubbles: true, cancelable: true }));
             }""",
-            [name, list(content)],
+            [[each, list(bytes_)] for each, bytes_ in {name: content, **others}.items()],
         )
+
+    def __exit__(self, *_) -> None:
+        self.page.evaluate("localStorage.clear()")  # pages share a window
+        super().__exit__()
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).inner_text()
@@ -1023,6 +1034,141 @@ def test_the_page_fits_any_screen_light_and_dark(browser, server):
         )
         assert (nameless, doubled, unnamed) == (0, 0, 0), "who cannot see it can use it too"
         assert opened.errors == []
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Iterator[Server]:
+    """Without a model."""
+    running = Server(tmp_path_factory.mktemp("alone"))
+    yield running
+    assert running.stop() == 0
+    assert running.logged() == ""
+
+
+def machine(label: str, seconds: float = 2.0) -> bytes:
+    """A recording of a simulated machine at 1500 rpm with a 6203."""
+    return as_wav(Simulated(seconds=seconds, rate=RATE, severities=(2.0,)).recording("N15_M07_F10", label).signal)
+
+
+def test_without_a_model_fault_lines_and_the_general_model_answer(alone, tmp_path, command):
+    (tmp_path / "a.wav").write_bytes(machine("outer-1"))
+    words = ("diagnose", tmp_path / "a.wav", "--rpm", 1500, "--bearing", "6203", "--format", "json")
+    (expected,) = json.loads(command(*words)[1])["recordings"]
+    found = alone.upload("a.wav", machine("outer-1"), rpm=1500, bearing="6203").json()
+    assert found["state"] == "outer race"
+    for name in ("decision", "state", "class", "reasons", "line", "windows", "familiar", "network"):
+        assert found[name] == expected[name], name
+    assert found["confidence"] == pytest.approx(expected["confidence"], abs=1e-6)
+    assert found["general"] is not None
+    described = alone.client.get("/model").json()
+    assert described["decision"] is None
+    assert described["classes"][0] == "healthy"
+    unknown = alone.upload("a.wav", machine("outer-1"), rpm=1500, picture=True).json()
+    assert unknown["decision"] == "check", "never ok where the bearing is not known"
+    assert "bearing" in unknown["reasons"][0]
+    assert unknown["picture"]["spectrum"]["values"]
+    assert unknown["picture"]["timeline"] is None
+    for answer, field, status in (
+        (alone.windows({"windows": [[0.0] * LENGTH]}), "content-type", 415),
+        (alone.upload("a.wav", machine("outer-1"), by="window"), "by", 422),
+        (alone.upload("a.npy", as_npy(noise(9000)), bearing="6203"), "rate", 422),
+        (alone.upload("a.wav", machine("outer-1"), view="no"), "view", 422),
+    ):
+        assert (answer.status_code, answer.json()["field"]) == (status, field)
+    with pytest.raises(InputError, match="--alarm"):
+        serve(None, Address(port=0), Limits(), alarms=["inner"])
+
+
+def test_a_view_is_drawn_by_the_server(alone, server):
+    for each in (alone, server):
+        found = each.upload("a.wav", machine("outer-1"), rpm=1500, bearing="6203", view="kurtogram").json()["view"]
+        assert "a.wav" in found["title"]
+        assert "kHz" in found["caption"]
+        kind, content = found["image"].split(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(content)[:4] == b"\x89PNG"
+    assert get_args(get_args(PredictQuery.model_fields["view"].annotation)[0]) == tuple(VIEWS)
+    assert alone.upload("a.wav", as_wav(np.zeros(9000, np.float32)), view="spectrum").status_code == 422
+
+
+def test_several_recordings_are_listed_worst_first_and_each_opens_its_evidence(browser, alone):
+    with Opened(browser, alone) as opened:
+        page = opened.page
+        page.fill('[name="rpm"]', "1500")
+        page.fill('[name="bearing"]', "6203")
+        opened.drop("good.wav", machine("healthy"), **{"bad.wav": machine("outer-1"), "no.wav": b"RIFF"})
+        page.wait_for_selector("#class")
+        rows = page.locator("#list button")
+        assert [row.split("\n")[:2] for row in rows.all_inner_texts()] == [
+            ["alarm", "bad.wav"],
+            ["check", "no.wav"],
+            ["ok", "good.wav"],
+        ]
+        assert "1 alarm, 1 check, 1 ok" in opened.text("#status")
+        assert opened.text("#class") == "outer race", "the worst is open"
+        assert rows.nth(0).get_attribute("aria-current") is not None
+        rows.nth(2).focus()
+        page.keyboard.press("Enter")
+        assert opened.text("#class") == "healthy"
+        assert page.locator(".plot svg").count() == 4, "there are no windows of a model"
+        assert page.evaluate("document.activeElement.textContent").startswith("ok")
+        rows.nth(1).click()
+        assert opened.text("#decision strong") == "check"
+        assert "no.wav" in opened.text("#decision")
+        rows.nth(0).click()
+        for width in (1280, 360):
+            page.set_viewport_size({"width": width, "height": 780})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.fill('[name="bearing"]', "")
+        page.press('[name="bearing"]', "Tab")
+        page.locator("#status", has_text="3 check").wait_for()
+        assert len(opened.errors) == 2, "the two answers of 422 that the browser itself tells of"
+
+
+def test_speed_and_bearing_are_remembered_and_forgotten(browser, alone):
+    with Opened(browser, alone) as opened:
+        page = opened.page
+        page.fill('[name="rpm"]', "1480")
+        page.fill('[name="bearing"]', "6205")
+        page.fill('[name="rate"]', "1000")
+        page.press('[name="rate"]', "Tab")
+        page.reload()
+        fields = [page.input_value(f'[name="{name}"]') for name in ("rpm", "bearing", "rate")]
+        assert fields == ["1480", "6205", ""], "a rate is a file's own"
+        page.fill('[name="rpm"]', "")
+        page.press('[name="rpm"]', "Tab")
+        page.reload()
+        assert page.input_value('[name="rpm"]') == ""
+
+
+def test_the_page_of_a_recording_is_saved_as_one_file_that_runs_nothing(browser, alone, tmp_path):
+    attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'<!--.wav"
+    with Opened(browser, alone, viewport={"width": 1280, "height": 900}) as dropped:
+        page = dropped.page
+        page.fill('[name="rpm"]', "1500")
+        page.fill('[name="bearing"]', "6203")
+        dropped.drop(attack, machine("outer-1"))
+        page.wait_for_selector("#class")
+        page.select_option("#view", "envelope")
+        page.wait_for_selector("#drawn img")
+        with page.expect_download() as download:
+            page.focus("#save")
+            page.keyboard.press("Enter")
+        download.value.save_as(tmp_path / "saved.html")
+        assert dropped.errors == []
+    text = (tmp_path / "saved.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    with opened.Opened(browser, (tmp_path / "saved.html").as_uri()) as saved:
+        page = saved.page
+        assert page.title() != "taken"
+        assert attack in page.locator("h1").inner_text()
+        assert page.locator("#decision strong").inner_text() == "alarm"
+        assert "rpm 1500" in page.locator("header").inner_text()
+        assert page.locator(".plot svg").count() == 4
+        assert page.evaluate("document.querySelector('#drawn img').naturalWidth") > 500
+        assert page.locator("button, select, input").count() == 0
+        assert [address for address in saved.requests if not address.startswith(("file:", "data:"))] == []
+        assert saved.errors == []
 
 
 def test_the_token_is_given_on_the_page(browser, tight):

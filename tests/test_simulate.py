@@ -14,7 +14,8 @@ from scipy import signal as processing
 
 from bearcat.data.catalogue import load
 from bearcat.data.datasets import simulate as vibration
-from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Condition, Defect, Simulated, random_stream
+from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Condition, Defect, Simulated, signals
+from bearcat.data.datasets.simulate.signals import random_stream
 from bearcat.data.recording import Recording, envelope_spectrum
 from bearcat.data.tasks import Task
 from bearcat.errors import InputError
@@ -241,7 +242,7 @@ def test_the_load_is_greatest_under_the_force_and_nothing_outside_the_zone() -> 
     extent = vibration.zone_extent(Simulated(), 1000.0)
     half = math.acos(1 - 2 * extent)  # half the zone's angle
     angles = np.linspace(-math.pi, math.pi, 721)
-    loads = vibration.load_zone(angles, extent)
+    loads = signals.load_zone(angles, extent)
     np.testing.assert_allclose(loads, [twin.load(angle, extent) for angle in angles], atol=1e-12)
     assert angles[loads.argmax()] == pytest.approx(0)
     assert loads.max() == pytest.approx(1)
@@ -283,19 +284,19 @@ def test_an_outer_defect_away_from_the_force_is_struck_more_softly() -> None:
 
 
 def test_without_jitter_strikes_are_exactly_periodic() -> None:
-    spacings = np.diff(vibration.passages(3.05, 200.0, 0.0, np.random.default_rng(0)))
+    spacings = np.diff(signals.passages(3.05, 200.0, 0.0, np.random.default_rng(0)))
     np.testing.assert_allclose(spacings, 1 / 3.05, rtol=1e-9)
 
 
 def test_slip_accumulates_as_a_random_walk() -> None:
-    angles = vibration.passages(1.0, 40000.0, 0.02, np.random.default_rng(0))
+    angles = signals.passages(1.0, 40000.0, 0.02, np.random.default_rng(0))
     drift = [np.std(angles[lag:] - angles[:-lag] - lag) for lag in (1, 4, 16)]
     assert drift == pytest.approx([0.02, 0.04, 0.08], rel=0.06)
 
 
 def test_strikes_fill_the_whole_recording_whatever_the_slip() -> None:
     for seed in range(20):
-        angles = vibration.passages(3.05, 100.0, 0.2, np.random.default_rng(seed))
+        angles = signals.passages(3.05, 100.0, 0.2, np.random.default_rng(seed))
         assert angles[0] < 1 / 3.05
         assert angles[-1] > 99
         assert (np.diff(angles) > 0).all()
@@ -339,7 +340,7 @@ def test_strikes_are_placed_as_a_plain_loop_places_them() -> None:
     generator = np.random.default_rng(3)
     positions = np.concatenate([generator.uniform(0, 299, 40), [0.0, 17.0, 17.0, 299.0]])
     strengths = generator.standard_normal(positions.size)
-    found = vibration.place(positions, strengths, 300)
+    found = signals.place(positions, strengths, 300)
     np.testing.assert_allclose(found, twin.place(positions.tolist(), strengths.tolist(), 300, 8), atol=1e-12)
 
 
@@ -347,7 +348,7 @@ def test_placed_strikes_ring_as_the_formula_says_between_samples_too() -> None:
     settings = Simulated()
     positions, strengths = np.array([40.0, 180.37, 300.71]), np.array([1.0, 2.0, -1.5])
     response = vibration.outer_path(settings, 1000.0)
-    placed = vibration.place(positions, strengths, 400)
+    placed = signals.place(positions, strengths, 400)
     found = processing.fftconvolve(placed, response)[:400]
     np.testing.assert_allclose(found, twin.convolve(placed.tolist(), response.tolist()), atol=1e-9)
     table = vibration.modes(settings, 1000.0).tolist()
@@ -389,7 +390,7 @@ def test_two_defects_are_the_sum_of_each_alone() -> None:
 
 @pytest.mark.parametrize("colour", [0.0, 1.0, 2.0])
 def test_the_noise_has_the_slope_and_the_level_that_are_set(colour: float) -> None:
-    noise = vibration.coloured_noise(200001, 16000.0, colour, 20.0, np.random.default_rng(1))
+    noise = signals.coloured_noise(200001, 16000.0, colour, 20.0, np.random.default_rng(1))
     frequencies, power = processing.welch(noise, 16000, nperseg=4096)
     chosen = (frequencies > 60) & (frequencies < 7000)
     slope = np.polyfit(np.log(frequencies[chosen]), np.log(power[chosen]), 1)[0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
+import bearcat
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets import simulate
 from bearcat.data.datasets.simulate import Simulated
@@ -268,3 +269,18 @@ def test_a_corrected_speed_is_used_for_the_lines_and_said_unless_it_is_trusted()
     )
     assert not trusted.speed.corrected
     assert trusted.physics.rpm == 800
+
+
+def test_pulses_are_counted_at_the_rate_that_overrides_the_stated_one(tmp_path):
+    time = np.arange(64_000) / 16_000
+    pulses = ((25 * time) % 1 < 0.1).astype(np.float32)
+    np.savez(tmp_path / "pump.npz", vibration=np.random.default_rng(0).normal(size=time.size), key=pulses, fs=16_000.0)
+    (stated,) = bearcat.diagnose(tmp_path / "pump.npz", rpm="key", bearing="6205")
+    (faster,) = bearcat.diagnose(tmp_path / "pump.npz", rpm="key", bearing="6205", rate=32_000, override=True)
+    assert stated.speed.rpm == pytest.approx(1500, rel=0.01)
+    assert faster.speed.rpm == pytest.approx(3000, rel=0.01)
+    (by_model,) = bearcat.diagnose(tmp_path / "pump.npz", model="general", rpm="key", bearing="6205")
+    assert by_model.network is not None  # whose input needs a speed, which nobody else says
+    with pytest.raises(InputError, match="no channel") as raised:
+        bearcat.diagnose(pulses, rate=16_000, rpm="key", bearing="6205")
+    assert raised.value.field == "rpm"

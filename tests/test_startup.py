@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import typer
 
@@ -43,6 +44,27 @@ def test_help_and_recipes_come_at_once_and_load_nothing_heavy(words, forbidden, 
         assert loaded == "[]"
         took.append(float(seconds))
     assert min(took) < limit
+
+
+@pytest.mark.parametrize("words", [("diagnose",), ("predict", "model"), ("predict", "general")])
+def test_diagnosing_starts_without_torch_and_without_most_of_scipy(tmp_path, words):
+    """Whatever diagnoses a recording would wait for them longer than for the diagnosis."""
+    from scipy.io import wavfile
+
+    from tests.test_artefact import made_model, save_model
+
+    save_model(tmp_path / "model", made_model())
+    signal = np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
+    wavfile.write(tmp_path / "a.wav", 12_000, signal)
+    call = [
+        sys.executable,
+        "-c",
+        ASKED.replace("not ended.code", "ended.code in (0, 1, 3)"),
+        "torch,scipy.signal,sklearn,pandas",
+    ]
+    words = [*words, "a.wav", "--rpm", "1500", "--bearing", "6205"]
+    result = subprocess.run([*call, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.splitlines()[-1].endswith(" []")
 
 
 def test_the_default_recipe_in_the_help_is_the_default():

@@ -282,12 +282,8 @@ def test_the_published_code_is_the_twins_to_the_last_digit(name, monkeypatch):
     assert_published(name, label_from=2, windows=15, batch=4)
 
 
-OFTEN = ("AT", "CAT-CPCS", "CAT*-Temperature", "CAT*-Vector")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in PUBLISHED if "AT" in name]
-)
+# Of every kind one: without calibration, by features and by logits, without and with the ingredients of the star.
+@pytest.mark.parametrize("name", ["AT", "CAT-CPCS", "CAT*-Temperature", "CAT*-Vector"])
 def test_the_published_code_is_the_twins_where_labels_begin_with_alignment(name, monkeypatch):
     monkeypatch.setattr(scaling, "SGD_STEPS", 50)
     assert_published(name, label_from=1, windows=15, batch=4)
@@ -394,6 +390,17 @@ def test_a_final_calibrator_changes_the_finished_network_alone_and_reads_check_m
 def test_every_calibrator_ends_a_network_without_a_teacher(name):
     trained = train([Run(live(RECIPES["source-only"], calibration="Temperature", final=name), toy(), 0)], CPU)
     assert np.isfinite(trained.calibration.scale.numpy()).all()
+
+
+def test_a_final_calibrator_alone_is_fitted_once_to_the_finished_network():
+    plain, alone, both = (
+        train([Run(live(RECIPES["source-only"], **settings), toy(), 0)], CPU)
+        for settings in ({}, {"final": "Temperature"}, {"calibration": "Temperature"})
+    )
+    same_weights(alone, plain)
+    assert torch.equal(alone.calibration.scale, both.calibration.scale)
+    assert alone.source_calibration is None
+    assert "temperature" not in alone.history  # training did not see it
 
 
 def test_at_star_without_teacher_and_pseudo_labels_is_dann_star():

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bearcat.data.times import time_in
 from bearcat.errors import InputError
-from bearcat.watch.folder import WatchedFolder, time_in, zone_called
+from bearcat.watch.folder import WatchedFolder, zone_called
 
 MOMENT = datetime(2024, 5, 1, 10, 32, 39, tzinfo=UTC).timestamp()
 

@@ -14,10 +14,9 @@ from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, find_measurements
 from bearcat.deploy.predict import Given
 from bearcat.diagnosis.levels import level_values
-from bearcat.watch.alarms import PERSISTENCE, Tail, add_evidence, bet, threshold
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import Snapshot, measure
-from bearcat.watch.usual import NAMES, OperatingState, WatchRule, score
+from bearcat.watch.usual import NAMES, PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, score, threshold
 from tests.reference import watching as reference
 
 DAY, YEAR = 86400.0, 365.25 * 86400.0
@@ -382,6 +381,11 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
     for damaged in (b"", content[:50], content[:-10], b"\xff" * 100, content.replace(b"evidence", b"evidencf")):
         with pytest.raises(ValueError, match="."):
             PointMemory.from_bytes(damaged)
+    for place in range(0, len(content), len(content) // 200):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        with pytest.raises(ValueError, match="."):
+            PointMemory.from_bytes(bytes(changed))
 
 
 # Signals.

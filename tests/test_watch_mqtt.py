@@ -18,9 +18,9 @@ import pytest
 from scipy.io import wavfile
 
 from bearcat.data.isolated import open_channels
+from bearcat.data.times import time_in
 from bearcat.errors import InputError
 from bearcat.watch import incoming, notify
-from bearcat.watch.folder import time_in
 from bearcat.watch.incoming import receive, stated_snapshot
 from bearcat.watch.mqtt import MQTT_PASSWORD, MqttLink, topic_part
 from bearcat.watch.notify import Notifier

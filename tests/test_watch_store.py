@@ -19,14 +19,16 @@ import pytest
 import sqlalchemy as sql
 
 from bearcat.errors import InputError
+from bearcat.report.fleet import fleet_page
 from bearcat.trust.decision import ALARM, OK
+from bearcat.watch import schema
 from bearcat.watch import store as stores
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.schema import POINTS
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.store import RecordingFile, Store
 from bearcat.watch.usual import WatchRule
-from tests import commands
+from tests import commands, preloaded
 
 DAY = 86_400.0
 
@@ -244,6 +246,69 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused(address, monkeypatch
             Store.open(address, write=write)
 
 
+@pytest.mark.parametrize(
+    ("written", "instead"), [(b"CREATE TABLE points", b"CREATE TABLE p\x81ints\x81"), (b'["fine"]', b'[fine"] ')]
+)
+def test_a_damaged_store_is_a_sentence_whatever_its_bytes_are(tmp_path, written, instead):
+    """What the database says of it, and the texts in it, need not be UTF-8."""
+    with Store.open(tmp_path / "store.db", write=True, create=True) as store:
+        filled(store, 3)
+        with store.transaction() as connection:
+            connection.execute(sql.text("UPDATE points SET reasons = '[\"fine\"]'"))
+    content = (tmp_path / "store.db").read_bytes()
+    assert written in content
+    (tmp_path / "store.db").write_bytes(content.replace(written, instead[: len(written)]))
+    with pytest.raises(InputError, match=r"store\.db.*damaged"), Store.open(tmp_path / "store.db") as store:
+        store.fleet()
+
+
+def read_all(place: Path) -> None:
+    with Store.open(place) as store:
+        fleet_page(store, "pump 3")
+        list(store.export())
+        store.known([file_of(0).path])
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("points", "status", "fine"), ("points", "confidence", "high"), ("points", "time", 1e300), ("points", "since", 9e999),
+        ("points", "reasons", '["a", 3]'), ("points", "reasons", "[" * 100_000), ("points", "machine", b"\xff"),
+        ("points", "recordings", "many"), ("snapshots", "measured", 2**40), ("snapshots", "band", b"odd"),
+        ("snapshots", "time", "soon"), ("snapshots", "evidence", b""), ("memories", "content", 2**40),
+        ("memories", "content", "text"), ("events", "time", -1e300), ("events", "sentence", b"\xff"), ("names", "name", b"x"),
+        ("recordings", "path", b"\xff"), ("meta", "value", b"1"), ("meta", "value", "9" * 5000),
+    ],
+)  # fmt: skip
+def test_a_cell_that_bearcat_has_not_written_is_a_sentence(tmp_path, command, table, column, value):
+    """SQLite keeps any value in any column; an unknown status would count as ok."""
+    place = tmp_path / "store.db"
+    with Store.open(place, write=True, create=True) as store:
+        store.set_rule(WatchRule())
+        filled(store, 3, alarm=1)
+    with sqlite3.connect(place) as connection:
+        connection.execute(f"UPDATE OR IGNORE {table} SET {column} = ?", (value,))
+    connection.close()
+    with pytest.raises(InputError, match=r"store\.db.*(damaged|no store)"):
+        read_all(place)
+    status, _, said = command("report", place, "--out", tmp_path / "page.html")
+    assert (status, "Traceback" in said) in ((0, False), (2, False))
+
+
+@pytest.mark.parametrize(
+    "rule", ['{"false_alarms": -1}', '{"baseline": 1e99}', '{"period": 1e300}', "[]", "NaN", "[" * 99_999]
+)
+def test_a_rule_that_nobody_can_have_set_is_a_sentence(tmp_path, rule):
+    with Store.open(tmp_path / "store.db", write=True, create=True) as store:
+        store.set_rule(WatchRule())
+        with store.transaction() as connection:
+            connection.execute(sql.text("UPDATE meta SET value = :rule WHERE name = 'rule'"), {"rule": rule})
+        with pytest.raises(InputError, match=r"store\.db.*damaged"):
+            _ = store.rule
+        with pytest.raises(InputError, match="damaged"), store.transaction():
+            _ = store.rule
+
+
 def test_what_is_no_store_is_refused_and_left_alone(tmp_path):
     text, other, empty = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "empty.db"
     text.write_text("no store")
@@ -267,9 +332,10 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path):
     assert "secret" not in str(refused.value)
 
 
-def test_a_store_is_for_its_owner_and_survives_a_kill(tmp_path):
+def test_a_store_is_for_its_owner_and_survives_a_kill(tmp_path, monkeypatch):
     """synchronous FULL and WAL: what was committed is there; the file is not readable for others."""
     place = tmp_path / "plant.db"
+    monkeypatch.setattr(schema, "SYNCHRONOUS", preloaded.SYNCHRONOUS)  # as it is outside of tests
     with Store.open(place, create=True) as store:
         assert place.stat().st_mode & 0o777 == 0o600
         with store.transaction() as connection:

@@ -2,27 +2,46 @@
 
 The names below are loaded on first use, so that `import bearcat` stays light.
 
->>> bearcat.adapt("recordings/pump-A", "recordings/pump-B")
->>> bearcat.diagnose("monday.wav", rpm=1480, bearing="6205")
->>> bearcat.watch("plant", "plant.db")
+>>> import numpy as np
+>>> noise = np.random.default_rng(0).normal(size=48_000)
+>>> bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205").counts
+{'ok': 1, 'check': 0, 'alarm': 0}
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bearcat.api import adapt, diagnose, view
+    from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+    from bearcat.errors import InputError
+    from bearcat.estimator import AdaptedClassifier, CATClassifier
+    from bearcat.runs.adapt import Adaptation
+    from bearcat.watch.snapshot import PointStatus
+    from bearcat.watch.status import Fleet
+    from bearcat.watch.watching import watch
 
 __version__ = "0.3.0"
-__all__ = ["AdaptedClassifier", "CATClassifier", "__version__", "adapt", "diagnose", "watch"]
+__all__ = [
+    "Adaptation", "AdaptedClassifier", "CATClassifier", "Diagnoses", "Diagnosis", "Fleet", "InputError", "PointStatus",
+    "__version__", "adapt", "diagnose", "view", "watch",
+]  # fmt: skip
 
 _HOMES = {
-    "AdaptedClassifier": "bearcat.estimator",
-    "CATClassifier": "bearcat.estimator",
-    "adapt": "bearcat.api",
-    "diagnose": "bearcat.api",
-    "watch": "bearcat.watch.watching",
-}
+    **dict.fromkeys(("adapt", "diagnose", "view"), "bearcat.api"),
+    **dict.fromkeys(("AdaptedClassifier", "CATClassifier"), "bearcat.estimator"),
+    **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
+    "Adaptation": "bearcat.runs.adapt", "Fleet": "bearcat.watch.status", "InputError": "bearcat.errors",
+    "PointStatus": "bearcat.watch.snapshot", "watch": "bearcat.watch.watching",
+}  # fmt: skip
+
+if not TYPE_CHECKING:  # a type checker knows the names above and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'bearcat' has no attribute '{name}'")
+        return getattr(import_module(_HOMES[name]), name)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bearcat' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,10 +1,11 @@
-"""The two things most people do, in one call each: `bearcat.adapt` and `bearcat.diagnose`.
+"""The things most people do, in one call each: `bearcat.adapt`, `bearcat.diagnose` and `bearcat.view`.
 
 >>> import bearcat
 >>> found = bearcat.adapt("recordings/pump-A", "recordings/pump-B", out="out")
 >>> found                                   # decisions and diagnoses as a table, and the recommendation
 >>> found.to_frame()                        # the target's recordings as a pandas data frame
 >>> bearcat.diagnose("monday.wav", model=found)
+>>> bearcat.view("monday.wav", "kurtogram", rpm=1480, bearing="6205").save("kurtogram.png")
 """
 
 from __future__ import annotations
@@ -13,19 +14,24 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing, find_bearing, known_orders
-from bearcat.deploy.find import FoundMeasurement, alone, array_recording, find_measurements
+from bearcat.data.bearing import Bearing, asked_bearing, find_bearing, known_orders
+from bearcat.data.channels import Declared
+from bearcat.data.datasets.folder import MANIFEST
+from bearcat.deploy.find import FoundMeasurement, FoundUnit, alone, array_recording, find_units, number_or_channel
+from bearcat.deploy.jobs import shared
 from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics, open_model
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
+    from bearcat.report.typeset import ReportFigure
     from bearcat.runs.adapt import Adaptation
 
 Recorded = str | Path | NDArray[Any]
@@ -61,6 +67,13 @@ def adapt(
     names of domains in `data`, as for `bearcat adapt`. Everything else is chosen from the recordings where it is not
     given. `reference` names target recordings known to be of a class, or one that is healthy. The results are in `out`;
     a finished run is not run again. Doubts about the data are Python warnings; `progress` shows a bar.
+
+    >>> adapted = bearcat.adapt(
+    ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
+    ...     settings={"seconds": 1, "severities": 4, "faults": "inner,outer"},
+    ... )
+    >>> adapted.decision.action in ("use", "check", "do not use")
+    True
     """
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
@@ -104,7 +117,7 @@ def diagnose(
     files: Recorded | Sequence[Recorded],
     *,
     model: str | Path | Adaptation | None = None,
-    rpm: float | None = None,
+    rpm: float | str | None = None,
     bearing: str | Bearing | None = None,
     orders: Mapping[str, float] | None = None,
     channel: str | None = None,
@@ -112,6 +125,11 @@ def diagnose(
     healthy: Recorded | Sequence[Recorded] = (),
     channels: str | None = None,
     trust_speed: bool = False,
+    unit: str | None = None,
+    group: int | None = None,
+    mounting: str | None = None,
+    override: bool = False,
+    jobs: int = 1,
 ) -> Diagnoses:
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
@@ -120,30 +138,88 @@ def diagnose(
     multiples of the shaft's speed) may stand in for a bearing. `healthy` are known good recordings of the same point:
     lines that were always there are no alarm. `channels` of a file are axes of one bearing ("together") or bearings of
     their own ("apart"); their names say it otherwise. A speed that is not given is measured, and one that is given is
-    checked, unless you `trust_speed`. A file that cannot be used is to be checked; InputError where none can.
+    checked, unless you `trust_speed`; `rpm` may name the channel that holds it. `rpm`, `bearing` and `rate` are of
+    recordings that do not say their own; with `override` they replace what files and manifests say. With
+    `bearing="unknown"` lines of any bearing are looked for. `unit` of the samples, `group` and `mounting` of the
+    machine give its zone of ISO 20816-3. `jobs` processes share the recordings (Linux; 0: one for each core).
+
+    A file that cannot be used is to be checked, and `problems` of the result says why. InputError is raised where one
+    file or array was given and it cannot be used, and not for folders and lists, whatever is in them.
+
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205").counts
+    {'ok': 1, 'check': 0, 'alarm': 0}
     """
     opened = None if model is None else open_model(Path(model) if isinstance(model, str | Path) else model.model)
-    known = known_orders(bearing, orders) if opened is None or orders is not None else None
-    geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
-    given = Given(rate, rpm, geometry, known, trust_speed=trust_speed)
+    known = None if orders is None else known_orders(bearing, orders)
+    geometry, search = asked_bearing(bearing)
+    number, speed = number_or_channel(rpm)
+    given = Given(
+        rate, number, geometry, known, trust_speed=trust_speed, search=search, declared=Declared(unit, group, mounting),
+        override=override,
+    )  # fmt: skip
 
-    def measurements(files: Recorded | Sequence[Recorded]) -> Iterator[FoundMeasurement]:
+    def units(files: Recorded | Sequence[Recorded]) -> Iterator[FoundUnit]:
         several = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
         for number, each in enumerate(several):
             if isinstance(each, np.ndarray):
-                yield alone(array_recording(each, rate, f"array {number}" if len(several) > 1 else "array"))
+                _check_array_speed(speed)
+                array = array_recording(each, rate, f"array {number}" if len(several) > 1 else "array")
+                yield FoundUnit(array.name, partial(iter, [alone(array)]))
             else:
-                yield from find_measurements([Path(each)], opened, channel, channels)
+                yield from find_units([Path(each)], opened, channel, channels, speed, override)
+
+    def diagnosed(each: FoundMeasurement, _: Any) -> list[Diagnosis]:
+        return diagnose_measurement(each, opened, given)
 
     named = not isinstance(healthy, tuple | list) or bool(healthy)
-    given = replace(given, healthy=healthy_physics(measurements(healthy), given) if named else {})
-    found, errors = list[Diagnosis](), list[InputError]()
-    for each in measurements(files):
+    usual = (each for unit in units(healthy) for each in unit.measurements())
+    given = replace(given, healthy=healthy_physics(usual, given) if named else {})
+    single = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
+    found = list[Diagnosis]()
+    measurements, diagnose_one = shared(units(files), diagnosed, [], jobs)
+    for each in measurements:
         try:
-            found += diagnose_measurement(each, opened, given)
+            found += diagnose_one(each, lambda _: None)
         except InputError as error:  # the others go on
-            errors.append(error)
-            found.append(Diagnosis.unreadable(each.name, str(error)))
-    if errors and len(errors) == len(found):
-        raise errors[0]
+            if single and Path(str(files)).name != MANIFEST:
+                raise
+            found.append(Diagnosis.undecided(each.name, error))
     return Diagnoses(found).beside_each_other()
+
+
+def view(
+    file: Recorded,
+    view: str = "envelope",
+    *,
+    rpm: float | str | None = None,
+    bearing: str | Bearing | None = None,
+    channel: str | None = None,
+    rate: float | None = None,
+) -> ReportFigure:
+    """Draws one recording, a file or an array (time,): waveform, spectrum, envelope, orders, cepstrum, spectrogram or
+    kurtogram. The figure has `save("picture.png")`, .svg or .pdf, and shows itself in a notebook.
+
+    Where speed and bearing are known, fault lines are marked. `rpm` is a number or the channel that holds the speed; it
+    is measured where it is not known. `rate` is of files that do not say theirs; others are resampled to it.
+
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> bearcat.view(noise, "envelope", rate=12_000, rpm=1480, bearing="6205").save("envelope.png").name
+    'envelope.png'
+    """
+    from bearcat.report.views import check_view, draw_view, read_viewed, viewed_recording
+
+    check_view(view)
+    geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
+    if not isinstance(file, np.ndarray):
+        recording, speed = read_viewed(Path(file), channel, rate, rpm, geometry)
+    else:
+        number, channel_of_speed = number_or_channel(rpm)
+        _check_array_speed(channel_of_speed)
+        recording, speed = viewed_recording("array", [file], None, number, geometry, wanted=rate)
+    return draw_view(recording, view, speed)
+
+
+def _check_array_speed(channel: str | None) -> None:
+    if channel is not None:
+        raise InputError(f"rpm: an array has no channel '{channel}'; give a number", "rpm")

@@ -15,12 +15,18 @@ MOST_NAMES, LISTED, LONGEST_NAME = 1000, 50, 80  # compared with a wrong one, li
 class InputError(ValueError):
     """What the user gave cannot work; one sentence names the file or field, and says what to do.
 
-    `field` is the setting it is about, where there is one; the command line and the server name it.
+    `field` is the setting it is about, where there is one; the command line and the server name it. `readable`: the
+    recording itself could be read, and what is said of it is wrong or missing.
+
+    >>> bearcat.diagnose("gone.wav", rpm=1480, bearing="6205")
+    Traceback (most recent call last):
+    bearcat.errors.InputError: gone.wav: …
     """
 
-    def __init__(self, sentence: str = "", field: str | None = None) -> None:
+    def __init__(self, sentence: str = "", field: str | None = None, readable: bool = False) -> None:
         super().__init__(sentence)
         self.field = field
+        self.readable = readable or field is not None
 
     @property
     def for_command_line(self) -> str:

@@ -62,6 +62,12 @@ class _Prepared(NamedTuple):
 class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A recipe of bearcat as a scikit-learn classifier.
 
+    >>> labels = np.array(["inner", "outer"] * 12)
+    >>> tones = [np.sin((0.5 if label == "inner" else 1.5) * np.arange(80)) for label in labels]
+    >>> model = AdaptedClassifier("DANN", input="frequency", epochs=2, batch_size=8)
+    >>> model.fit(tones, labels, X_target=np.roll(tones, 7)).predict_proba(tones).shape
+    (24, 2)
+
     Parameters
     ----------
     recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
@@ -87,11 +93,11 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
-    __metadata_request__fit: ClassVar = {"sample_domain": True, "groups": True}
-    __metadata_request__predict: ClassVar = {"sample_domain": True, "allow_source": True}
-    __metadata_request__predict_proba: ClassVar = __metadata_request__predict
-    __metadata_request__predict_log_proba: ClassVar = __metadata_request__predict
-    __metadata_request__score: ClassVar = __metadata_request__predict
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"sample_domain": True, "groups": True}
+    __metadata_request__predict: ClassVar[dict[str, bool]] = {"sample_domain": True, "allow_source": True}
+    __metadata_request__predict_proba: ClassVar[dict[str, bool]] = __metadata_request__predict
+    __metadata_request__predict_log_proba: ClassVar[dict[str, bool]] = __metadata_request__predict
+    __metadata_request__score: ClassVar[dict[str, bool]] = __metadata_request__predict
 
     recipe: str | Recipe = "CAT*-Temperature"
     _: KW_ONLY
@@ -359,10 +365,17 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class CATClassifier(AdaptedClassifier):
     """The Calibrated Adaptive Teacher, with MCC and SDAT, as a scikit-learn classifier.
 
+    >>> labels = np.array(["inner", "outer"] * 12)
+    >>> tones = [np.sin((0.5 if label == "inner" else 1.5) * np.arange(80)) for label in labels]
+    >>> model = CATClassifier(input="frequency", epochs=2, batch_size=8, calibrator="Vector")
+    >>> model.fit(tones, labels, X_target=np.roll(tones, 7)).predict(tones).shape
+    (24,)
+
+    Other parameters and attributes (classes_, n_features_in_, feature_names_in_, …) are those of AdaptedClassifier.
+
     Parameters
     ----------
     calibrator : "Temperature", "Vector", "Matrix" or "CPCS".
-    The others, and the attributes (classes_, n_features_in_, feature_names_in_, …), are those of AdaptedClassifier.
     """
 
     recipe: str | Recipe = field(default="CAT*-Temperature", init=False)  # chosen by the calibrator

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet computes
+UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff]")  # that JSON would let through
 SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand in texts
 
 
@@ -31,10 +33,12 @@ def _escape(char: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """A value for a table: truth in lower case, and an apostrophe before a text that would be a formula."""
+    """A value for a table: truth in lower case, texts as they are shown, and an apostrophe before a formula."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"'{value}" if isinstance(value, str) and value.lstrip("'").startswith(FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    return shown(f"'{value}" if value.lstrip("'").startswith(FORMULA) else value)
 
 
 def from_csv_cell(text: str) -> str:
@@ -43,16 +47,18 @@ def from_csv_cell(text: str) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: null in the place of NaN and infinities."""
+    """JSON that every reader takes: null in the place of NaN and infinities, escapes of what a terminal obeys."""
     try:
-        return json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+        text = json.dumps(without_nan(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
-def _finite(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """The same with None for NaN and infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: without_nan(item) for name, item in value.items()}
+    return [without_nan(item) for item in value] if isinstance(value, list | tuple) else value

@@ -36,6 +36,7 @@ RANGES = {
     "rate": Range("the sampling rate", 1e-3, 1e9, "Hz"),
     "rpm": Range("the speed of the shaft", 1e-2, 1e6, "rpm"),
     "load": Range("the load", -1e12, 1e12),
+    "group": Range("the group of machines of ISO 20816-3", 1, 2),
     "temperature": Range("the temperature", -1e4, 1e4),
     "balls": Range("the number of balls", 1, 500),
     "ball_diameter": Range("the diameter of a ball", 1e-3, 1e5, "mm"),
@@ -48,6 +49,8 @@ RANGES = {
     "count": Range("a number of bands, orders or layers", 1, 1000),
     "width": Range("the width of a layer", 1, 2**14),
     "seconds": Range("a time", 1e-6, 1e9, "s"),
+    "false_alarms": Range("the rate of false alarms", 1e-6, 366, "a year"),
+    "baseline": Range("the length of a baseline", 8, 200, "recordings"),
 }
 
 

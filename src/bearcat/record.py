@@ -44,6 +44,7 @@ class DomainScores:
     nll: float | None = None
     brier: float | None = None
     balanced_accuracy: float | None = None
+    macro_f1: float | None = None  # None in records of earlier versions
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
     ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
     ece15_source_calibrated: float | None = None
@@ -208,9 +209,7 @@ class RunSettings:
     recipe = SettingsEntry(dict[str, Any], "recipe")
     recipe_name = SettingsEntry(str, "recipe", "name")
     epochs = SettingsEntry(int, "recipe", "schedule", "epochs")
-    adapts = SettingsEntry(
-        bool, "recipe", "adapts"
-    )  # whether it uses the target at all; else it trains on the source alone
+    adapts = SettingsEntry(bool, "recipe", "adapts")  # whether it uses the target; else it learns the source alone
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
@@ -233,7 +232,8 @@ class RunSettings:
 
     @property
     def calibrator(self) -> str | None:
-        found: str | None = self.recipe["calibration"]
+        """What made the probabilities of the finished network; training may use another."""
+        found: str | None = self.recipe.get("final") or self.recipe["calibration"]
         return found
 
     @property
@@ -243,7 +243,7 @@ class RunSettings:
         for part in parts.values():
             if sign := {"alignment": "DA", "labels": "PL"}.get(part.get("phase", "")):
                 found[sign] = min(int(part["begins"]), found.get(sign, int(part["begins"])))
-        return found | ({"cal": int(schedule["calibrate_from"])} if self.calibrator else {})
+        return found | ({"cal": int(schedule["calibrate_from"])} if self.recipe["calibration"] else {})
 
 
 def task_words(task: str, mix: str) -> str:
@@ -273,6 +273,8 @@ class Record:
     versions: Mapping[str, str]
     seconds: float  # of the whole stack
     stack: int = 1  # runs that shared these seconds
+    parameters: int | None = None  # trained numbers of one run; None in records of earlier versions, as memory
+    memory: int | None = None  # bytes at most: of the stack on a graphics card, else of the whole process
     kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import types
 import typing
@@ -22,6 +23,7 @@ from bearcat.errors import InputError, suggest
 
 Settings = TypeVar("Settings")
 MOST_NUMBERS = 1000  # of a list such as 1-5,7
+_hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -37,9 +39,9 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
 
 def override(settings: Settings, texts: Mapping[str, str]) -> Settings:
     """A copy with these fields changed, each text read as its field's type; an unknown field suggests the nearest."""
-    kind = type(settings)
+    kind: Any = type(settings)
     fields = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     changed = {}
     for name, text in texts.items():
         if name not in fields:
@@ -110,7 +112,7 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
     if isinstance(kind, type) and type(value) is kind:
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
-        hints, known = typing.get_type_hints(kind), {}
+        hints, known = _hints(kind), {}
         for field in dataclasses.fields(kind):
             if field.name in value:
                 known[field.name] = from_plain(hints[field.name], value[field.name], f"'{field.name}'")
@@ -161,7 +163,11 @@ def _described(kind: Any) -> str:
 
 
 def cache_folder() -> Path:
-    """$BEARCAT_CACHE, or the user's cache folder."""
+    """$BEARCAT_CACHE, or the user's cache folder.
+
+    >>> cached_windows(Simulated(seconds=1.0).catalogue().only(["0"]), Preparation(), cache_folder()).values.ndim
+    3
+    """
     if folder := os.environ.get("BEARCAT_CACHE"):
         return Path(folder)
     from platformdirs import user_cache_path

@@ -14,7 +14,8 @@ import json
 import os
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,23 +27,29 @@ if TYPE_CHECKING:
 ABANDONED = 86_400  # seconds after which a draft is no longer being written
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes the whole file or nothing; an earlier file stays in place until then. Missing folders are made."""
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """A file to write, which gets this name at the end; an earlier file stays until then. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in abandoned(path.parent, f".{glob.escape(path.name)}-{'[0-9a-f]' * 32}"):
         left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield draft
         draft.replace(path)
     except BaseException as error:
         draft.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.filename = str(path)  # a full disk does not say whose
         raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes the whole file or nothing."""
+    with drafted(path) as draft, draft.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def abandoned(folder: Path, pattern: str) -> list[Path]:

@@ -3,8 +3,10 @@
 The package can be used alone, on any logits, numpy or torch, for one model or a stack of them:
 
 >>> from bearcat.calibration import Evidence, Temperature, ece
+>>> logits, labels = 9 * np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 0])
 >>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
->>> ece(calibration.probabilities(logits), labels), calibration.temperature, calibration.at_bound
+>>> [round(float(ece(calibration.probabilities(logits), labels)), 3), bool(calibration.at_bound)]
+[0.0, False]
 """
 
 from __future__ import annotations
@@ -25,8 +27,17 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "TransCal": TransCal, "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal,
     "RecordingConfidence": RecordingConfidence,
 }  # fmt: skip
+"""All calibrators by name; a row more is a calibrator more.
+
+>>> [name for name, kind in CALIBRATORS.items() if not kind.needs]
+['Identity', 'Temperature', 'Vector', 'Matrix']
+"""
 
 
 def find_calibrator(text: str) -> Calibrator:
-    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes."""
+    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes.
+
+    >>> find_calibrator("Temperature:bounds=0.5,100").bounds
+    (0.5, 100.0)
+    """
     return from_text(text, CALIBRATORS, "calibrator")

@@ -114,7 +114,11 @@ def _windows(values: AnyArray, beside: Tensor, stacked: bool, name: str) -> Tens
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """All that a calibrator may read, features as (run, window, feature); training computes only what it `needs`."""
+    """All that a calibrator may read, features as (run, window, feature); training computes only what it `needs`.
+
+    >>> Evidence(source_logits=np.eye(3), source_labels=np.arange(3)).source().accuracy().item()
+    1.0
+    """
 
     source_logits: AnyArray  # the labelled source test split
     source_labels: AnyArray
@@ -145,7 +149,11 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A fitted map on logits for every run: matrix @ (scale · logits) + bias. Tensors in float64."""
+    """A fitted map on logits for every run: matrix @ (scale · logits) + bias. Tensors in float64.
+
+    >>> Calibration.identity(runs=1, classes=2).probabilities(np.zeros((1, 2)))
+    array([[0.5, 0.5]])
+    """
 
     scale: Tensor  # (run, class)
     bias: Tensor  # (run, class)
@@ -216,7 +224,11 @@ class Calibration:
 
 
 class Calibrator(Protocol):
-    """Settings that can be fitted; a row of CALIBRATORS."""
+    """Settings that can be fitted; a row of CALIBRATORS.
+
+    >>> find_calibrator("PseudoCal").needs
+    ('target_logits', 'target_features', 'target_weight', 'head', 'seeds')
+    """
 
     needs: ClassVar[tuple[str, ...]]  # the fields of Evidence it reads beyond source logits, labels and weight
 
@@ -234,7 +246,11 @@ class ReliabilityBins(Generic[Array]):
 
 
 def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10) -> Array:
-    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass."""
+    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
+
+    >>> round(float(ece(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))), 3)
+    0.4
+    """
     sample = read(probabilities, labels, weight)
     confidence, hit, _, place = _binned(sample, bins)
     gap = _per_bin(sample.weight * (confidence.double() - hit), place, bins)  # masses cancel: no bin is divided by
@@ -244,7 +260,12 @@ def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, 
 def reliability_bins(
     probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10
 ) -> ReliabilityBins[Array]:
-    """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE."""
+    """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE.
+
+    >>> bins = reliability_bins(np.array([[0.9, 0.1], [0.7, 0.3]]), np.array([0, 1]), bins=2)
+    >>> bins.accuracy, bins.mass
+    (array([nan, 0.5]), array([0., 1.]))
+    """
     sample = read(probabilities, labels, weight)
     confidence, hit, edges, place = _binned(sample, bins)
     columns = (torch.ones_like(hit), confidence.double(), hit)
@@ -254,7 +275,11 @@ def reliability_bins(
 
 
 def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
-    """Mean −log of the label's probability, which is taken no smaller than the least normal number of its type."""
+    """Mean −log of the label's probability, which is taken no smaller than the least normal number of its type.
+
+    >>> round(float(nll(np.array([[0.5, 0.5]]), np.array([0]))), 3)
+    0.693
+    """
     sample = read(probabilities, labels, weight)
     of_label = sample.scores.gather(-1, sample.labels[..., None])[..., 0]
     floor = torch.finfo(sample.scores.dtype).tiny
@@ -262,7 +287,11 @@ def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) 
 
 
 def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
-    """Squared distance to the one-hot label, summed over classes, mean over windows: between 0 and 2."""
+    """Squared distance to the one-hot label, summed over classes, mean over windows: between 0 and 2.
+
+    >>> float(brier(np.array([[0.5, 0.5]]), np.array([0])))
+    0.5
+    """
     sample = read(probabilities, labels, weight)
     classes = torch.arange(sample.scores.shape[-1], device=sample.scores.device)
     hit = (sample.labels[..., None] == classes).double()
@@ -270,7 +299,11 @@ def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None
 
 
 def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
-    """Share of windows whose largest score (logit or probability; the first of equals) is at the label."""
+    """Share of windows whose largest score (logit or probability; the first of equals) is at the label.
+
+    >>> float(accuracy(np.array([[2.0, 0.1], [0.3, 1.0]]), np.array([0, 0])))
+    0.5
+    """
     sample = read(scores, labels, weight, ("scores", "labels", "weight"))
     return like(scores, _mean((sample.scores.argmax(-1) == sample.labels).double(), sample))
 

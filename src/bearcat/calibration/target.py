@@ -34,7 +34,11 @@ LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the larges
 
 @dataclass(frozen=True)
 class CPCS(CheckedSettings):
-    """Covariate-shift-aware temperature. Features are not rescaled: Newton's method does not need it."""
+    """Covariate-shift-aware temperature. Features are not rescaled: Newton's method does not need it.
+
+    >>> "source_train_features" in CPCS(ridge=0.1).needs
+    True
+    """
 
     bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
     ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
@@ -89,6 +93,9 @@ class TransCal(CheckedSettings):
     Whole curves of temperature and power make that 0. This is the point nearest to `start` and START_POWER; the
     published search (`solver="slsqp"`) goes from there and stops somewhere. From T = 100, where every window is as
     unsure as another, it does not move: `at_bound` says so.
+
+    >>> find_calibrator("TransCal").needs[-1]
+    'target_logits'
     """
 
     bounds: tuple[float, float] = (1.0, 100.0)
@@ -138,7 +145,13 @@ class TransCal(CheckedSettings):
 
 @dataclass(frozen=True)
 class TargetConfidence(CheckedSettings):
-    """The temperature at which mean confidence on the target is the accuracy expected there; at least the source's."""
+    """The temperature at which mean confidence on the target is the accuracy expected there; at least the source's.
+
+    >>> logits, labels, expected = 9 * np.eye(2), np.arange(2), {"accuracy": 0.8}
+    >>> evidence = Evidence(source_logits=logits, source_labels=labels, target_logits=logits, estimates=expected)
+    >>> TargetConfidence().fit(evidence).probabilities(logits).max(axis=1).round(2)
+    array([0.8, 0.8])
+    """
 
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight", "estimates")
@@ -163,6 +176,9 @@ class PseudoCal(CheckedSettings):
 
     Hu et al. (ICML 2024) mix pairs of inputs with unlike pseudo-labels; here their features are mixed, since a mixture
     of two waveforms is no waveform of a bearing (mixed waveforms had an ECE of 23.5 %, mixed features 6.2).
+
+    >>> PseudoCal().needs
+    ('target_logits', 'target_features', 'target_weight', 'head', 'seeds')
     """
 
     share: float = 0.65  # of the larger part
@@ -196,6 +212,9 @@ class RecordingConfidence(CheckedSettings):
     """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
     the class of most windows of their recording: no more can be right. With `mixtures` it is the geometric mean of that
     temperature and PseudoCal's, which knows nothing of recordings and errs otherwise.
+
+    >>> RecordingConfidence().needs[-1]
+    'target_recording'
     """
 
     mixtures: bool = True

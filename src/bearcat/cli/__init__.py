@@ -1,7 +1,8 @@
 """The command line: parse, call, print. This module orders the commands and handles all errors.
 
 Exit status: 0 all ok; 1 at least one alarm; 3 no alarm, but something to check; 2 bad input, nothing decided, in one
-sentence on standard error; 70 a bug, with a traceback to report; 130 interrupted.
+sentence on standard error (below a traceback where a user's own code raised an error); 70 a bug, with a traceback to
+report; 130 interrupted.
 `predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
 they are done.
 
@@ -13,16 +14,19 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer import Option
+from typer.core import TyperGroup
 
 from bearcat.cli import bench, data, watch
-from bearcat.cli.model import diagnose, export, predict, serve
+from bearcat.cli.model import diagnose, export, mcp, predict, serve
 from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, recipes
 from bearcat.errors import InputError
@@ -35,11 +39,34 @@ app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Bearing fault diagnosis under domain shift, with confidence one can act on.",
 )  # fmt: skip
-for command in (diagnose, adapt, check, predict, report, export, serve, recipes):  # in the order of the help
+for command in (diagnose, adapt, check, predict, report, export, serve, mcp, recipes):  # in the order of the help
     app.command()(command)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(data.commands, name="data")
 app.add_typer(bench.commands, name="bench")
+
+
+def _once(command: Any) -> Any:
+    """The command, and those below it, with an error for an option that is given twice and takes one value."""
+    parse = command.parse_args
+
+    def parse_args(context: Any, words: list[str]) -> list[str]:
+        order = command.make_parser(context).parse_args(args=list(words))[2]
+        for option, times in Counter(order).items():
+            if times > 1 and option.param_type_name == "option" and not option.multiple:
+                raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
+        return list(parse(context, words))
+
+    command.parse_args = parse_args
+    for each in command.commands.values() if isinstance(command, TyperGroup) else ():
+        _once(each)
+    return command
+
+
+@cache
+def _command_line() -> Any:
+    """All commands. Making them takes most of the time of a small one; a process that runs several makes them once."""
+    return _once(typer.main.get_command(app))
 
 
 def main() -> None:
@@ -47,28 +74,36 @@ def main() -> None:
     _guard_streams()
     try:
         try:
-            app()
+            _command_line()()
         finally:
             sys.stdout.flush()
         return
     except InputError as error:
         status, sentence = 2, error.for_command_line
-    except OSError as error:  # such as a full disk
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        status, sentence = 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
     except MemoryError:
         status, sentence = 2, "this needs more memory than there is; use fewer or shorter recordings"
-    except Exception:
-        import traceback
-
-        traceback.print_exc()
-        status, sentence = BUG, "this is a bug in bearcat; please report it with the lines above"
+    except Exception as error:
+        status, sentence = _explain(error)
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # what typer makes of Ctrl-C inside a command
             raise
         status, sentence = INTERRUPTED, "interrupted; run the same command again to go on"
     print(f"bearcat: {shown(sentence)}", file=sys.stderr)
     sys.exit(status)
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    """Exit status and sentence of an error that nobody expected; where code is at fault the traceback is printed."""
+    from bearcat.plugins import error_sentence, raised_in, traceback_text
+
+    own = raised_in(error) is not None
+    if isinstance(error, OSError) and not own:  # such as a full disk
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
+    print(traceback_text(error), end="", file=sys.stderr)
+    if own:
+        return 2, f"{error_sentence(error)}; correct it there, the lines above say how it was reached"
+    return BUG, "this is a bug in bearcat; please report it with the lines above"
 
 
 class _Guarded(io.TextIOWrapper):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +15,10 @@ from typer import Argument, Option
 
 from bearcat.cli.options import Device, Names, Root, Track, bars, check_choice, print_note, print_table, program
 from bearcat.errors import InputError, suggest
+from bearcat.names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bearcat.runs.execute import Cluster, Listener, Stack
     from bearcat.runs.spec import Library, RunSpec
@@ -25,6 +29,7 @@ commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
 StoreFolder = Annotated[Path, Option("--store", help="The folder that keeps the runs.")]
+LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 
 
 @commands.command("run")
@@ -69,7 +74,12 @@ def bench_run(
 
 
 @commands.command("status")
-def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
+def bench_status(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    why: Annotated[bool, Option("--why", help="Print the traceback of each run that failed.")] = False,
+) -> None:
     """What of a grid is done, running, failed and missing, and how long the rest may take."""
     from bearcat.runs.store import outdated
 
@@ -77,6 +87,8 @@ def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root:
     _print_states(specs, opened)
     for sentence in outdated([spec for spec in specs if not opened.settled(spec.identity)], opened):
         print_note(sentence)
+    if why:
+        _print_tracebacks(specs, opened)
 
 
 @commands.command("report")
@@ -90,18 +102,31 @@ def bench_report(
     only_method: OnlyMethod = None,
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
     decimals: Annotated[int, Option(min=0, max=4, help="Decimals of percentages in tables; the paper prints two.")] = 1,
+    metric: Annotated[
+        Names,
+        Option(
+            help="The score of tables, tests and figures: accuracy, balanced, macro-f1, nll, brier, ece or"
+            " missed-faults; repeat for more.  \\[default: accuracy and ece]"
+        ),
+    ] = None,
+    figures: Annotated[str, Option(help="Formats of the figures' files: png, svg, pdf, eps.")] = "png,svg",
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.report.pages import write_bench_report
+    from bearcat.report.stats import METRICS, USUAL
+    from bearcat.report.typeset import chosen_formats
     from bearcat.runs.grid import read_grid
     from bearcat.runs.store import results
 
+    for name in metric or ():
+        check_choice("--metric", name, tuple(METRICS))
+    formats = chosen_formats(figures)
     opened, specs, _ = _opened(grid, store, root, only_method, create=False)
     found, missing = results(_only_tasks(specs, task) if task else specs, opened)
     if not found:
         raise InputError(f"{store}: holds no finished run of {grid}; start with {program()} bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals)
+    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals, metric or USUAL, formats)
     print(f"{len(found)} runs, {len(missing)} without a result: {page}")
 
 
@@ -152,39 +177,81 @@ def _executor(
     return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
 
 
+class Pace:
+    """How much of a grid is done, and how long the rest takes by what this process has trained since it began: neither
+    runs that were done before nor epochs that a checkpoint held count as its work.
+    """
+
+    def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._runs, self._clock, self._begun, self._work = runs, clock, clock(), 0.0
+        self._shares: dict[str, float] = {}  # of each run that is done or in training
+
+    @property
+    def done(self) -> float:
+        return sum(self._shares.values())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None while nothing has been trained."""
+        return (self._clock() - self._begun) / self._work * (self._runs - self.done) if self._work else None
+
+    def settle(self, run: str, by_us: bool) -> None:
+        self._work += 1 - self._shares.get(run, 0.0) if by_us else 0.0
+        self._shares[run] = 1.0
+
+    def epoch(self, members: Sequence[str], done: int, epochs: int) -> None:
+        """`done` epochs of these runs are finished; the first that is heard of was trained now, those before it not."""
+        for run in members:
+            self._work += max(0.0, done / epochs - self._shares.get(run, (done - 1) / epochs))
+            self._shares[run] = max(self._shares.get(run, 0.0), done / epochs)
+
+
 @contextmanager
 def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener]:
-    """A bar that counts runs, with messages above it; those trained by this execution are added to `trained`."""
-    from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
+    """A bar that counts runs, or without a terminal a line a minute; runs trained by this execution join `trained`."""
+    from rich.progress import BarColumn, TimeElapsedColumn
 
     from bearcat.runs.execute import Listener
 
-    columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), "ETA", TimeRemainingColumn())
-    runs, settled, shares = {spec.identity: spec for spec in specs}, set[str](), dict[str, float]()
+    columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), "{task.fields[left]}")
+    runs, settled = {spec.identity: spec for spec in specs}, set[str]()
+    pace, terminal, said = Pace(len(runs)), sys.stderr.isatty(), time.monotonic()
     with bars(*columns) as bar:
-        task = bar.add_task("runs", total=len(runs), state=f"0/{len(runs)}")
+        task = bar.add_task("runs", total=len(runs), state=f"0/{len(runs)}", left="")
 
         def show(now: str = "") -> None:
-            done = len(settled) + sum(shares.values())
-            bar.update(task, completed=done, state=f"{len(settled)}/{len(runs)} {now}")
+            nonlocal said
+            state, seconds = f"{len(settled)}/{len(runs)} {now}".strip(), pace.seconds_left
+            left = "" if seconds is None else f"about {timedelta(seconds=round(seconds))} left"
+            bar.update(task, completed=pace.done, state=state, left=left)
+            if not terminal and time.monotonic() - said >= LINE_SECONDS:
+                said = time.monotonic()
+                print(f"runs: {shown(state)}{left and ', '}{left}", file=sys.stderr, flush=True)
 
         def finish(run: str, by_us: bool) -> None:
             settled.add(run)
             trained.update([run] if by_us else [])
-            shares.pop(run, None)
+            pace.settle(run, by_us)
             show()
 
         def epoch(members: Sequence[str], done: int, epochs: int) -> None:
-            shares.update({run: done / epochs for run in members if run not in settled})
+            pace.epoch([run for run in members if run not in settled], done, epochs)
             many = f" × {len(members)}" if len(members) > 1 else ""
             show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
 
         yield Listener(finish, epoch, message=print_note)
 
 
+def _print_tracebacks(specs: Sequence[RunSpec], store: RunStore) -> None:
+    """Why runs failed, in full; runs that failed alike together."""
+    states = {spec: state for spec in specs if (state := store.state(spec.identity)).kind == "failed"}
+    for reason in dict.fromkeys(state.traceback or state.detail for state in states.values()):
+        cells = [str(spec.cell) for spec, state in states.items() if reason == (state.traceback or state.detail)]
+        print("", *cells, *(shown(line) for line in reason.splitlines()), sep="\n")
+
+
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     """A row for each method, an estimate of the time left, failed runs; returns how many cells are in which state."""
-    from datetime import timedelta
     from statistics import mean
 
     states = {spec.identity: store.state(spec.identity) for spec in specs}

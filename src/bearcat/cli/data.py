@@ -1,4 +1,4 @@
-"""Recordings: `data list`, `data fetch`, `data check` and `data show`."""
+"""Recordings: `data list`, `data fetch`, `data check` and `data show`; `data bearings`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import (
-    Names,
-    bars,
-    check_choice,
-    dataset_named,
-    print_lines,
-    print_note,
-    print_table,
-    reading_bar,
-)
+from bearcat.cli.options import Names, check_choice, dataset_named, print_lines, print_note, print_table
 from bearcat.errors import InputError
 from bearcat.names import csv_cell, to_json
 
@@ -47,6 +38,42 @@ def list_datasets() -> None:
         own = "wherever you keep them"
         place = {"simulated": "computed when used", "folder": own, "collection": own}.get(name, place)
         print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
+
+
+@commands.command()
+def bearings(
+    begins: Annotated[
+        str, Argument(metavar="SERIES", show_default=False, help="Only designations that begin so: 62, NU2.")
+    ] = "",
+    kind: Annotated[str, Option("--type", help="Only this type: deep groove, cylindrical, …")] = "",
+    bore: Annotated[float | None, Option(help="Only this bore in mm.")] = None,
+    form: options.Format = "table",
+) -> None:
+    """The bearings whose designations `--bearing` understands: elements, orders, and where the numbers come from."""
+    from bearcat.data.bearing import BEARINGS, series_of
+
+    check_choice("--format", form, options.FORMATS)
+    names = BEARINGS.listed(begins, kind, bore)
+    if not names and begins and not BEARINGS.listed(begins):
+        series = ", ".join(sorted({series_of(name) for name in BEARINGS}))
+        raise InputError(f"no designation of the table begins with '{begins}'; series are {series}")
+    if not names:
+        types = ", ".join(sorted({row["type"] for row in BEARINGS.rows.values()}))
+        raise InputError(f"no bearing of the table is so; leave one of the conditions out (types: {types})")
+    rows = [
+        BEARINGS.rows[name] | {order: f"{value:.3f}" for order, value in BEARINGS[name].orders().items()}
+        for name in names
+    ]
+    if form == "json":
+        print(to_json(rows, indent=1))
+    elif form == "csv":
+        writer = csv.DictWriter(sys.stdout, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        print_table(rows, left=("designation", "type", "source"))
+        estimates = sum(BEARINGS[name].estimated for name in names)
+        print(f"{len(names)} bearings" + f", {estimates} of them estimates (docs/bearings.md)" * bool(estimates))
 
 
 @commands.command()
@@ -89,7 +116,7 @@ def fetch(
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")
     require_licence(dataset.about, accept_licence, folder)
-    with bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
+    with options.bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
         tasks: dict[str, TaskID] = {}
 
         def show(file: str, done: int, total: int | None) -> None:
@@ -117,15 +144,19 @@ def check(
     settings: options.Set = None,
     form: options.Format = "table",
 ) -> None:
-    """Read every recording once and report what is there, what is missing and what cannot be used."""
+    """Read every recording and report what is there, what is missing and what `adapt` could not use."""
     from bearcat.data import Preparation
+    from bearcat.data.choose import as_adapt_reads
     from bearcat.data.survey import survey
 
     check_choice("--format", form, options.FORMATS)
     preparation = Preparation(length=window, stride=stride, rate=rate)
     dataset = dataset_named(name, root, settings, channel, rpm, bearing, specimen, machine)
     catalogue = dataset.catalogue().only(domains or None)
-    found = survey(catalogue, preparation, progress=reading_bar())
+    catalogue, preparation, choices = as_adapt_reads(dataset, catalogue, preparation, channel)
+    for choice in choices:
+        print_note(f"{choice.setting} {choice.value}: {choice.reason}")
+    found = survey(catalogue, preparation, progress=options.reading_bar())
     if form == "table":
         _print_table(found, preparation)
     elif form == "json":
@@ -135,10 +166,11 @@ def check(
         writer.writeheader()
         for row in found.rows:
             writer.writerow({name: csv_cell(cell) for name, cell in (_texts(row) | {"seconds": row.seconds}).items()})
+    place = options.data_folder(name, root)
     for note in found.notes:
-        print_note(note)
+        print_note(options.from_here(note, place))
     for problem in found.problems:
-        print_note(problem.sentence, "problem")
+        print_note(options.from_here(problem.sentence, place), "problem")
     if found.problems:
         raise InputError(f"{name}: not ready, {len(found.problems)} problem(s) named above")
     if len({row.domain for row in found.rows}) < 2:
@@ -159,11 +191,36 @@ def show(
         str | None, Option("--input", help="Draw what a network is given instead, such as physics or envelope-orders.")
     ] = None,
     window: Annotated[int, Option(help="Samples of a window, for --input.")] = 4096,
-    out: Annotated[Path, Option(help="The picture to write.")] = Path("shift.png"),
+    view: Annotated[
+        str | None,
+        Option(
+            help="Of one recording (NAME is its file): waveform, spectrum, envelope, orders, cepstrum, spectrogram or"
+            " kurtogram."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, Option(help="The picture to write, .png, .svg or .pdf.  \\[default: shift.png, or FILE-VIEW.png]")
+    ] = None,
 ) -> None:
-    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
+    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains; with
+    --view, a picture of one recording.
+    """
     from bearcat.data import Preparation, Recording, resample
     from bearcat.data.survey import UNLABELLED
+
+    if view is not None:
+        for option, given in (("--root", root), ("--domain", domains), ("--set", settings), ("--input", kind)):
+            if given:
+                raise InputError(f"{option}: is for datasets, and --view draws one recording; leave one of them out")
+        from bearcat.api import view as draw
+        from bearcat.report.typeset import file_name
+
+        picture = draw(Path(name), view, rpm=rpm, bearing=bearing, channel=channel, rate=rate)
+        written = picture.save(out or Path(f"{file_name(Path(name).stem)}-{view}.png"))
+        print_lines(f"{picture.title}: {written}", picture.caption)
+        return
+    if root is None and Path(name).is_file():
+        raise InputError(f"{name}: is one recording; draw it with --view envelope, or name a folder with two domains")
     from bearcat.report.plots import draw_input, draw_shift
 
     catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
@@ -171,6 +228,9 @@ def show(
     if count < 2 or (domains and count != 2):
         raise InputError(f"a picture compares two domains, not {count}; name them with --domain A --domain B")
     left, right = catalogue.domains[:2]
+    if not domains and count > 2:
+        others = ", ".join(catalogue.domains[2:7]) + ", …" * (count > 7)
+        print_note(f"drawn are {left} and {right}, the first of {count} domains; --domain names others ({others})")
     sides: dict[str, dict[str, Recording]] = {left: {}, right: {}}  # the first recording of each class
     for entry in catalogue.entries:
         label, side = entry.label or UNLABELLED, sides.get(entry.domain)
@@ -187,11 +247,9 @@ def show(
     if not labels:
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
     rows = [(label, sides[left].get(label), sides[right].get(label)) for label in labels]
-    if kind is None:
-        draw_shift(rows, (titles[left], titles[right]), out)
-    else:
-        draw_input(rows, (titles[left], titles[right]), Preparation(kind, window), out)
-    print_lines(f"{left} and {right}, {len(rows)} classes: {out}")
+    pair = titles[left], titles[right]
+    figure = draw_shift(rows, pair) if kind is None else draw_input(rows, pair, Preparation(kind, window))
+    print_lines(f"{left} and {right}, {len(rows)} classes: {figure.save(out or Path('shift.png'))}")
 
 
 def _texts(row: Row) -> dict[str, str]:

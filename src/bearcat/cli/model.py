@@ -1,4 +1,4 @@
-"""Diagnosing recordings, with a trained model or without: `predict`, `export`, `serve` and `diagnose`."""
+"""Diagnosing recordings, with a trained model or without: `predict`, `export`, `serve`, `diagnose` and `mcp`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from bearcat.child import use_one_core
 from bearcat.cli import options
 from bearcat.cli.options import FORMATS, Names, check_choice, print_lines, print_note, print_recordings
 from bearcat.errors import InputError
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
-    from bearcat.deploy.find import FoundMeasurement
+    from bearcat.data.survey import Portrait
+    from bearcat.deploy.find import FoundMeasurement, FoundUnit
+    from bearcat.deploy.jobs import Diagnose
     from bearcat.deploy.predict import WindowPredictions
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import AlarmRule, Diagnosis
@@ -37,9 +40,6 @@ Alarm = Annotated[
     Names,
     Option(metavar="CLASS", help="This class is an alarm; repeat for more.  \\[default: all but healthy or normal]"),
 ]
-Order = Annotated[
-    float | None, Option(help="In place of a bearing: the order of this fault, a multiple of the shaft's speed.")
-]
 
 
 def predict(
@@ -48,10 +48,9 @@ def predict(
     by: Annotated[str, Option(help="Print a line for each recording or for each window.")] = "recording",
     form: options.Format = "table",
     rate: options.OwnRate = None,
-    rpm: Annotated[
-        float | None, Option(help="Speed of the shaft, where no file says its own: a number, as files are streamed.")
-    ] = None,
+    rpm: options.Rpm = None,
     bearing: options.Bearing = None,
+    override: options.Override = False,
     channel: options.Channel = None,
     channels: options.Channels = None,
     trust_speed: options.TrustSpeed = False,
@@ -63,21 +62,24 @@ def predict(
         bool, Option(help="Whether a recording unlike those the model was adapted to is an alarm, or to be checked.")
     ] = True,
     batch: Annotated[int, Option(min=1, help="Windows handed to the model at once.")] = 256,
+    jobs: options.Jobs = 1,
 ) -> None:
     """Diagnose new recordings. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
 
     Decisions are of recordings, whatever is printed. A file that cannot be used is to be checked, and the others go on.
     """
-    from bearcat.data.bearing import find_bearing
+    use_one_core()
+    from bearcat.data.bearing import asked_bearing
     from bearcat.data.survey import Portrait, odd_recordings
-    from bearcat.deploy.find import find_measurements
+    from bearcat.deploy.find import find_units, number_or_channel
     from bearcat.deploy.predict import Given, diagnose_measurement, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
     check_choice("--format", form, FORMATS)
-    geometry = None if bearing is None else find_bearing(bearing)
-    given = Given(rate, rpm, geometry, batch=batch, trust_speed=trust_speed)
+    geometry, search = asked_bearing(bearing)
+    number, speed = number_or_channel(rpm)
+    given = Given(rate, number, geometry, batch=batch, trust_speed=trust_speed, override=override, search=search)
     opened = open_model(model)
     _print_decision(opened)
     names = opened.classes
@@ -101,10 +103,22 @@ def predict(
         return diagnose_measurement(found, opened, given, portraits, put_windows if by == "window" else None)
 
     given = replace(given, rule=rule)
-    status = _print_all(form, by, find_measurements(files, opened, channel, channels), diagnosed, rule)
+    units = find_units(files, opened, channel, channels, speed, override)
+    status = _print_all(form, by, *_shared(units, diagnosed, jobs, portraits), rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     raise typer.Exit(status)
+
+
+def _shared(
+    units: Iterable[FoundUnit], diagnosed: Diagnose, jobs: int, portraits: list[Portrait]
+) -> tuple[Iterable[Any], Callable[[Any, Put], list[Diagnosis]]]:
+    """What there is to diagnose, and how: one after the other, or by so many processes (0: one for each core)."""
+    from bearcat.deploy.jobs import CAN_FORK, shared
+
+    if jobs > 1 and not CAN_FORK:
+        print_note("--jobs: several processes need Linux; recordings are diagnosed one after the other")
+    return shared(units, diagnosed, portraits, jobs)
 
 
 def _print_all(
@@ -116,45 +130,47 @@ def _print_all(
     """
     import traceback
 
-    from bearcat.diagnosis.recording import COLUMNS, Diagnoses, Diagnosis
-    from bearcat.trust.decision import UNREADABLE
+    from bearcat.diagnosis.recording import COLUMNS, UNDECIDED, Diagnoses, Diagnosis
 
-    single, readable, rows = list[Diagnosis](), False, form != "table" and by == "recording"
+    single, rows = list[Diagnosis](), form != "table" and by == "recording"
     interrupted = False
     with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
         for measurement in found:
             try:
                 several = diagnosed(measurement, put)
-                readable = readable or any(each.state != UNREADABLE for each in several)
                 for note in measurement.notes if len(several) > 1 else ():
                     print_note(f"{measurement.name}: {note}")
                 single += several
             except InputError as error:
-                print_note(error.for_command_line, "problem")
-                single.append(Diagnosis.unreadable(measurement.name, error.for_command_line))
+                single.append(Diagnosis.undecided(measurement.name, error, error.for_command_line))
             except Exception as error:  # a bug, of which the other recordings know nothing
                 traceback.print_exc()
                 sentence = f"{measurement.name}: {type(error).__name__}; please report this bug with the lines above"
-                print_note(sentence, "problem")
-                single.append(Diagnosis.unreadable(measurement.name, sentence))
+                single.append(Diagnosis.undecided(measurement.name, InputError(sentence, readable=True)))
             except KeyboardInterrupt:  # what was computed is not lost
                 print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
                 interrupted = True
                 break
-        diagnoses = Diagnoses(single).beside_each_other(rule=rule)
+        diagnoses, notes = Diagnoses(single).beside_each_other(rule=rule), dict[str, list[str]]()
         for diagnosis in diagnoses:
             for note in diagnosis.notes:
-                print_note(note if note.startswith(diagnosis.recording) else f"{diagnosis.recording}: {note}")
+                notes.setdefault(note.removeprefix(f"{diagnosis.recording}: "), []).append(diagnosis.recording)
             if rows:
                 put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
-        if by == "recording" and not rows and diagnoses:
-            print_lines(diagnoses.summary)
+        for note, (first, *others) in notes.items():
+            print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
+        table, decided = by == "recording" and not rows, any(each.state not in UNDECIDED for each in diagnoses)
+        for name, problem in () if table and decided else diagnoses.problems.items():  # the table says them otherwise
+            print_note(f"{name}: {problem}", "problem")
+        if table and decided:
             print_recordings(diagnoses.worst_first)
+        if table and diagnoses:
+            print_lines(diagnoses.summary)
     if rows:
         print_note(diagnoses.summary)
     if interrupted:
         return INTERRUPTED
-    return diagnoses.exit_status if readable or not diagnoses else 2  # 2: nothing could be decided
+    return diagnoses.exit_status if decided or not diagnoses else 2  # 2: nothing could be decided
 
 
 def _print_decision(model: Predictor) -> None:
@@ -210,7 +226,7 @@ def export(
 def serve(
     model: Annotated[
         Path | None,
-        Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general; or --store."),
+        Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx; without it, as diagnose."),
     ] = None,
     store: Annotated[
         str | None, Option(help="Show the machines of this store of bearcat watch at /fleet; MODEL may be left out.")
@@ -235,8 +251,6 @@ def serve(
     if token is None and not address.loopback:
         print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
 
-    if model is None and store is None:
-        raise InputError("give a MODEL to serve, a --store of watched machines to show, or both")
     fleet = None
     if store is not None:
         from bearcat.report.fleet import FleetPages
@@ -244,7 +258,8 @@ def serve(
         fleet = FleetPages(store)
 
     def started(place: str) -> None:
-        served = [] if model is None else [f"{model} is served on {place}"]
+        alone = [] if store else [f"Recordings are diagnosed without a model on {place}"]
+        served = alone if model is None else [f"{model} is served on {place}"]
         served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
         print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
 
@@ -253,58 +268,68 @@ def serve(
 
 def diagnose(
     files: Annotated[list[Path], Argument(metavar="FILES", help="Recordings, or folders of them.")],
-    rpm: Annotated[
-        float | None, Option(help="Speed of the shaft in rpm; it is checked, and measured where it is not given.")
-    ] = None,
-    bearing: Annotated[
-        str | None, Option(metavar="6205", help="A designation, or balls=9,ball=7.94,pitch=39.04 (mm).")
-    ] = None,
-    bpfo: Order = None,
-    bpfi: Order = None,
-    bsf: Order = None,
-    ftf: Order = None,
+    rpm: options.Rpm = None,
+    bearing: options.Bearing = None,
+    bpfo: options.Order = None,
+    bpfi: options.Order = None,
+    bsf: options.Order = None,
+    ftf: options.Order = None,
     channel: options.Channel = None,
     channels: options.Channels = None,
     rate: options.OwnRate = None,
+    override: options.Override = False,
     form: options.Format = "table",
     trust_speed: options.TrustSpeed = False,
-    healthy: Annotated[
-        Names | None,
-        Option(metavar="FILE", help="A known good recording of the same point, or a folder; repeat for more."),
-    ] = None,
+    healthy: options.Healthy = None,
     png: Annotated[
         Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording into this folder.")
     ] = None,
+    jobs: options.Jobs = 1,
+    unit: options.Unit = None,
+    group: options.Group = None,
+    mounting: options.Mounting = None,
 ) -> None:
     """Diagnose recordings from speed and bearing alone: healthy, inner race, outer race, ball, or cannot tell.
 
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
-    from bearcat.data.bearing import known_orders
-    from bearcat.deploy.find import find_measurements
+    use_one_core()
+    from bearcat.data.bearing import asked_bearing, known_orders
+    from bearcat.data.channels import Declared
+    from bearcat.deploy.find import find_measurements, find_units, number_or_channel
     from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
 
     check_choice("--format", form, FORMATS)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     drawn: Counter[str] = Counter()
-    given = Given(rate, rpm, orders=orders, threads=2, trust_speed=trust_speed, drawn=png is not None)
+    geometry, search = asked_bearing(bearing)
+    number, speed = number_or_channel(rpm)
+    given = Given(
+        rate, number, geometry, orders if geometry is None else None, search=search,
+        declared=Declared(unit, group, mounting), trust_speed=trust_speed, override=override,
+    )  # fmt: skip
     if healthy:
-        places = [Path(name) for name in healthy]
-        given = replace(given, healthy=healthy_physics(find_measurements(places, None, channel, channels), given))
+        usual_ones = find_measurements([Path(name) for name in healthy], None, channel, channels, speed, override)
+        given = replace(given, healthy=healthy_physics(usual_ones, given))
         for usual in given.healthy.values():
             for note in Baseline.of(usual, KNOWN).notes:
                 print_note(note)
 
     def diagnosed(found: FoundMeasurement, _: Put) -> list[Diagnosis]:
-        diagnoses = diagnose_measurement(found, None, given)
-        if png is not None:
-            for diagnosis in diagnoses:
+        return diagnose_measurement(found, None, given)
+
+    units = find_units(files, None, channel, channels, speed, override)
+    found, diagnose_one = _shared(units, diagnosed, jobs, [])
+
+    def drawn_too(measurement: Any, put: Put) -> list[Diagnosis]:
+        diagnoses = diagnose_one(measurement, put)
+        for diagnosis in diagnoses:
+            if png is not None and diagnosis.drawing is not None:
                 _draw(diagnosis, png, drawn)
         return diagnoses
 
-    found = find_measurements(files, None, channel, channels)
-    raise typer.Exit(_print_all(form, "recording", found, diagnosed))
+    raise typer.Exit(_print_all(form, "recording", found, drawn_too))
 
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
@@ -317,3 +342,17 @@ def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
     drawn[name] += 1
     number = f"-{drawn[name]}" if drawn[name] > 1 else ""
     write_atomically(folder / f"{name}{number}.png", draw_evidence(diagnosis).render("png"))
+
+
+def mcp(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The assistant may ask about recordings below it alone.")],
+    store: Annotated[
+        str | None, Option(help="A store of `bearcat watch`, for status and history of its machines.")
+    ] = None,
+    max_bytes: Annotated[int, Option(help="The longest recording.")] = 64 * 2**20,
+    timeout: Annotated[float, Option(help="Seconds for a recording.")] = 30.0,
+) -> None:
+    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/mcp.md)."""
+    from bearcat.deploy.assistant import AssistantLimits, Recordings, serve_assistant
+
+    serve_assistant(Recordings(folder, AssistantLimits(max_bytes, timeout)), store)

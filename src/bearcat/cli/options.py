@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,15 +27,22 @@ Root = Annotated[
 ]
 Channel = Annotated[str | None, Option(help="The channel to read, by name.")]
 Channels = Annotated[
-    str | None,
-    Option(help="Channels of a file are axes of one bearing (together) or bearings of their own (apart)."),
+    str | None, Option(help="Channels of a file are axes of one bearing (together) or bearings of their own (apart).")
 ]
 TrustSpeed = Annotated[
     bool, Option("--trust-speed", help="Keep a stated speed even if a clear shaft line lies at another.")
 ]
+Unit = Annotated[
+    str | None, Option(help="Unit of the samples, where a channel's name does not say it: g, m/s², mm/s, …")
+]
+Group = Annotated[int | None, Option(help="Group of machines of ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.")]
+Mounting = Annotated[str | None, Option(help="Mounting of the machine, for ISO 20816-3: rigid or flexible.")]
 Rate = Annotated[
     float | None,
     Option(help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."),
+]
+Jobs = Annotated[
+    int, Option(min=0, help="Processes that share the recordings, each on one core; 0: one for each core.")
 ]
 Rpm = Annotated[
     str | None,
@@ -61,12 +69,38 @@ Specimen = Annotated[
 Machine = Annotated[
     str | None, Option(metavar="domain", help="What of the path names the machine: domain, … as for --specimen.")
 ]
+Order = Annotated[
+    float | None, Option(help="In place of a bearing: the order of this fault, a multiple of the shaft's speed.")
+]
+Healthy = Annotated[
+    Names, Option(metavar="FILE", help="A known good recording of the same point, or a folder; repeat for more.")
+]
 FORMATS = ("table", "csv", "json")
 Format = Annotated[str, Option("--format", help="table, csv or json.")]
-OwnRate = Annotated[float | None, Option(help="Sampling rate in Hz, of files that do not say their own.")]
+OwnRate = Annotated[
+    float | None,
+    Option(help="Sampling rate in Hz, of files that do not say their own; refused where one says another."),
+]
+Override = Annotated[
+    bool, Option("--override", help="--rate, --rpm and --bearing replace what files, manifests and folders say.")
+]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Track = Annotated[str | None, Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
+
+
+def data_folder(name: str, root: Path | None) -> Path | None:
+    """The folder of a user's own recordings, as it was named; None of a dataset that bearcat knows."""
+    return root or (Path(name) if Path(name).is_dir() else None)
+
+
+def from_here(sentence: str, folder: Path | None) -> str:
+    """The sentence about a recording, whose path leads there from where the user stands and not from its folder."""
+    place = sentence.partition(": ")[0].partition("#")[0].partition("[")[0]
+    with suppress(OSError):  # it may be no name of a file at all
+        if folder is not None and place and (folder / place).exists():
+            return f"{folder / place}{sentence[len(place) :]}"
+    return sentence
 
 
 def program() -> str:
@@ -116,9 +150,9 @@ def print_table(
     screen.print(table)
 
 
-def print_recordings(found: Diagnoses) -> None:
-    """Diagnosed recordings as a table."""
-    if rows := found.table():
+def print_recordings(found: Diagnoses, folder: Path | None = None) -> None:
+    """Diagnosed recordings as a table; those of a folder by the path that leads there."""
+    if rows := [row | {"recording": from_here(row["recording"], folder)} for row in found.table()]:
         right = ("confidence", "agreement", "unfamiliar")
         print_table(rows, set(rows[0]) - set(right), (*right, "decision"))
 

@@ -1,4 +1,4 @@
-"""One page of what a path holds: `report`. That is the store of `bearcat watch`."""
+"""One page of what a path holds: `report`. Recordings, results of bearcat, or the store of `bearcat watch`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,106 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from bearcat.cli.options import print_lines
+from bearcat.cli import options
+from bearcat.cli.options import print_lines, print_note
+from bearcat.errors import InputError
 
 
 def report(
-    store: Annotated[str, Argument(metavar="STORE", help="A store of `bearcat watch`: a file, or postgresql://…")],
-    out: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),
-    machine: Annotated[str | None, Option(help="This machine alone, with details of all of its points.")] = None,
+    path: Annotated[
+        str,
+        Argument(
+            metavar="PATH",
+            help="Recordings; what diagnose or predict wrote (json or csv); adapt's folder; or the store of watch.",
+        ),
+    ],
+    out: Annotated[Path, Option(help="The page to write; a name that ends in .pdf prints it too.")] = Path(
+        "report.html"
+    ),
     pdf: Annotated[Path | None, Option(help="Print the page into this file too; needs Chromium or Chrome.")] = None,
+    model: Annotated[Path | None, Option(help="Of recordings: diagnose with this model, as predict does.")] = None,
+    rpm: options.Rpm = None,
+    bearing: options.Bearing = None,
+    bpfo: options.Order = None,
+    bpfi: options.Order = None,
+    bsf: options.Order = None,
+    ftf: options.Order = None,
+    rate: options.OwnRate = None,
+    override: options.Override = False,
+    channel: options.Channel = None,
+    channels: options.Channels = None,
+    trust_speed: options.TrustSpeed = False,
+    healthy: options.Healthy = None,
+    unit: options.Unit = None,
+    group: options.Group = None,
+    mounting: options.Mounting = None,
+    jobs: options.Jobs = 1,
+    machine: Annotated[str | None, Option(help="Of a store: this machine alone, with all of its points.")] = None,
 ) -> None:
-    """Write a page of watched machines: the worst first, trends, and what to do next (docs/watch-page.md)."""
-    from bearcat.report.fleet import write_fleet_page
-    from bearcat.report.typeset import find_browser, print_page
-    from bearcat.watch.store import Store
+    """Write one page: the list, worst first, then the evidence of each alarm or check (docs/diagnose.md).
 
-    browser = None if pdf is None else find_browser()
-    with Store.open(store) as opened:
-        points = write_fleet_page(opened, out, machine)
-    print_lines(points.summary)
+    Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch-page.md).
+    """
+    from bearcat.report.pages import write_recordings_page, write_run_page
+    from bearcat.report.recordings import is_results, read_results
+    from bearcat.report.typeset import find_browser, print_page
+
+    if out.suffix.lower() == ".pdf":
+        out, pdf = out.with_suffix(".html"), pdf or out
+    browser, place = None if pdf is None else find_browser(), Path(path)
+    said = {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf}
+    orders = {name: order for name, order in said.items() if order is not None}
+    asked = {
+        "model": model, "rpm": rpm, "bearing": bearing, "rate": rate, "channel": channel, "channels": channels,
+        "unit": unit, "group": group, "mounting": mounting, "healthy": healthy or None,
+        "override": override or None, "trust-speed": trust_speed or None, "jobs": jobs if jobs != 1 else None,
+    } | {name.lower(): value for name, value in orders.items()}  # fmt: skip
+    given = [name for name, value in asked.items() if value is not None]
+    finished = place.is_dir() and (place / "record.json").exists()
+    stored = not finished and ("://" in path or _is_store(place))
+    if given and (finished or stored or is_results(place)):
+        raise InputError(f"--{given[0]}: is of recordings, and {path} holds results; leave it out")
+    if machine is not None and not stored:
+        raise InputError(f"--machine: is of a store, and {path} is none; leave it out")
+    if stored:
+        from bearcat.report.fleet import write_fleet_page
+        from bearcat.watch.store import Store
+
+        with Store.open(path) as opened:
+            summary = write_fleet_page(opened, out, machine).summary
+    elif finished:
+        from bearcat.diagnosis.recording import Diagnoses
+        from bearcat.record import Record
+
+        summary = Diagnoses(Record.read(place).recordings).summary
+        write_run_page(place, out)
+    else:
+        if is_results(place):
+            found = read_results(place)
+        else:
+            from bearcat.api import diagnose
+
+            found = diagnose(
+                [place], model=model, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
+                override=override, trust_speed=trust_speed, healthy=healthy or (), unit=unit, group=group,
+                mounting=mounting, jobs=jobs, orders=orders or None,
+            )  # fmt: skip
+        problems = [f"{name}: {problem}" for name, problem in found.problems.items()]
+        if len(problems) == len(found):
+            raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")
+        for problem in problems:
+            print_note(problem, "problem")
+        write_recordings_page(found, out, place.resolve().name if place.is_dir() else place.stem)
+        summary = found.summary
+    print_lines(summary)
     print(f"All of it on one page: {out}")
     if pdf is not None and browser is not None:
         print_page(out, pdf, browser)
         print(f"Printed: {pdf}")
+
+
+def _is_store(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"

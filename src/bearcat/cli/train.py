@@ -31,8 +31,7 @@ def adapt(
         str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]")
     ] = None,
     recipe: Annotated[
-        str | None,
-        Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters]"),
+        str | None, Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters]")
     ] = None,
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
@@ -116,19 +115,19 @@ def adapt(
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
         print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
     for warning in plan.warnings:
-        print_note(warning, "warning")
+        print_note(options.from_here(warning, options.data_folder(data_name, root)), "warning")
     found = run(plan, out or Path("bearcat-out"), training_bar, track)
-    _print_adaptation(found, plan.warnings)
+    _print_adaptation(found, plan.warnings, options.data_folder(data_name, root))
     status = found.recordings.exit_status
     if limit is not None and (status == 1 or limit == "check"):
         raise Exit(status)
 
 
-def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
+def _print_adaptation(found: Adaptation, printed: Sequence[str], folder: Path | None = None) -> None:
     """The answer first: decisions, recordings, recommendation; then scores, and where everything is."""
     diagnoses, record, out = found.recordings, found.record, found.folder
     print_lines(diagnoses.summary)
-    print_recordings(diagnoses.worst_first[:MOST_PRINTED])
+    print_recordings(diagnoses.worst_first[:MOST_PRINTED], folder)
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_lines(found.decision.sentence)

@@ -21,7 +21,8 @@ from bearcat.ranges import check_range
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import PointStatus
-    from bearcat.watch.store import Fleet, Store
+    from bearcat.watch.status import Fleet
+    from bearcat.watch.store import Store
 
 EXECUTORS = ("processes", "ray")
 INTERRUPTED = 130
@@ -114,9 +115,10 @@ def watch(
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.data.catalogue import checked_root
+    from bearcat.watch.measuring import Measuring
     from bearcat.watch.out import Out
     from bearcat.watch.store import Store
-    from bearcat.watch.watching import Measuring, choose_rule, ending_cleanly, open_watching
+    from bearcat.watch.watching import choose_rule, ending_cleanly, open_watching
 
     check_choice("--format", form, FORMATS)
     check_choice("--executor", executor, EXECUTORS)
@@ -165,20 +167,18 @@ def parsed_rule(
     false_alarms: str | None, baseline: str | None, speeds: str | None = None, loads: str | None = None
 ) -> dict[str, Any]:
     """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d, speeds 990,1480."""
-    from bearcat.watch.usual import FEWEST, KEPT
+    from bearcat.watch.usual import WatchRule
 
     rule = dict[str, Any]()
     if false_alarms is not None:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*(year|month|week|day)", false_alarms.strip())
-        if found is None or not 0 < float(found[1]) * A_YEAR[found[2]] <= 366:
+        if found is None:
             raise InputError(f"--false-alarms: '{false_alarms}' is no rate; write it as 1/year, 0.2/year or 1/month")
         rule["false_alarms"] = float(found[1]) * A_YEAR[found[2]]
     if baseline is not None:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw]?)", baseline.strip())
         if found is None or float(found[1]) == 0 or (not found[2] and not float(found[1]).is_integer()):
             raise InputError(f"--baseline: '{baseline}' is neither a number of recordings nor days; write 30 or 7d")
-        if not found[2] and not FEWEST <= float(found[1]) <= KEPT:
-            raise InputError(f"--baseline: {found[1]} recordings are too few or too many; give {FEWEST} to {KEPT}")
         if found[2]:
             rule["period"] = float(found[1]) * SECONDS[found[2]]
         else:
@@ -189,6 +189,7 @@ def parsed_rule(
             if numbers is None:
                 raise InputError(f"--{name}: '{text}' is no list of numbers; write it as 990,1480")
             rule[name] = tuple(map(float, text.split(",")))
+    WatchRule(**rule)  # checks their ranges, before there is a store
     return rule
 
 
@@ -214,7 +215,7 @@ def print_fleet(fleet: Fleet, form: str) -> None:
 
 def print_change(status: PointStatus, form: str) -> None:
     """One line for a point whose status has changed."""
-    from bearcat.watch.store import Fleet, written_time
+    from bearcat.watch.status import Fleet, written_time
 
     if form == "json":
         print(to_json(Fleet([status]).rows()[0]), flush=True)
@@ -251,7 +252,7 @@ def baseline(
     note: Note = "",
 ) -> None:
     """Learn the baseline of a point anew from the next recordings on, after a repair or with another sensor."""
-    from bearcat.watch.folder import time_in
+    from bearcat.data.times import time_in
     from bearcat.watch.store import Store
 
     when = None if since is None else time_in(since)
@@ -285,7 +286,7 @@ def export(
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .parquet or .csv.")],
 ) -> None:
     """Write every measurement of a store as a table, a row for each point and time."""
-    from bearcat.watch.export import write_table
+    from bearcat.watch.out import write_table
     from bearcat.watch.store import Store
 
     with Store.open(store) as opened:

@@ -1,14 +1,16 @@
 """Recordings in, tasks out; numpy and scipy only. `DATASETS` is the table of everything that can be opened.
 
->>> catalogue = open_dataset("cwru", root=Path("data/cwru")).catalogue()
->>> source = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
->>> target = cached_windows(catalogue.only(["load3"]), Preparation(), cache_folder())
->>> split = split_task(Task("load0", "load3"), source, target, Split(), seed=0)
+>>> catalogue = open_dataset("simulated", settings={"seconds": "1", "faults": "outer"}).catalogue()
+>>> task = Task("N15_M07_F10", "N09_M07_F10")
+>>> source = cached_windows(catalogue.only(task.sources), Preparation(), cache_folder())
+>>> target = cached_windows(catalogue.only([task.target]), Preparation(), cache_folder())
+>>> split_task(task, source, target, Split(), seed=0).classes
+('healthy', 'outer-1', 'outer-2', 'outer-3')
 """
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from bearcat.data.datasets.benches import CWRU, HITSM, AcrossMachines, Paderborn
 from bearcat.data.datasets.collection import SIGNALS, TABLE, Collection
 from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.inputs import INPUTS, Input, find_input
 from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
 from bearcat.data.run_to_failure import FEMTO, IMS
@@ -28,10 +31,10 @@ from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "FEMTO", "HITSM", "IMS", "About", "AcrossMachines", "Bearing", "Catalogue",
-    "Collection", "Dataset", "Download", "Entry", "Folder", "Paderborn", "Preparation", "Problem", "Recording",
-    "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder", "cached_windows",
-    "dataset_label", "default_root", "find_bearing", "join", "load", "open_dataset", "prepare", "resample",
+    "BEARINGS", "CWRU", "DATASETS", "FEMTO", "HITSM", "IMS", "INPUTS", "About", "AcrossMachines", "Bearing",
+    "Catalogue", "Collection", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
+    "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder",
+    "cached_windows", "find_bearing", "find_input", "join", "load", "open_dataset", "prepare", "resample",
     "split_task",
 ]  # fmt: skip
 
@@ -46,6 +49,11 @@ DATASETS: dict[str, type[Dataset]] = {
     "collection": Collection,
     "folder": Folder,
 }
+"""All datasets by name; a row more is a dataset more.
+
+>>> DATASETS["simulated"](seconds=1.0).catalogue().domains[0]
+'N15_M07_F10'
+"""
 OWN = ("folder", "collection")  # of which the path is given
 
 
@@ -72,8 +80,21 @@ def _folder_of(path: Path) -> Path:
     return path.parent if path.name == MANIFEST and path.is_file() else path
 
 
+def takes_root(name: str) -> bool:
+    """Whether this is the name of a dataset that lies in a folder: simulated ones do not, and a path is one itself."""
+    return name in DATASETS and _has_root(DATASETS[name])
+
+
+def _has_root(kind: type[Dataset]) -> bool:
+    return "root" in inspect.signature(kind).parameters
+
+
 def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
-    """The dataset of this name, or, where the name is a folder's, the recordings in it. Settings are texts by field."""
+    """The dataset of this name, or, where the name is a folder's, the recordings in it. Settings are texts by field.
+
+    >>> open_dataset("simulated", settings={"seconds": "1", "faults": "inner"}).catalogue().classes[:2]
+    ('healthy', 'inner-1')
+    """
     kind = DATASETS.get(name)
     if kind is None and root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
         kind = _kind_of(default_root(name))  # a folder of recordings beside those of the known datasets
@@ -82,7 +103,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
             known = [dataset for dataset in DATASETS if dataset not in OWN]
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
         kind, root = _kind_of(Path(name)), _folder_of(Path(name))
-    if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
+    if _has_root(kind):
         if name in OWN and root is None:
             raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
         place = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders

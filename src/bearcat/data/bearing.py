@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.ranges import check_range
 from bearcat.settings import override, pairs
 
@@ -27,6 +30,20 @@ FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {
     "2×shaft": (0, 0, 0, 0, 2),
     "FTF": (1, 0, 0, 0, 0),
 }
+TABLE = Path(__file__).parent / "bearings.csv"  # benchmarks/bearings.py makes it
+ESTIMATE = "estimate"  # how the source of a row begins whose balls are not published, or not in one voice
+NEAR = 0.25  # relative, by which the bore of a bearing may differ that is named instead; and slack of a data sheet
+UNKNOWN = "unknown"  # in place of a designation: look for lines of any bearing
+_MAKERS = r"\b(?:SKF|FAG|INA|NSK|NTN|SNR|KOYO|JTEKT|NACHI|TIMKEN|FAFNIR|RHP|ZKL|URB|FBJ|LDK|MRC|STEYR|MB|NMB)(?![A-Z])"
+_PREFIXES = "R?N[A-Z]{0,2}|U[A-Z]{1,2}|ER|ZA|[HB]?K|RLS|RMS|[RQ]"  # that belong to a designation
+# Letters, digits (or bore after a stroke) and the suffix's letters of a designation.
+_NAMED = re.compile(r"(?<![A-Z0-9=.])([A-Z]{0,4}[\s-]?)(\d{2,5}(?:/\d{2,3}(?![\d.]))?)(?![\d.])([A-Z]*)")
+_TYPES = {
+    r"7\d{3,4}|3[23]\d\d": "angular contact ball bearing", r"[12][23]\d\d": "self-aligning ball bearing",
+    r"2[0-4]\d{3}": "spherical roller bearing", r"3[0-3]\d{3}": "tapered roller bearing",
+    r"5[1-9]\d{3}": "thrust bearing", r"N[A-Z]{0,2}\d{3,4}E?": "cylindrical roller bearing",
+    r"6\d{2,4}|16\d{3}": "deep groove ball bearing",
+}  # fmt: skip
 BETWEEN = 0.37  # of the way from one multiple to the next, where nothing of that fault is expected
 
 
@@ -49,7 +66,11 @@ def bearing_lines(multiples: int) -> dict[str, tuple[float, float, float, float,
 
 @dataclass(frozen=True)
 class Bearing:
-    """Geometry of a rolling bearing whose outer ring stands still; rollers count as balls."""
+    """Geometry of a rolling bearing whose outer ring stands still; rollers count as balls.
+
+    >>> round(Bearing(balls=9, ball_diameter=7.94, pitch_diameter=39.04).orders()["BPFO"], 3)
+    3.585
+    """
 
     balls: int
     ball_diameter: float  # mm
@@ -79,6 +100,18 @@ class Bearing:
         spin = self.pitch_diameter / (2 * self.ball_diameter) * (1 - ratio**2)
         return {"FTF": cage, "BPFO": self.balls * cage, "BPFI": self.balls * (1 - cage), "BSF": spin}
 
+    @property
+    def estimated(self) -> bool:
+        """Whether the table's numbers are an estimate: there may be a ball more or less."""
+        row = BEARINGS.rows.get(self.designation or "")
+        return row is not None and row["source"].startswith(ESTIMATE)
+
+    @property
+    def doubt(self) -> str | None:
+        """What a reader must know of lines at an estimate's orders; None where the numbers are published."""
+        guess = f"the geometry of {self} is an estimate and may be a ball off; compare its data sheet"
+        return guess if self.estimated else None
+
     def frequencies(self, rpm: float) -> dict[str, float]:
         """The kinematic frequencies in Hz at a speed of the shaft."""
         return {name: order * rpm / 60 for name, order in self.orders().items()}
@@ -88,56 +121,83 @@ class Bearing:
         return math.pi * self.ball_diameter * self.orders()["BSF"]
 
 
-# Balls, ball diameter and pitch diameter in mm, contact angle in degrees.
-_GEOMETRY = {
-    # The rig of Case Western Reserve University, as its Bearing Data Center lists it: fan end and drive end.
-    "6203": (8, 6.75, 28.5, 0.0),
-    "6205": (9, 7.94, 39.04, 0.0),
-    # Publications of run-to-failure tests: PRONOSTIA (Nectoux et al. 2012), XJTU-SY (Wang et al. 2018), IMS (Qiu et
-    # al. 2006).
-    "6804": (13, 3.5, 25.6, 0.0),
-    "UER204": (8, 7.92, 34.55, 0.0),
-    "ZA2115": (16, 8.407, 71.501, 15.17),
-    # Deep-groove types of the series 60, 62 and 63 (Timken's 9100K, 200K and 300K). Timken's catalogue of ball bearing
-    # housed units lists their FTF, BPFO and BPFI (page A-13), which give the number of balls and the ratio of the
-    # diameters; the pitch is the mean of bore and outer diameter (ISO 15), and the ball that follows is an inch size to
-    # 0.1 %. Types for which it is not (6005, 6006, 6202, 6205, 6305, 6306) are left out. Other makers' bearings of the
-    # same type may have other balls: their data sheet counts, and balls=…,ball=…,pitch=… takes it.
-    "6004": (9, 6.35, 31.0, 0.0),
-    "6204": (8, 7.938, 33.5, 0.0),
-    "6206": (9, 9.525, 46.0, 0.0),
-    "6207": (9, 11.112, 53.5, 0.0),
-    "6208": (9, 12.7, 60.0, 0.0),
-    "6209": (9, 12.7, 65.0, 0.0),
-    "6210": (10, 12.7, 70.0, 0.0),
-    "6211": (10, 14.288, 77.5, 0.0),
-    "6212": (10, 15.875, 85.0, 0.0),
-    "6303": (7, 8.731, 32.0, 0.0),
-    "6304": (7, 9.525, 36.0, 0.0),
-    "6307": (8, 14.288, 57.5, 0.0),
-    "6308": (8, 15.875, 65.0, 0.0),
-    "6309": (8, 17.462, 72.5, 0.0),
-    "6310": (8, 19.05, 80.0, 0.0),
-    "6311": (8, 20.638, 87.5, 0.0),
-    "6312": (8, 22.225, 95.0, 0.0),
-    "6314": (8, 25.4, 110.0, 0.0),
-    "6315": (8, 26.988, 117.5, 0.0),
-    "6316": (8, 28.575, 125.0, 0.0),
-}
-BEARINGS = {name: Bearing(*numbers, designation=name) for name, numbers in _GEOMETRY.items()}
+class BearingTable(Mapping[str, Bearing]):
+    """Bearings by designation, read from bearings.csv when one is first asked for."""
+
+    @cached_property
+    def rows(self) -> dict[str, dict[str, str]]:
+        """What the table says of each: type, bore, outer (mm), …, source."""
+        with TABLE.open(encoding="utf-8", newline="") as file:
+            return {row["designation"]: row for row in csv.DictReader(file)}
+
+    def __getitem__(self, name: str) -> Bearing:
+        row = self.rows[name]
+        ball, pitch, angle = (float(row[column]) for column in ("ball", "pitch", "angle"))
+        return Bearing(int(row["balls"]), ball, pitch, angle, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def listed(self, begins: str = "", kind: str = "", bore: float | None = None) -> list[str]:
+        """Designations that begin so, of a type that begins so, with this bore in mm; by type, series and size."""
+        wanted = re.sub(r"[\s-]", "", begins.upper())
+        found = [
+            name
+            for name, row in self.rows.items()
+            if name.startswith(wanted) and row["type"].startswith(kind.lower()) and bore in (None, float(row["bore"]))
+        ]
+        return sorted(
+            found, key=lambda name: (self.rows[name]["type"], series_of(name), float(self.rows[name]["bore"]))
+        )
+
+
+BEARINGS = BearingTable()
+"""Bearings by designation.
+
+>>> BEARINGS["6205"].balls
+9
+"""
+
+
+def series_of(designation: str) -> str:
+    """All of a designation but its bore and its design: NU2 of NU205E, 62 of 62/28."""
+    return re.sub(r"(/\d+|\d\d)E?$", "", designation)
+
+
+def _designations(text: str) -> Iterator[str]:
+    """What a text may mean: NU205E and NU205 of `NU 205 ECP`, 6205 of `SKF 6205-2RS/C3` and of `62052RS`."""
+    for match in _NAMED.finditer(re.sub(_MAKERS, " ", text.upper())):
+        letters, digits, suffix = match.groups()
+        apart, letters = letters[-1:] in (" ", "-"), re.sub(r"[\s-]", "", letters)
+        if (apart and not re.fullmatch(_PREFIXES, letters)) or letters in ("S", "HC"):  # another word; steel, hybrid
+            letters = ""
+        if re.fullmatch(r"61[89]\d\d", digits):  # 61904 is called 6904 elsewhere
+            digits = f"6{digits[2:]}"
+        known = letters + digits
+        yield from (known + suffix[:1], known) if suffix[:1] == "E" else (known, f"{known}E", known + suffix)
+        if digits.endswith("2") and re.match("RS|Z", suffix):
+            yield known[:-1]
 
 
 def find_bearing(text: str) -> Bearing:
-    """The bearing with this designation (suffixes and case do not matter), or of balls=9,ball=7.94,pitch=39.04."""
-    for name, bearing in BEARINGS.items():
-        spelt = r"[\s-]?".join(re.findall(r"\D+|\d+", name))  # NU205, NU 205 or NU-205
-        if re.search(rf"(?<![A-Z0-9=.]){spelt}(?![\d.])", text.upper()):
-            return bearing
+    """The bearing with this designation (maker, suffixes and case do not matter), of balls=9,ball=7.94,pitch=39.04, or
+    of the orders of a data sheet, bpfo=3.585,bpfi=5.415.
+
+    >>> find_bearing("SKF 6205-2RS").designation
+    '6205'
+    """
     if "=" not in text:
-        known = suggest(text.upper(), BEARINGS)
-        raise InputError(f"bearing '{text}': give balls=9,ball=7.94,pitch=39.04 (in mm), or a designation{known}")
-    fields = {"balls": "balls", "ball": "ball_diameter", "pitch": "pitch_diameter", "angle": "contact_angle"}
+        if (name := next((name for name in _designations(text) if name in BEARINGS), None)) is not None:
+            return BEARINGS[name]
+        raise InputError(f"bearing '{text}': {_unknown(text)}", "bearing")
     given = pairs(re.split("[,;]", text))
+    if "bpfo" in given or "bpfi" in given:
+        orders = {name.upper(): _number(text, name, value) for name, value in given.items()}
+        return _of_orders(text, orders)
+    fields = {"balls": "balls", "ball": "ball_diameter", "pitch": "pitch_diameter", "angle": "contact_angle"}
     for name in (*given, "balls", "ball", "pitch"):
         if name not in fields or name not in given:
             what = "is missing" if name in fields else "is no number of a bearing"
@@ -148,13 +208,68 @@ def find_bearing(text: str) -> Bearing:
         raise InputError(f"bearing '{text}': {error}") from error
 
 
+def _unknown(text: str) -> str:
+    """What to do about a designation that the table does not have; another one is named if it is of the same series."""
+    instead = "give bpfo=…,bpfi=… of its data sheet, balls=9,ball=7.94,pitch=39.04 (in mm), or a designation"
+    for name in _designations(text):
+        if not (code := re.search(r"\d\d$", name)):
+            continue
+        series = [other for other in BEARINGS if series_of(other) == series_of(name)]
+        size = {0: 10, 1: 12, 2: 15, 3: 17}.get(int(code[0]), 5 * int(code[0]))
+        near = [(abs(float(BEARINGS.rows[other]["bore"]) / size - 1), other) for other in series]
+        if near and min(near)[0] <= NEAR:
+            return f"is not in the table, and the nearest of its type is {min(near)[1]}; {instead}"
+        if kind := next((kind for pattern, kind in _TYPES.items() if re.fullmatch(pattern, name)), None):
+            return f"this {kind} is not in the table; {instead} of `bearcat data bearings`"
+    return f"{instead} of `bearcat data bearings`"
+
+
+def _number(text: str, name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise InputError(f"bearing '{text}': {name} must be a number, not '{value}'", "bearing") from error
+
+
+def _of_orders(text: str, orders: Mapping[str, float]) -> Bearing:
+    """A bearing with these orders: BPFO and BPFI say how many balls and the ratio of the diameters, BSF the angle."""
+    if unknown := set(orders) - set(KINEMATIC):
+        raise InputError(
+            f"bearing '{text}': {min(unknown).lower()} is no order; give bpfo and bpfi, perhaps bsf and ftf"
+        )
+    try:
+        made = known_orders(None, orders) or {}
+    except InputError as error:
+        raise InputError(f"bearing '{text}': {error}", "bearing") from error
+    balls = round(total := made["BPFO"] + made["BPFI"])
+    if abs(total - balls) > NEAR:
+        raise InputError(f"bearing '{text}': BPFO + BPFI is {total:g} and must be the number of balls; check both")
+    ratio = (made["BPFI"] - made["BPFO"]) / total
+    cosine = 2 * ratio * orders["BSF"] / (1 - ratio**2) if "BSF" in orders else 1.0
+    if cosine > 1 + NEAR:
+        raise InputError(
+            f"bearing '{text}': bsf is too high; give the turns of a ball, not its strikes, which are twice"
+        )
+    angle = math.degrees(math.acos(min(cosine, 1.0)))
+    named = ",".join(f"{name.lower()}={value:g}" for name, value in orders.items())
+    return Bearing(balls, 100 * ratio / math.cos(math.radians(angle)), 100.0, angle, named)
+
+
+def asked_bearing(bearing: str | Bearing | None) -> tuple[Bearing | None, bool]:
+    """The bearing that a user names, and whether it is UNKNOWN, so that lines of any are looked for."""
+    if isinstance(bearing, str):
+        return (None, True) if bearing.strip().lower() == UNKNOWN else (find_bearing(bearing), False)
+    return bearing, False
+
+
 def known_orders(
     bearing: str | Bearing | None, orders: Mapping[str, float | None] | None = None
 ) -> dict[str, float] | None:
     """Kinematic orders of a bearing, or those given, BPFO and BPFI giving the others; None where neither is."""
     given = {name: float(value) for name, value in (orders or {}).items() if value is not None}
     if not given:
-        return None if bearing is None else (find_bearing(bearing) if isinstance(bearing, str) else bearing).orders()
+        geometry, _ = asked_bearing(bearing)
+        return None if geometry is None else geometry.orders()
     if bearing is not None:
         raise InputError("give the bearing or its orders, not both", "bearing")
     for name in ("BPFO", "BPFI"):
@@ -169,3 +284,29 @@ def known_orders(
     for name, value in made.items():
         check_range("order", value, name, name.lower())
     return made
+
+
+LINE_MULTIPLES = {"shaft": 1, "FTF": 1, "BSF": 2, "BPFO": 3, "BPFI": 3}  # of which lines are marked
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A frequency to mark: shaft, FTF, BPFO, BPFI or BSF, which multiple of it, and where it lies."""
+
+    name: str
+    multiple: int
+    hertz: float
+
+    @property
+    def label(self) -> str:
+        return self.name if self.multiple == 1 else f"{self.multiple}×{self.name}"
+
+
+def marks_of(bearing: Bearing | None, rpm: float) -> list[Mark]:
+    """The shaft's frequency at this speed, the bearing's where its geometry is known, and multiples of both."""
+    frequencies = {"shaft": rpm / 60} | (bearing.frequencies(rpm) if bearing else {})
+    return [
+        Mark(name, multiple, multiple * hertz)
+        for name, hertz in frequencies.items()
+        for multiple in range(1, LINE_MULTIPLES[name] + 1)
+    ]

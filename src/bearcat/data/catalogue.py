@@ -29,7 +29,11 @@ GRAIN = 50_000_000  # ns after a change in which a file may change again without
 
 @dataclass(frozen=True)
 class Download:
-    """One file to fetch: official address, name under the dataset's folder, published SHA-256 if there is one."""
+    """One file to fetch: official address, name under the dataset's folder, published SHA-256 if there is one.
+
+    >>> Download("https://example.org/a.mat", "a.mat").sha256 is None
+    True
+    """
 
     address: str
     name: str
@@ -38,7 +42,11 @@ class Download:
 
 @dataclass(frozen=True)
 class About:
-    """A dataset's title and licence, for people who consider using it."""
+    """A dataset's title and licence, for people who consider using it.
+
+    >>> About("two pumps of our plant", licence="ours").title
+    'two pumps of our plant'
+    """
 
     title: str
     licence: str
@@ -48,7 +56,11 @@ class About:
 
 @dataclass(frozen=True)
 class Entry:
-    """One recording that is there: its domain and label, the file it comes from, and how to read it."""
+    """One recording that is there: its domain and label, the file it comes from, and how to read it.
+
+    >>> Simulated(seconds=1.0).catalogue().entries[0].read().rate
+    16000.0
+    """
 
     domain: str
     label: str | None
@@ -60,7 +72,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is missing or cannot be used, and the sentence that says so."""
+    """A file that is missing or cannot be used, and the sentence that says so.
+
+    >>> Problem("a.wav", "a.wav: holds no samples; record it again").sentence.partition(":")[0]
+    'a.wav'
+    """
 
     origin: str
     sentence: str
@@ -77,7 +93,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The entries of a dataset in a fixed order, with its domains and classes in theirs."""
+    """The entries of a dataset in a fixed order, with its domains and classes in theirs.
+
+    >>> Simulated(seconds=1.0).catalogue().only(["0"]).domains
+    ('N15_M07_F10',)
+    """
 
     domains: tuple[str, ...]
     classes: tuple[str, ...]
@@ -102,7 +122,11 @@ class Catalogue:
 
 
 class Dataset(Protocol):
-    """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`."""
+    """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`.
+
+    >>> Simulated().downloads()
+    ()
+    """
 
     about: ClassVar[About]
 
@@ -130,7 +154,11 @@ def find_domain(name: str, domains: Sequence[str]) -> str:
 def load(
     catalogue: Catalogue, domains: Iterable[str] | None = None, observe: Observer | None = None, keep: bool = False
 ) -> list[Recording]:
-    """All recordings of these domains, or the first problem; `keep`: in memory, if there is room, for a second time."""
+    """All recordings of these domains, or the first problem; `keep`: in memory, if there is room, for a second time.
+
+    >>> [recording.label for recording in load(Simulated(seconds=1.0, faults=("outer",)).catalogue(), ["0"])]
+    ['healthy', 'outer-1', 'outer-2', 'outer-3']
+    """
     catalogue = catalogue.only(domains)
     catalogue.check()
     recordings = []
@@ -188,7 +216,7 @@ def checked_root(root: Path, name: str | None = None) -> Path:
         raise InputError(f"{root}: permission denied; make the folder readable for your user") from error
     what = "is a file, not a folder" if root.exists() else "there is no such folder"
     fetch = f"fetch it with: bearcat data fetch {name} --root {root}, or " if name else ""
-    raise InputError(f"{root}: {what}; {fetch}check the path given with --root or --data")
+    raise InputError(f"{root}: {what}; {fetch}check the path")
 
 
 def files_in(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from bearcat.errors import InputError, suggest
 
@@ -30,6 +31,10 @@ OTHER = re.compile(
     r".*\b(temp(eratures?)?|temperatur|currents?|strom|torque|drehmoment|force|kraft|pressure|druck|humidity)\b.*"
     r"|time|zeit|timestamp|index|sample|load|power"
 )
+# m/s² in one unit of a signal, and mm/s.
+ACCELERATION = {"g": 9.80665, "mg": 9.80665e-3, "m/s²": 1.0, "m/s^2": 1.0, "m/s2": 1.0, "mm/s²": 1e-3, "mm/s2": 1e-3}
+SPEEDS = {"mm/s": 1.0, "m/s": 1000.0, "in/s": 25.4}
+MOUNTINGS = ("rigid", "flexible")
 OTHER_UNIT = re.compile(r"°?[cfk]|degc|[mk]?a|[mk]?nm|[mk]?n|bar|[kmh]?pa|%|k?w|s|ms", re.IGNORECASE)
 
 
@@ -103,3 +108,48 @@ def described(points: dict[str, tuple[str, ...]]) -> str:
     apart = [name for names in points.values() if len(names) == 1 for name in names]
     parts = [f"{', '.join(together)} together"] * bool(together) + [f"{', '.join(apart)} apart"] * bool(apart)
     return f"channels {'; '.join(parts)}; --channels together or apart changes it"
+
+
+def check_unit(unit: str | None) -> str:
+    """The unit of an acceleration or a velocity, as the tables have it; InputError where it is neither."""
+    known, units = (unit or "").strip().lower(), (*ACCELERATION, *SPEEDS)
+    if known not in units:
+        wrong = f"'{unit}' is none of acceleration or velocity{suggest(known, units)}" if known else "is not declared"
+        raise InputError(f"the unit {wrong}", "unit")
+    return known
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a user says of a measurement, by which its velocity is judged."""
+
+    unit: str | None = None  # of the signal
+    group: int | None = None  # of machines, of ISO 20816-3: 1 or 2
+    mounting: str | None = None  # one of MOUNTINGS
+
+    def __post_init__(self) -> None:
+        if self.unit is not None:
+            check_unit(self.unit)
+        if self.group not in (None, 1, 2):
+            raise InputError(f"the machine's group is 1 (above 300 kW) or 2 (15 to 300 kW), not {self.group}", "group")
+        if self.mounting not in (None, *MOUNTINGS):
+            raise InputError(f"the mounting is {' or '.join(MOUNTINGS)}, not '{self.mounting}'", "mounting")
+
+    def __str__(self) -> str:
+        return " ".join(str(value) for value in (self.unit, self.group, self.mounting) if value is not None) or "None"
+
+    def completed(self, other: Declared, channel: str = "") -> Declared:
+        """What is not declared is filled in, the unit at last by the name of the channel."""
+        named = (unit_of(channel) or "").strip().lower()
+        unit = self.unit or other.unit or (named if named in {**ACCELERATION, **SPEEDS} else None)
+        return Declared(unit, self.group or other.group, self.mounting or other.mounting)
+
+    @property
+    def absent(self) -> list[str]:
+        """What is not declared, by its name."""
+        return [name for name in ("unit", "group", "mounting") if getattr(self, name) is None]
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody asks for a zone."""
+        return self.group is not None or self.mounting is not None

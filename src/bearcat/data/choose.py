@@ -12,18 +12,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 
-from bearcat.data.catalogue import Catalogue, Dataset, grouped
+from bearcat.data.catalogue import Catalogue, Dataset, Problem, grouped
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
 from bearcat.data.recording import SEGMENT, Floats, Recording, RecordingInfo, count_windows, unlike_vibration
-from bearcat.data.survey import SPEED_SAMPLES, Portrait, doubtful_speeds, odd_rates, odd_recordings, portrait
+from bearcat.data.survey import (
+    FEWEST_WINDOWS,
+    SPEED_SAMPLES,
+    Portrait,
+    doubtful_speeds,
+    odd_rates,
+    odd_recordings,
+    portrait,
+)
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
 from bearcat.settings import cache_folder, to_text
@@ -32,7 +41,6 @@ USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the
 LONGEST_PHYSICAL, ENOUGH_SECONDS = 1 << 16, 0.5  # samples, and seconds, for physical inputs
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
 ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
-FEWEST = 10  # windows of a class below which a test share of it says nothing
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
@@ -128,6 +136,29 @@ def choose_settings(
         beginnings = (_beginning(entry) for entry in entries if entry.row.rpm_channel is None)
         settings = replace(settings, warnings=(*settings.warnings, *doubtful_speeds(beginnings)))
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
+
+
+def as_adapt_reads(
+    dataset: Dataset, catalogue: Catalogue, preparation: Preparation, channel: str | None
+) -> tuple[Catalogue, Preparation, list[Choice]]:
+    """What `data check` looks at: of a user's own recordings, the channel and the rate that `adapt` would choose.
+
+    What `adapt` would refuse is a problem of the catalogue. Files that cannot be read are left for who reads them.
+    """
+    measured, requested = list[Measurement](), Requested(channel, preparation.rate)
+    for entry in folder_entries(catalogue) if isinstance(dataset, Folder) else ():
+        with suppress(InputError):
+            measured.append(measure(entry))
+    if not measured:
+        return catalogue, preparation, []
+    chooser, rates = _Chooser(measured, [], requested), {recording.rate for recording in measured}
+    try:
+        catalogue = with_channel(catalogue, chooser.channel())
+        if preparation.rate is None and len(rates) > 1 and None not in rates:
+            preparation = replace(preparation, rate=chooser.rate())
+    except InputError as error:
+        catalogue = replace(catalogue, problems=(*catalogue.problems, Problem("channel", str(error))))
+    return catalogue, preparation, [choice for choice in chooser.choices if choice.value != "the only one"]
 
 
 def _beginning(entry: FolderEntry) -> Recording:
@@ -353,8 +384,8 @@ class _Chooser:
             if min(classes.values()) >= ENOUGH and of_target >= enough:
                 break  # the first length and stride that give enough windows, or else the last
         rare, few = classes.most_common()[-1]
-        if few < FEWEST:
-            more = f"record at least {(FEWEST - 1) * stride + length} samples of it, or leave the class out"
+        if few < FEWEST_WINDOWS:
+            more = f"record at least {(FEWEST_WINDOWS - 1) * stride + length} samples of it, or leave the class out"
             windows = f"{few} windows ({length} samples every {stride})"
             raise InputError(f"class '{rare}' of the source has {windows}, too few to learn and to test; {more}")
         short = f"recordings are short (the shortest, {shortest}, has {least} samples)"

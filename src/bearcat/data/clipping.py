@@ -19,7 +19,7 @@ NEAR = 0.01  # of the range so far: what lies so close below a limit is just sho
 TIMES, LEAST = 3, 4  # at a limit: so many times as many samples as just short of it, and at least so many
 COARSE = 16  # values; a converter that gives no more repeats them without being clipped
 MOST_VALUES = 256  # that are counted; a signal with more is not coarse
-PROBED = 4096  # samples that show whether there are more
+PROBED = 1024  # samples that show whether there are more
 
 
 class SignalLimits:
@@ -44,8 +44,8 @@ class SignalLimits:
                 at, close = 0, at + close if limit - before[sign] < near else 0
             with np.errstate(over="ignore"):  # of values near the ends of float32
                 below = limit - sign * block
-            here = int((below == 0).sum())
-            self._counts[sign] = at + here, close + int((below < near).sum()) - here
+            here = int(np.count_nonzero(below == 0))
+            self._counts[sign] = at + here, close + int(np.count_nonzero(below < near)) - here
         if self.values is not None:
             found = np.union1d(self.values, block[:PROBED])
             found = np.union1d(found, block) if found.size <= MOST_VALUES else found

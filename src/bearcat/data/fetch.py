@@ -11,7 +11,6 @@ the usual choice, can neither resume a download nor bound its size.
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import time
@@ -27,7 +26,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import bearcat.data.archives as archives
 from bearcat.data.catalogue import About, Download
 from bearcat.errors import InputError
-from bearcat.storage import digest_file, read_json, write_atomically
+from bearcat.storage import digest_file, read_json, write_json
 
 RECORDS = "downloads.json"
 RECORDS_LIMIT = 64 * 2**20  # bytes
@@ -66,7 +65,7 @@ def require_licence(about: About, accepted: bool, root: Path) -> None:
     with _locked(root):
         records = _read_records(root)
         records["licence"] = {"name": about.licence, "address": about.licence_address, "accepted": _now()}
-        _write_json(root / RECORDS, records)
+        write_json(root / RECORDS, records)
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
@@ -142,7 +141,7 @@ def _fetch_file(transfer: _Transfer, root: Path, records: dict[str, Any]) -> Non
         found = {"address": None, "retrieved": None, "found": _now()} if present else arrived
         # Recorded before it is named: killed in between, the whole part is found, verified and named by the next run.
         records["files"][transfer.name] = {"sha256": digest, "bytes": file.stat().st_size, **found}
-        _write_json(root / RECORDS, records)
+        write_json(root / RECORDS, records)
     if not present:
         file.replace(target)
         transfer.state_file.unlink(missing_ok=True)
@@ -160,10 +159,10 @@ def _unpack_once(transfer: _Transfer, root: Path, records: dict[str, Any]) -> No
     except archives.DamagedArchiveError as error:
         transfer.target.replace(transfer.bad)
         del records["files"][transfer.name]  # with its checksum, which would refuse a good one
-        _write_json(root / RECORDS, records)
+        write_json(root / RECORDS, records)
         raise InputError(f"{error}; it was set aside as {transfer.bad}, run the command again to fetch it") from error
     record["unpacked"] = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
-    _write_json(root / RECORDS, records)
+    write_json(root / RECORDS, records)
 
 
 def _receive(transfer: _Transfer) -> None:
@@ -238,7 +237,7 @@ def _copy(transfer: _Transfer, response: Any, have: int, state: dict[str, Any]) 
         raise InputError(f"{address} has {total} bytes, past the limit of {LIMIT_BYTES}: check that it is right")
     if not have:
         transfer.part.unlink(missing_ok=True)  # first, so that the state never speaks of other bytes
-        _write_json(transfer.state_file, state)
+        write_json(transfer.state_file, state)
     with transfer.part.open("ab" if have else "wb") as stream, closing(_arriving(transfer, response)) as chunks:
         transfer.progress(transfer.name, have, total)
         for chunk in chunks:
@@ -250,7 +249,7 @@ def _copy(transfer: _Transfer, response: Any, have: int, state: dict[str, Any]) 
         os.fsync(stream.fileno())
     if total is not None and have < total:
         raise _TryAgainError(f"only {have} of {total} bytes of {address} arrived")
-    _write_json(transfer.state_file, state | {"total": have})
+    write_json(transfer.state_file, state | {"total": have})
 
 
 def _arriving(transfer: _Transfer, response: Any) -> Generator[bytes, None, None]:
@@ -305,10 +304,6 @@ def _read_records(root: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is damaged: restore it, or delete it to record the files there anew") from error
     return records
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, json.dumps(content, indent=1, sort_keys=True).encode())
 
 
 def _now() -> str:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
+import bearcat.data.physical as physical
+from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines, find_bearing
+from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.ranges import check_range
@@ -35,9 +37,15 @@ FEWEST_ORDERS = 10.0  # up to which a spectrum of orders must reach to be of use
 
 @dataclass(frozen=True)
 class Input:
-    """A transform of windows. Rate, speed and bearing are None where they are not known."""
+    """A transform of windows. Rate, speed and bearing are None where they are not known.
 
-    version: ClassVar[int] = 1  # raise it when the transform changes, so that cached windows are made again
+    >>> find_input("envelope-orders").needs
+    ('rate', 'rpm')
+    """
+
+    # Raise it when the transform changes and its code does not: cached windows and runs are made again. Of rows of the
+    # package the code does not count, so these raise it whenever the transform changes.
+    version: ClassVar[int] = 1
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
 
     @property
@@ -82,7 +90,7 @@ class Input:
         return None
 
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
     ) -> Floats:
         """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time).
 
@@ -90,6 +98,7 @@ class Input:
         """
         import torch
 
+        bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
         self.check(windows.shape[-1], rate, rpm, bearing)
         form = _form(self, windows.shape[-1], rate)
         values = torch.from_numpy(np.array(windows, dtype=np.float32, order="C"))
@@ -110,7 +119,7 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
     """Refuses where something that is needed of rate, speed and bearing is None, or the speed is none."""
     for name in needs:
         if known[name] is None:
-            raise InputError(f"{WHAT[name]} is not known, but this input needs it; give it", name)
+            raise InputError(f"this input needs {WHAT[name]}, which is not known; give {name}", name)
     speed = known["rpm"]
     if "rpm" in needs:
         for each in (np.min(speed), np.max(speed)):
@@ -132,7 +141,9 @@ class Waveform(Input):
     def points(self, length: int) -> int:
         return length
 
-    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
+    def transform(
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+    ) -> Floats:
         return standardise(windows)
 
     def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
@@ -146,7 +157,9 @@ class Spectrum(Input):
     def points(self, length: int) -> int:
         return length // 2
 
-    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
+    def transform(
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+    ) -> Floats:
         return standardise(spectrum(windows))
 
     def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
@@ -158,7 +171,6 @@ class Spectrum(Input):
 class PhysicalInput(Input):
     """An input that is a part of the physical vector (data.torch_forms)."""
 
-    version = 2
     label_from = 50  # the classes are apart from the start
     turns: ClassVar[float] = 2.0  # of the shaft that a window should hold
 
@@ -175,6 +187,25 @@ class PhysicalInput(Input):
     def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
         form: nn.Module = _forms().PhysicalForm(self.parts(length, rate))
         return form
+
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        """(window, channel, point) of windows of so many turns, of a bearing with these orders (4,); NaN: not known."""
+        raise NotImplementedError(f"{type(self).__name__} measures nothing")
+
+    def transform(
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+    ) -> Floats:
+        bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
+        if rpm is not None and np.size(rpm) > 1:  # a speed that varies: the torch form follows it
+            return super().transform(windows, rate, rpm, bearing)
+        length, size = windows.shape[-1], max(1, physical.BLOCK // math.prod(windows.shape[1:]))
+        self.check(length, rate, rpm, bearing)
+        speed = math.nan if rpm is None else float(np.mean(rpm))
+        turns = speed / 60 * length / (rate or math.nan)
+        known = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
+        orders = np.array([known[name] for name in KINEMATIC])
+        blocks = (windows[first : first + size] for first in range(0, max(len(windows), 1), size))
+        return np.concatenate([self.measure(WindowSpectra.of(block), rate, turns, orders) for block in blocks])
 
 
 @dataclass(frozen=True)
@@ -195,11 +226,18 @@ class LogSpectrum(PhysicalInput):
     def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return band_centres(self.lowest, self.bands, rate)
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
+    def edges(self, length: int, rate: Rate) -> np.ndarray:
+        """(band + 1,) in bins from the lower edge of bin 1."""
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
             raise InputError(f"{self.bands} bands above {self.lowest:g} Hz do not fit; take fewer", "input")
-        return [_forms().equal_bands(length, self.bands, share)]
+        return physical.equal_edges(length, self.bands, share)
+
+    def parts(self, length: int, rate: Rate) -> list[Part]:
+        return [_forms().BandLevels(length, self.edges(length, rate))]
+
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        return physical.band_levels(spectra, self.edges(spectra.length, rate))
 
 
 @dataclass(frozen=True)
@@ -217,7 +255,10 @@ class OctaveSpectrum(PhysicalInput):
         return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().octave_bands(length, self.bands, self.octaves)]
+        return [_forms().BandLevels(length, physical.octave_edges(length, self.bands, self.octaves))]
+
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        return physical.band_levels(spectra, physical.octave_edges(spectra.length, self.bands, self.octaves))
 
 
 @dataclass(frozen=True)
@@ -235,6 +276,9 @@ class BandKurtosis(PhysicalInput):
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().BandKurtosisForm(self.bands)]
+
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        return physical.band_kurtosis(spectra, self.bands)
 
 
 @dataclass(frozen=True)
@@ -284,6 +328,9 @@ class EnvelopeOrders(OrderInput):
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        return physical.envelope_orders(spectra, turns, self.bands, np.linspace(self.first, self.last, self.number))
+
 
 @dataclass(frozen=True)
 class FaultOrders(OrderInput):
@@ -301,6 +348,10 @@ class FaultOrders(OrderInput):
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
+
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        width = 2 * round(self.smoothing * spectra.length / (rate or 1) / 2) + 1
+        return physical.fault_orders(spectra, turns, self.bands, width, orders)
 
 
 @dataclass(frozen=True)
@@ -335,6 +386,9 @@ class BearingOrders(OrderInput):
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().BearingOrdersForm(length, float(rate or 1), self.bands, self.multiples)]
 
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        return physical.bearing_orders(spectra, turns, self.bands, self.multiples, orders)
+
 
 def band_centres(lowest: float, bands: int, rate: Rate) -> tuple[np.ndarray, str]:
     """The middles of equal bands from a frequency to half the rate, in kHz where the rate is known."""
@@ -361,7 +415,7 @@ class Physics(PhysicalInput):
     def depends(self) -> bool:
         return not self.use
 
-    @property
+    @cached_property
     def members(self) -> list[PhysicalInput]:
         made = [LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last), FaultOrders()]
         by_name: dict[str, PhysicalInput] = dict(zip(PARTS, made, strict=True))
@@ -386,7 +440,25 @@ class Physics(PhysicalInput):
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [part for member in self.members for part in member.parts(length, rate)]
 
-    def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:
+    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+        return np.concatenate([member.measure(spectra, rate, turns, orders) for member in self.members], axis=-1)
+
+    def transform(
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+    ) -> Floats:
+        """Where no parts are named, those that rate, speed and bearing allow: what is given is used, or refused."""
+        if self.use or (rpm is None and bearing is None):
+            return super().transform(windows, rate, rpm, bearing)
+        check_needs(("rate", "rpm"), {"rate": rate, "rpm": rpm})
+        speed = float(np.mean(np.asarray(rpm)))
+        chosen, reason = self.suited([RecordingInfo(domain="", origin="the windows", rate=rate, rpm=speed)])
+        if chosen.use == PARTS[:3]:
+            raise InputError(f"{reason}; check rate and rpm, or leave rpm and bearing out", "rpm")
+        if bearing is not None:
+            chosen = replace(chosen, use=(*chosen.use, "fault-orders"))
+        return chosen.transform(windows, rate, rpm, bearing)
+
+    def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Physics, str]:
         if self.use:
             return self, ""
         without = Physics(PARTS[:3])
@@ -420,8 +492,20 @@ INPUTS: dict[str, type[Input]] = {
     "bearing-orders": BearingOrders,
     "physics": Physics,
 }
+"""All inputs by name; a row more is an input more (docs/inputs.md).
+
+>>> [name for name, kind in INPUTS.items() if "bearing" in kind().needs]
+['fault-orders', 'bearing-orders']
+"""
 
 
 def find_input(text: str) -> Input:
-    """The input that `NAME` or `NAME:SETTING=VALUE` describes."""
+    """The input that `NAME` or `NAME:SETTING=VALUE` describes.
+
+    >>> windows = np.random.default_rng(0).normal(size=(3, 1, 4096))
+    >>> find_input("log-spectrum:bands=64").transform(windows).shape
+    (3, 1, 64)
+    >>> find_input("physics").transform(windows, rate=12_000, rpm=900, bearing="6205").shape
+    (3, 1, 931)
+    """
     return from_text(text, INPUTS, "input")

@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ import numpy as np
 import bearcat.data.stream as streams
 from bearcat.child import Child, limit_process
 from bearcat.data.recording import Floats
-from bearcat.data.signals import BLOCK, Rates, Samples, Signals, TooLargeError, reading
+from bearcat.data.signals import BLOCK, Rates, Samples, Signals, Speeds, TooLargeError, reading
 from bearcat.data.stream import ChannelStreams, Stream
 from bearcat.errors import InputError
 
@@ -74,12 +74,12 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
 
     def read() -> Iterator[Any]:
         with _own_readers(os.getpid()).open_stream(path, channel, origin, time.monotonic() + DAY) as stream:
-            yield stream.rate, stream.size
+            yield stream
             yield from stream.blocks
 
     blocks = read()
-    rate, size = next(blocks)
-    return Stream(origin, rate, blocks, size)
+    opened: Stream = next(blocks)
+    return replace(opened, blocks=blocks)
 
 
 def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
@@ -90,13 +90,13 @@ def open_channels(path: Path, origin: str | None = None, preferred: str | None =
 
     def read() -> Generator[Any, None, None]:
         readers = _own_readers(os.getpid())
-        with readers.channel_blocks(path, preferred, origin, time.monotonic() + DAY) as (rates, sizes, blocks):
-            yield rates, sizes
+        with readers.channel_blocks(path, preferred, origin, time.monotonic() + DAY) as (*head, blocks):
+            yield head
             yield from blocks
 
     blocks = read()
-    rates, sizes = next(blocks)
-    return ChannelStreams(origin, rates, sizes, blocks)
+    rates, sizes, speeds = next(blocks)
+    return ChannelStreams(origin, rates, sizes, speeds, blocks)
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
@@ -105,7 +105,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
     if not is_risky(path):
         return streams.read_signals(path, origin)
     metadata, channels = read_arrays(_signals, path, origin)
-    return Signals(origin, channels, metadata["rates"])
+    return Signals(origin, channels, metadata["rates"], speeds=metadata["speeds"])
 
 
 def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
@@ -126,7 +126,7 @@ def _own_readers(_: int) -> Readers:
 
 def _signals(path: str, origin: str) -> Arrays:
     found = streams.read_signals(Path(path), origin)
-    return {"rates": dict(found.rates)}, found.channels
+    return {"rates": dict(found.rates), "speeds": dict(found.speeds)}, found.channels
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Readers(AbstractContextManager["Readers"]):
         with self._reader(is_risky(path), until) as reader:
             head = reader.open(path, {"channel": channel}, origin, until)
             reader.check_size(head["size"])
-            yield Stream(origin, head["rate"], reader.blocks(), head["size"])
+            yield Stream(origin, blocks=reader.blocks(), **head)
 
     @contextmanager
     def open_channels(self, path: Path, preferred: str | None, origin: str, until: float) -> Iterator[ChannelStreams]:
@@ -192,16 +192,16 @@ class Readers(AbstractContextManager["Readers"]):
                 yield opened
             return
         with (
-            self.channel_blocks(path, preferred, origin, until) as (rates, sizes, blocks),
-            closing(ChannelStreams(origin, rates, sizes, blocks)) as opened,
+            self.channel_blocks(path, preferred, origin, until) as head,
+            closing(ChannelStreams(origin, *head)) as opened,
         ):
             yield opened
 
     @contextmanager
     def channel_blocks(
         self, path: Path, preferred: str | None, origin: str, until: float
-    ) -> Iterator[tuple[Rates, dict[str, int], Generator[tuple[str, Floats], None, None]]]:
-        """Rates, sizes and blocks of the channels, by a reader."""
+    ) -> Iterator[tuple[Rates, dict[str, int], Speeds, Generator[tuple[str, Floats], None, None]]]:
+        """Rates, sizes, stated speeds and blocks of the channels, by a reader."""
         with self._reader(is_risky(path), until) as reader:
             head = reader.open(path, {"channels": True, "preferred": preferred}, origin, until)
             reader.check_size(sum(head["sizes"].values()))
@@ -214,7 +214,7 @@ class Readers(AbstractContextManager["Readers"]):
                         raise _broken(origin)
                     yield names[number], content[1:]
 
-            yield head["rates"], head["sizes"], blocks()
+            yield head["rates"], head["sizes"], head["speeds"], blocks()
 
     def read_arrays(
         self, function: Callable[..., Arrays], path: Path, origin: str, *arguments: str, until: float
@@ -274,7 +274,8 @@ class _Reader:
         """The head of what is read: rate and size of a file's channel, or kinds and shapes of arrays."""
         self.origin, self.until, self.limits = origin, until, self.fixed or FileLimits.of_own(path)
         self._finish()
-        if self.child is None or self.child.process.poll() is not None:
+        # A stream that nobody finished may be collected as garbage, and its connection with it, before it puts us back.
+        if self.child is None or self.child.stream.closed or self.child.process.poll() is not None:
             self.start()
         self.reading, left = True, until - time.monotonic()
         with suppress(OSError, EOFError):  # `reply` will say what happened
@@ -317,7 +318,7 @@ class _Reader:
     def leave(self) -> None:
         """Stops reading; whoever opens the next file waits until this one's process has ended."""
         if self.reading and not self.ending:
-            with suppress(OSError, EOFError):
+            with suppress(OSError, EOFError, ValueError):  # the last of a connection that is closed already
                 _send(self._stream(), STOP, True)
             self._finish()
 
@@ -328,7 +329,7 @@ class _Reader:
                 while _receive(stream) != GONE:
                     pass
                 self.reading = False
-            except (EOFError, OSError):
+            except (EOFError, OSError, ValueError):
                 self.end()
 
     def _stream(self, seconds: float | None = None) -> io.BufferedRWPair:
@@ -420,13 +421,14 @@ def _replies(order: dict[str, Any]) -> Iterator[bytes]:
     try:
         if "channels" in order:
             blocks = streams.read_channels(Path(path), origin, order["preferred"])
-            rates, sizes = next(blocks)
-            yield HEAD + json.dumps({"rates": rates, "sizes": sizes}).encode()
+            rates, sizes, speeds = next(blocks)
+            yield HEAD + json.dumps({"rates": rates, "sizes": sizes, "speeds": speeds}).encode()
             numbers = {name: np.uint32(number).tobytes() for number, name in enumerate(rates)}
             yield from (DATA + numbers[name] + block.tobytes() for name, block in blocks)
         elif "call" not in order:
             stream = streams.open_stream(Path(path), order["channel"], origin)
-            yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
+            head = {name: getattr(stream, name) for name in ("rate", "size", "channel", "rpm")}
+            yield HEAD + json.dumps(head).encode()
             yield from (DATA + block.tobytes() for block in stream.blocks)
         else:
             module, function, *arguments = order["call"]

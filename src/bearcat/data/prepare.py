@@ -1,7 +1,8 @@
 """Recordings → the windows a network is given; kept on disk, memory-mapped, so that a dataset is prepared once.
 
-A cache entry is named by a hash of its files' content and of every setting that shapes the windows. Entries appear by
-renaming a finished folder, so processes can share a cache; one that does not match its checksum is built again.
+A cache entry is named by a hash of its files' content, of every setting that shapes the windows and of the code of an
+input or reader that is a user's own. Entries appear by renaming a finished folder, so processes can share a cache; one
+that does not match its checksum is built again.
 
 >>> windows = prepare(recordings, Preparation(input="frequency"))
 >>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
@@ -38,6 +39,7 @@ from bearcat.data.recording import (
 )
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
+from bearcat.plugins import row_identity, source_hash
 from bearcat.ranges import check_range
 from bearcat.settings import spell_out
 from bearcat.storage import abandoned, digest, digest_json, write_atomically
@@ -45,14 +47,18 @@ from bearcat.storage import abandoned, digest, digest_json, write_atomically
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
-VERSION = 4  # of the cache's layout and of what `prepare` computes: raise it when either changes
+VERSION = 5  # of the cache's layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 FRESH = 2_000_000_000  # ns after a change in which a digest is not written down: some disks' times are so coarse
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How windows are made of recordings. The defaults are the paper's (docs/protocol.md)."""
+    """How windows are made of recordings. The defaults are the paper's (docs/protocol.md).
+
+    >>> Preparation(input="frequency", length=1024).points
+    512
+    """
 
     input: str = "time"  # a row of INPUTS, as NAME or NAME:SETTING=VALUE; kept with every setting spelt out
     length: int = 1024  # samples a window
@@ -77,14 +83,19 @@ class Preparation:
 
 
 def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Windows:
-    """Cut, transform and standardise all windows of these recordings, in order, into one float32 array."""
+    """Cut, transform and standardise all windows of these recordings, in order, into one float32 array.
+
+    >>> recordings = load(Simulated(seconds=1.0, faults=("outer",)).catalogue(), ["0"])
+    >>> prepare(recordings, Preparation(length=1000)).values.shape
+    (64, 1, 1000)
+    """
     if preparation.cut is not None:
         recordings = [part for recording in recordings for part in parts_of(recording, preparation.cut)]
     if preparation.rate is not None:
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
         raise InputError(sentence)
-    chosen, length = find_input(preparation.input), preparation.length
+    (chosen, _), length = find_input(preparation.input).suited(recordings), preparation.length
     for recording in recordings:
         try:
             chosen.check(length, recording.rate, recording.rpm, recording.bearing)
@@ -92,7 +103,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
             raise InputError(f"{recording.origin}: {error}", error.field) from error
     parts = [cut(recording, length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
-    values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
+    values = np.empty((sum(counts), 1, chosen.points(length)), dtype=np.float32)
     bands = spectral_shape(np.zeros((1, 1, length), dtype=np.float32)).shape[1]
     shapes = np.empty((sum(counts), bands), dtype=np.float32)
     ends, workers = np.cumsum(counts), min(8, os.cpu_count() or 1)
@@ -140,10 +151,14 @@ def cached_windows(
     """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
 
     `observe` is called with every recording that is decoded for them.
+
+    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue().only(["0"])
+    >>> len(cached_windows(catalogue, Preparation(length=1000), Path("cache")))
+    64
     """
     catalogue.check()
-    version = find_input(preparation.input).version
-    place = cache / "windows" / digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
+    code = row_identity(find_input(preparation.input))
+    place = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue, cache)])
     if (found := _open(place, preparation)) is not None:
         return found
     windows = prepare(load(catalogue, None, observe), preparation)
@@ -167,7 +182,8 @@ def fingerprint(catalogue: Catalogue, cache: Path) -> str:
     """SHA-256 of everything that determines the recordings: labels, readers, files' content, and what is missing."""
     content, entries = _contents(catalogue, cache), []
     for entry in catalogue.entries:
-        entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)])
+        code = filter(None, [source_hash(entry.read)])  # of a user's own reader
+        entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file), *code])
     return digest_json([entries, [problem.origin for problem in catalogue.problems]])
 
 

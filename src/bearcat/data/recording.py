@@ -8,14 +8,16 @@ Windows are views into recordings: no sample is copied until they are standardis
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
+from bearcat.data.channels import Declared
 from bearcat.errors import InputError
 from bearcat.ranges import RANGES, check_range
 
@@ -25,13 +27,20 @@ Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each samp
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
 SEGMENT = 4096  # samples, of those whose statistics are averaged
+LARGEST_PRODUCT = 1 << 20  # numbers that are copied for a product of matrices
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
+SAME, SAME_SPEED = 1e-3, 0.03  # by which two speeds are one, and by which one may be given for the other
+OTHER_SPEED = "it says that it turns at"  # how the note on a file's own speed that does not count begins
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingInfo:
-    """Everything known about a recording but its samples."""
+    """Everything known about a recording but its samples.
+
+    >>> RecordingInfo(domain="pump-A", origin="monday.wav", rpm=1480).label is None
+    True
+    """
 
     domain: str
     label: str | None = None  # None: unlabelled
@@ -65,10 +74,16 @@ class RecordingInfo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording(RecordingInfo):
-    """One channel of one measurement."""
+    """One channel of one measurement.
+
+    >>> Recording(domain="pump-A", origin="monday.wav", signal=np.sin(np.arange(100.0)), rate=12_000).signal.dtype
+    dtype('float32')
+    """
 
     signal: Floats  # (time,), finite and not empty
     speed: Floats | None = None  # (time,) rpm, where it was recorded with the signal; `rpm` is its mean then
+    own_rpm: float | None = None  # as the file states it, whether it counts or not
+    declared: Declared = field(default_factory=Declared)  # for the zone of ISO 20816-3
 
     def __post_init__(self) -> None:
         signal = np.asarray(self.signal)
@@ -96,7 +111,13 @@ class Recording(RecordingInfo):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of one or several recordings, and where each was cut."""
+    """Windows of one or several recordings, and where each was cut.
+
+    >>> recording = Simulated(seconds=1.0).recording("N15_M07_F10", "inner-1")
+    >>> windows = prepare([recording], Preparation(length=1024))
+    >>> len(windows), int(windows.start[1]), windows.labels[0]
+    (15, 1024, 'inner-1')
+    """
 
     values: Floats  # (window, channel, point)
     recording: Integers  # (window,) an index into `recordings`
@@ -119,6 +140,28 @@ class Windows:
         return np.array([recording.label for recording in self.recordings], dtype=object)[self.recording]
 
 
+def stated_speed(
+    origin: str, own: float | None, said: float | None, given: float | None = None, override: bool | None = None
+) -> tuple[float | None, str | None]:
+    """The stated speed (rpm) that counts, and a note where the file says otherwise.
+
+    `said`, by a manifest or a folder's name, counts before the file's `own`, and that before the `given` one, which is
+    for all recordings; with `override` the given one counts before both (None: that cannot be asked for). InputError
+    where the given one is far from the file's own and would not count.
+    """
+    other = (given or said) if override else (said or given)
+    if own is None or not RANGES["rpm"].holds(own):
+        return other, None if own is None else f"its own speed of {own:g} rpm is impossible, and is ignored"
+    if other is None or (abs(other / own - 1) <= SAME and not override):
+        return said or own, None
+    if override or said:
+        return other, None if abs(other / own - 1) <= SAME else f"{OTHER_SPEED} {own:g} rpm, and {other:g} rpm counts"
+    instead = "leave the speed out" + ("" if override is None else ", or add --override")
+    if abs(other / own - 1) > SAME_SPEED:
+        raise InputError(f"{origin}: says that it turns at {own:g} rpm, and {other:g} rpm is given; {instead}", "rpm")
+    return own, f"its own {own:g} rpm counts, and not the given {other:g} rpm; {instead}"
+
+
 def healthy_class(classes: Sequence[str]) -> str | None:
     """The class called healthy or normal, in any case."""
     return next((name for name in classes if name.lower() in HEALTHY_NAMES), None)
@@ -133,7 +176,12 @@ def of_recordings(windows: Windows, chosen: Sequence[bool]) -> Windows:
 
 
 def join(parts: Sequence[Windows]) -> Windows:
-    """Windows of several sets, of the same length, one after the other (copies)."""
+    """Windows of several sets, of the same length, one after the other (copies).
+
+    >>> parts = [prepare(load(Simulated(seconds=1.0).catalogue(), [name]), Preparation()) for name in ("0", "1")]
+    >>> len(join(parts)) == len(parts[0]) + len(parts[1])
+    True
+    """
     offsets = np.cumsum([0] + [len(part.recordings) for part in parts])
     shapes = [part.shapes for part in parts if part.shapes is not None]
     return Windows(
@@ -214,14 +262,24 @@ def spectrum(values: Floats) -> Floats:
     return np.asarray(np.abs(transformed) * np.float32(1 / length))
 
 
+def squared_magnitude(values: NDArray[Any]) -> NDArray[Any]:
+    """Of complex numbers, without the root that abs takes."""
+    squares = np.square(values.view(values.real.dtype)) if values.flags.c_contiguous else None
+    if squares is None:
+        return np.asarray(np.square(values.real) + np.square(values.imag))
+    return np.asarray(squares[..., ::2] + squares[..., 1::2])
+
+
 def spectral_shape(windows: Floats) -> Floats:
     """Log shares of energy in BANDS bands, whatever the gain: (window, channel, time) → (window, channel · band)."""
-    magnitude = spectrum(standardise(windows))[..., 1:].astype(np.float64)
-    starts = np.unique(np.arange(BANDS) * magnitude.shape[-1] // BANDS)
-    energy = np.add.reduceat(magnitude**2, starts, axis=-1)
+    from scipy import fft
+
+    power = squared_magnitude(fft.rfft(standardise(windows)))[..., 1 : windows.shape[-1] // 2]
+    starts = np.unique(np.arange(BANDS) * power.shape[-1] // BANDS)
+    energy = np.add.reduceat(power, starts, axis=-1)
     total = energy.sum(axis=-1, keepdims=True)
     shares = np.log(np.maximum(energy / np.where(total > 0, total, 1), LEAST_SHARE))
-    return shares.reshape(len(shares), -1).astype(np.float32)
+    return np.asarray(shares.reshape(len(shares), -1))
 
 
 def envelope_spectrum(signal: Floats) -> Floats:
@@ -232,13 +290,29 @@ def envelope_spectrum(signal: Floats) -> Floats:
     return spectrum((envelope - envelope.mean(axis=-1, keepdims=True)).astype(np.float32))
 
 
-def unlike_vibration(samples: NDArray[Any]) -> str | None:
-    """Why a channel cannot be a vibration, by its samples (time,); None where it may be one."""
+@lru_cache(maxsize=8)
+def _hann(length: int) -> NDArray[np.float64]:
+    """As numpy's, which computes it anew at every call."""
+    return np.hanning(length)
+
+
+def power_density(samples: NDArray[Any]) -> NDArray[np.float64]:
+    """(bin,) mean power of segments of SEGMENT samples, or of fewer, with a Hann taper, their means taken off."""
     length = min(SEGMENT, len(samples))
     segments = np.asarray(samples[: len(samples) // length * length], dtype=np.float64).reshape(-1, length)
-    segments = segments - segments.mean(axis=1, keepdims=True)
-    power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
-    low, middle, high = np.percentile(samples, [0.1, 50, 99.9])
+    centred = segments - segments.mean(axis=1, keepdims=True)
+    power = squared_magnitude(np.fft.rfft(centred * _hann(length), axis=1))  # a ramp leaks without the taper
+    return np.asarray(power.mean(axis=0))
+
+
+def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = None) -> str | None:
+    """Why a channel cannot be a vibration, by its samples (time,); None where it may be one.
+
+    `power` is their density, where that is known.
+    """
+    length, power = min(SEGMENT, len(samples)), power_density(samples) if power is None else power
+    ordered, places = np.sort(samples), np.array([0.001, 0.5, 0.999]) * (len(samples) - 1)  # sooner than partitions
+    low, middle, high = np.interp(places, np.arange(len(samples)), ordered)
     if power.sum() == 0 or high == low:
         return "does not change"
     if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
@@ -249,15 +323,58 @@ def unlike_vibration(samples: NDArray[Any]) -> str | None:
 
 
 def resample(recording: Recording, rate: float) -> Recording:
-    """The recording at another rate, after an anti-alias filter. An unknown rate is assumed to be that rate."""
-    from scipy import signal as processing
+    """The recording at another rate, after an anti-alias filter. An unknown rate is assumed to be that rate.
 
+    >>> resample(Simulated(seconds=1.0).recording("N15_M07_F10", "healthy"), 12_000).signal.size
+    12000
+    """
     if recording.rate is None or recording.rate == rate:
         return replace(recording, rate=rate)
     ratio = rate_ratio(recording.origin, recording.rate, rate)
-    resampled = processing.resample_poly(recording.signal, ratio.numerator, ratio.denominator).astype(np.float32)
+    resampled = change_rate(recording.signal, ratio.numerator, ratio.denominator)
     speed = None if recording.speed is None else stretch(recording.speed, resampled.size)
     return replace(recording, signal=resampled, speed=speed, rate=rate)
+
+
+def change_rate(samples: Floats, up: int, down: int) -> Floats:
+    """Samples (time,) at up/down times their rate, as scipy's resample_poly makes them.
+
+    The same filter falls on every `down` samples to make `up`, so that many of them are one matrix product.
+    """
+    count, pieces = -(-samples.size * up // down), _filter_pieces(up, down)
+    outputs, inputs = pieces[-1][1], pieces[-1][1] // up * down  # of a period of the filter, or of several
+    periods, before = -(-count // outputs), max(-first for first, *_ in pieces)
+    behind = max(first + len(factors) for first, _, factors in pieces)
+    padded = np.pad(samples, (before, max(0, (periods - 1) * inputs + behind - samples.size)))
+    out = np.empty((periods, outputs), dtype=np.float32)
+    for first, last, factors in pieces:
+        seen = np.lib.stride_tricks.sliding_window_view(padded[before + first :], len(factors))[::inputs][:periods]
+        step = max(1, LARGEST_PRODUCT // len(factors))
+        for row in range(0, periods, step):
+            out[row : row + step, last - factors.shape[1] : last] = seen[row : row + step] @ factors
+    return out.ravel()[:count]
+
+
+@lru_cache(maxsize=8)
+def _filter_pieces(up: int, down: int) -> list[tuple[int, int, Floats]]:
+    """By which input a group of outputs begins, before which output it ends, and the factors (input, output) of it.
+
+    The filter is scipy's: 10 periods of the lower rate to either side, a Kaiser window of 5. A group has about as many
+    inputs in common as it has apart.
+    """
+    most = max(up, down)
+    places = np.arange(-10 * most, 10 * most + 1)
+    taps = np.sinc(places / most) * np.kaiser(places.size, 5.0)
+    taps *= up / taps.sum()
+    group, outputs = max(1, 20 * most // down), up * max(1, -(-20 * most // down) // up)
+    pieces = []
+    for start in range(0, outputs, group):
+        made = np.arange(start, min(start + group, outputs))
+        first, behind = -((10 * most - start * down) // up), (int(made[-1]) * down + 10 * most) // up + 1
+        apart = made * down - np.arange(first, behind)[:, None] * up
+        factors = np.where(abs(apart) <= 10 * most, taps[np.clip(apart + 10 * most, 0, 20 * most)], 0.0)
+        pieces.append((first, int(made[-1]) + 1, factors.astype(np.float32)))
+    return pieces
 
 
 def stretch(values: Floats, size: int) -> Floats:

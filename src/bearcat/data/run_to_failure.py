@@ -42,19 +42,18 @@ IMS_STOPPED = {"2": "2004-02-19T06:12:39"}  # from here on the machine stands st
 FEMTO_RATE, FEMTO_SECONDS = 25_600.0, 10
 FEMTO_SPEEDS = {"1": 1800.0, "2": 1650.0, "3": 1500.0}  # rpm, by operating condition: the first digit of a bearing
 FEMTO_START = datetime(2010, 1, 1)  # invented: files say the time of day only
-FEMTO_AXES = {
-    "5": "horizontal",
-    "6": "vertical",
-    "1": "horizontal",
-    "2": "vertical",
-}  # columns; channels of a sound file
+FEMTO_AXES = {"5": "horizontal", "6": "vertical", "1": "horizontal", "2": "vertical"}  # columns; of sound: channels
 
 Rows = tuple[list[ManifestRow], list[Problem]]
 
 
 @dataclass(frozen=True)
 class IMS(Dataset):
-    """The settings of the dataset; `root` holds 1st_test, 2nd_test, 3rd_test unpacked, or files with a manifest."""
+    """The settings of the dataset; `root` holds 1st_test, 2nd_test, 3rd_test unpacked, or files with a manifest.
+
+    >>> open_dataset("ims", Path("data/ims")) == IMS(Path("data/ims"))
+    True
+    """
 
     root: Path
 
@@ -111,7 +110,11 @@ class IMS(Dataset):
 
 @dataclass(frozen=True)
 class FEMTO(Dataset):
-    """The settings of the dataset; `root` holds folders Bearing1_1 and so on of acc_*.csv, or files with a manifest."""
+    """The settings of the dataset; `root` holds folders Bearing1_1 and so on of acc_*.csv, or files with a manifest.
+
+    >>> open_dataset("femto", Path("data/femto")) == FEMTO(Path("data/femto"))
+    True
+    """
 
     root: Path
 

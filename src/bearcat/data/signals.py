@@ -13,7 +13,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from typing import Any, BinaryIO
@@ -27,6 +27,7 @@ from bearcat.ranges import check_range
 Samples = NDArray[Any]
 Part = dict[str, Samples]  # the next samples of some channels, by name
 Rates = Mapping[str, float | None]  # of each channel; None: the file does not say
+Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as a number
 
 BLOCK = 2**18  # samples read at once
 PART = 2**22  # numbers of a table that are read at once
@@ -84,6 +85,7 @@ class SignalFile:
     rates: Rates
     read: Callable[[Sequence[str]], Iterator[Part]]
     names: Collection[str] = ()  # of everything in the file, for the sentence that there is no signal
+    speeds: Speeds = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
@@ -97,14 +99,14 @@ class SignalFile:
 
 def one_by_one(
     origin: str, sizes: Mapping[str, int], rates: Rates, blocks: Callable[[str], Iterator[Samples]],
-    names: Collection[str] = (),
+    names: Collection[str] = (), speeds: Speeds | None = None,
 ) -> SignalFile:  # fmt: skip
     """A file whose channels are read one after the other."""
 
     def read(wanted: Sequence[str]) -> Iterator[Part]:
         return ({name: block} for name in wanted for block in blocks(name))
 
-    return SignalFile(origin, sizes, rates, read, names)
+    return SignalFile(origin, sizes, rates, read, names, speeds or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +117,7 @@ class Signals:
     channels: Mapping[str, Samples]
     rates: Rates
     speed: Samples | None = None  # in rpm, where a channel holds it
+    speeds: Speeds = field(default_factory=dict)
 
     @property
     def rate(self) -> float | None:

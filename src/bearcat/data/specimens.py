@@ -110,9 +110,7 @@ def _shift(source: Recordings, target: Recordings) -> str:
 
 
 def trust_shift(source: Recordings, target: Recordings) -> str:
-    """The kind of past runs by which a task's estimates are judged: its shift, or ONE_BEARING where bearings or
-    machines differ and the source has one bearing of a damaged class: nothing in it tells what another one costs.
-    """
+    """The kind of past runs that judge a task: its shift, or ONE_BEARING of a damaged class in the source."""
     kind = _shift(source, target)
     if kind not in GROUPS:
         return kind

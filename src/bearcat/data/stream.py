@@ -25,15 +25,20 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 import bearcat.data.signals as signals
-from bearcat.data.channels import is_speed, vibrations
+from bearcat.data.channels import is_speed, unit_of, vibrations
 from bearcat.data.recording import Floats
 from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, TooLargeError, library, one_by_one, rate_of, reading
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.storage import check_regular
 
+DEEPEST = 8  # structs and cells inside each other
 LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
-RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
+RATE_NAMES = {  # in lower case, without signs between words and without Hz at the end
+    "rate", "fs", "sr", "srate", "fsamp", "sampfreq", "samplerate", "samplefreq", "samplefrequency", "samplingrate",
+    "samplingfreq", "samplingfrequency",
+}  # fmt: skip
+SPEED_NAMES = {"rpm", "speedrpm", "rpmspeed", "shaftrpm", "shaftspeedrpm"}  # likewise
 HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
 
 TEXT_BLOCK = 2**18  # bytes of text read at once
@@ -62,13 +67,23 @@ class _Array(Protocol):
 
 
 def from_arrays(origin: str, arrays: Mapping[str, _Array]) -> SignalFile:
-    """Channels of named arrays of one or two axes: a table gives a channel per column, a number may be the rate."""
+    """Channels of named arrays of one or two axes; a table gives a channel per column. Names are `a.b` inside a struct.
+
+    The rate is a number called fs, sr or the like, or that of evenly rising times: of the same struct, else of one
+    around it, else the only one of the file. A number called `rate` is the rate where nothing else is: beside `sr` it
+    is the shaft's. A number called `rpm` is the speed, of the same struct or of one around it; X097RPM is that of the
+    channels whose names begin with X097.
+    """
     places: dict[str, tuple[_Array, int, list[int]]] = {}  # channel → array, axis of time, the other indices
-    rate: float | None = None
+    rates: dict[str, dict[str, float]] = {}  # by struct, or by table; then by the name of what says it
+    speeds: dict[str, dict[str, float]] = {}  # likewise
     for name, array in arrays.items():
         size = prod(array.shape) if array.dtype.kind in "fiu" else 0
-        if size == 1 and re.sub(r"[\W_]", "", name.lower().rpartition(".")[2]) in RATE_NAMES:
-            rate = float(np.asarray(array[...]).reshape(()))
+        parent, _, own = name.rpartition(".")
+        if size == 1 and _plain(own).removesuffix("hz") in RATE_NAMES:
+            rates.setdefault(parent, {})[own] = float(np.asarray(array[...]).reshape(()))
+        elif size == 1 and (_plain(own) in SPEED_NAMES or _plain(own).endswith("rpm")):
+            speeds.setdefault(parent, {})[own] = float(np.asarray(array[...]).reshape(()))
         if size < 2:
             continue
         axes = [axis for axis, side in enumerate(array.shape) if side != 1]
@@ -82,13 +97,83 @@ def from_arrays(origin: str, arrays: Mapping[str, _Array]) -> SignalFile:
             index = [number if axis in axes else 0 for axis in range(len(array.shape))]
             places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
 
-    def blocks(name: str) -> Iterator[Samples]:
+    def part(name: str, start: int = 0) -> Samples:
         array, time, index = places[name]
-        for start in range(0, array.shape[time], BLOCK):
-            yield array[(*index[:time], slice(start, start + BLOCK), *index[time + 1 :])]
+        return np.asarray(array[(*index[:time], slice(start, start + BLOCK), *index[time + 1 :])])
 
+    def blocks(name: str) -> Iterator[Samples]:
+        array, time, _ = places[name]
+        return (part(name, start) for start in range(0, array.shape[time], BLOCK))
+
+    for name, (array, time, _) in list(places.items()) if len(places) <= signals.MOST_CHANNELS else ():
+        parent, _, own = name.rpartition(".")
+        (plain, unit), count = _clock(own), array.shape[time]
+        others = [each for each in places if each != name and each.rpartition(".")[0] == parent]
+        alike = [each for each in others if places[each][0].shape[places[each][1]] == count]
+        named, first = plain in TIME_NAMES, own == "1" and any(places[each][0] is array for each in alike)
+        if count < 3 or not alike or not (named or first):
+            continue
+        times = part(name).astype(np.float64) * unit
+        if named or _even(times):
+            del places[name]
+            if named or times[1] - times[0] != 1:  # else it counts samples
+                rates.setdefault(parent, {})[own] = rate_of(origin, name, times)
     sizes = {name: array.shape[time] * array.dtype.itemsize for name, (array, time, _) in places.items()}
-    return one_by_one(origin, sizes, dict.fromkeys(sizes, rate), blocks, arrays)
+    own_rates = {name: _rate_for(origin, name, rates) for name in sizes}
+    own_speeds = {name: speed for name in sizes if (speed := _speed_for(origin, name, speeds)) is not None}
+    return one_by_one(origin, sizes, own_rates, blocks, arrays, own_speeds)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+def _rate_for(origin: str, channel: str, rates: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Of a channel, by what the structs around it say; None where nothing does."""
+    said = next(filter(None, _around(channel, rates)), {})
+    said = {name: rate for name, rate in said.items() if name.lower() != "rate"} or said
+    if not said:
+        every = {rate for each in rates.values() for rate in each.values()}
+        return every.pop() if len(every) == 1 else None
+    return _agreed(origin, said, "sampling rates", "Hz")
+
+
+def _speed_for(origin: str, channel: str, speeds: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Likewise the speed in rpm; a number that is called after some channels is of those alone."""
+    for said in filter(None, _around(channel, speeds)):
+        stems = {name: re.sub(r"[\W_]*rpm$", "", name, flags=re.IGNORECASE) for name in said}
+        own = [name for name, stem in stems.items() if stem and any(
+            part.startswith(stem) and not part[len(stem) : len(stem) + 1].isalnum() for part in channel.split(".")
+        )]  # fmt: skip
+        if chosen := own or [name for name in said if _plain(name) in SPEED_NAMES]:
+            return _agreed(origin, {name: said[name] for name in chosen}, "speeds", "rpm")
+    return None
+
+
+def _around(channel: str, said: Mapping[str, Mapping[str, float]]) -> Iterator[Mapping[str, float] | None]:
+    """What the structs around a channel say, the nearest first."""
+    around = channel.split(".")[:-1]
+    return (said.get(".".join(around[:depth])) for depth in range(len(around), -1, -1))
+
+
+def _agreed(origin: str, said: Mapping[str, float], what: str, unit: str) -> float:
+    (first, value), *others = said.items()
+    for other, different in others:
+        if abs(different - value) > 0.01 * abs(value):
+            two = f"'{first}' says {value:g} {unit} and '{other}' {different:g} {unit}"
+            raise InputError(f"{origin}: has two {what}, {two}; keep the right one")
+    return value
+
+
+def _clock(name: str) -> tuple[str, float]:
+    """The name of a column without its unit, in lower case, and the seconds of that unit of time."""
+    plain, _, unit = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
+    return plain, TIME_UNITS.get(unit.strip(), 1.0)
+
+
+def _even(values: Samples) -> bool:
+    steps = np.diff(values)
+    return bool(steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0))
 
 
 def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
@@ -120,9 +205,47 @@ def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
 
 
 def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """Variables, fields of structs as `struct.field`, columns of tables as `table.column`, cells as `cell.1`."""
     if _is_hdf5(file):
-        return from_arrays(origin, numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin))
-    return from_arrays(origin, {name: np.asarray(value) for name, value in read_mat(file, origin).items()})
+        tree = stack.enter_context(_open_hdf5(file, origin))
+        import h5py
+
+        nodes = [node for name, node in tree.items() if not name.startswith("#") and isinstance(node, h5py.Dataset)]
+        if "#subsystem#" not in tree and not any(node.dtype.kind == "O" for node in nodes):
+            return from_arrays(origin, numeric_nodes(tree, origin))
+        objects = True
+    else:
+        variables = read_mat(file, origin)
+        objects = any(type(value).__name__ == "MatlabOpaque" for value in variables.values())
+    if objects:  # tables, which MATLAB keeps in a form of its own, and cells of v7.3
+        variables = library("matio", "matlab", origin).load_from_mat(file.name)
+    return from_arrays(origin, dict(_flat(origin, "", variables)))
+
+
+def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, _Array]]:
+    """The arrays in structs, cells and tables, as `a.b`; the types are of scipy and of pandas, which may be missing."""
+    if depth > DEEPEST:
+        raise InputError(f"{origin}: '{name}' is nested too deeply; save the signal as a variable of its own")
+    inner: Any = None
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif type(value).__name__ == "mat_struct":
+        inner = ((field, getattr(value, field)) for field in value._fieldnames)
+    elif type(value).__name__ == "DataFrame":
+        inner = [(str(column), value[column].to_numpy()) for column in value.columns]
+        if value.index.dtype.kind in "mM":  # of a timetable
+            times = value.index.to_numpy()
+            inner.append(("time", (times - times[0]) / np.timedelta64(1, "s")))
+    elif isinstance(value, np.ndarray) and value.dtype.names:
+        inner = ((field, value[field]) for field in value.dtype.names)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        cells = value.ravel().tolist()[: signals.MOST_CHANNELS + 1]
+        inner = [("", cells[0])] if len(cells) == 1 else ((str(number + 1), cell) for number, cell in enumerate(cells))
+    if inner is None:
+        yield name, np.asarray(value)
+        return
+    for field, item in inner:
+        yield from _flat(origin, ".".join(filter(None, (name, field))), item, depth + 1)
 
 
 def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
@@ -147,9 +270,9 @@ def mat_arrays(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Sample
 
 
 def _is_hdf5(file: BinaryIO) -> bool:
-    head = file.read(20)
+    head = file.read(516)
     file.seek(0)
-    return head.startswith(HDF5)
+    return head.startswith(HDF5) or head.endswith(HDF5[1])  # behind the 512 bytes that MATLAB leaves for a text
 
 
 def _open_hdf5(file: BinaryIO, origin: str) -> Any:
@@ -192,14 +315,13 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
     for name, values in head.items():
         if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
             continue
-        plain, _, unit_name = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
-        steps = np.diff(values.astype(np.float64))
-        even = bool(steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0))
-        if plain in INDEX_NAMES | {"1"} and even and steps[0] == 1:
+        (plain, seconds), times = _clock(name), values.astype(np.float64)
+        even = _even(times)
+        if plain in INDEX_NAMES | {"1"} and even and times[1] - times[0] == 1:
             left_out.add(name)
         elif plain in TIME_NAMES or (plain == "1" and even):
-            clock, unit = name, TIME_UNITS.get(unit_name.strip(), 1.0)
-            rate = rate_of(origin, name, values.astype(np.float64) * unit)
+            clock, unit = name, seconds
+            rate = rate_of(origin, name, times * unit)
             left_out.add(name)
     numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
 
@@ -273,6 +395,8 @@ def _header(above: Sequence[str], fields: Callable[[str], list[str]], columns: i
         bare = [text.strip("[]() ") for text in names]
         if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
             names, units = rows[0], bare
+    if columns == 1 < len(names) and unit_of(" ".join(names)):
+        names = [" ".join(names)]  # one column whose name has blanks, which are between columns elsewhere
     if len(names) != columns or len(set(names)) != len(names):
         return [str(number) for number in range(1, columns + 1)]
     return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
@@ -353,6 +477,7 @@ OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
     **dict.fromkeys((".mf4", ".mdf"), signals.open_mdf),
 }
 FORMATS = tuple(OPENERS)
+STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
 UPLOADS = tuple(suffix for suffix in FORMATS if suffix not in (".mf4", ".mdf"))  # to a server; see docs/security.md
 
 
@@ -387,7 +512,8 @@ def _with_printed_names(opened: SignalFile) -> SignalFile:
 
     sizes = {back[name]: size for name, size in opened.channels.items()}
     rates = {back[name]: opened.rates[name] for name in back}
-    return SignalFile(opened.origin, sizes, rates, read, [shown(name) for name in opened.names])
+    speeds = {back[name]: speed for name, speed in opened.speeds.items()}
+    return SignalFile(opened.origin, sizes, rates, read, [shown(name) for name in opened.names], speeds)
 
 
 def read_signals(path: Path, origin: str | None = None) -> signals.Signals:
@@ -398,7 +524,7 @@ def read_signals(path: Path, origin: str | None = None) -> signals.Signals:
             for name, samples in part.items():
                 found[name].append(samples)
         channels = {name: np.concatenate(samples) for name, samples in found.items()}
-        return signals.Signals(opened.origin, channels, opened.rates)
+        return signals.Signals(opened.origin, channels, opened.rates, speeds=opened.speeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,6 +535,8 @@ class Stream:
     rate: float | None
     blocks: Iterator[Floats]
     size: int = 0  # bytes of samples, where the file announces them
+    channel: str | None = None  # its name in the file
+    rpm: float | None = None  # as the file states it, whatever it is
 
 
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
@@ -417,15 +545,15 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
     if path.is_dir():
         raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
     reader = _read(path, channel, origin)
-    rate, size = next(reader)
-    return Stream(origin, rate, reader, size)
+    rate, size, name, rpm = next(reader)
+    return Stream(origin, rate, reader, size, name, rpm)
 
 
 def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
-    """Rate and size, then the blocks. The file is open until the last block, or until the generator is closed."""
+    """Rate, size, the channel's name and its stated speed, then the blocks. The file is open until the last one."""
     with open_signals(path, origin) as opened:
         name = signals.chosen_channel(origin, opened.channels, channel)
-        yield opened.rates[name], opened.channels[name]
+        yield opened.rates[name], opened.channels[name], name, opened.speeds.get(name)
         yield from _finite(origin, (block for part in opened.read([name]) for block in _blocks(part[name])))
 
 
@@ -458,9 +586,10 @@ class ChannelStreams:
         origin: str,
         rates: signals.Rates,
         sizes: Mapping[str, int],
+        speeds: signals.Speeds,
         blocks: Generator[tuple[str, Floats], None, None],
     ) -> None:
-        self.origin, self.rates, self.sizes = origin, rates, sizes
+        self.origin, self.rates, self.sizes, self.speeds = origin, rates, sizes, speeds
         self.names = vibrations(rates)
         self.speed = next((name for name in rates if is_speed(name) and name not in self.names), None)
         self._blocks, self._ended = blocks, set[str]()
@@ -471,7 +600,8 @@ class ChannelStreams:
         """One of the channels; KeyError where it was opened already or the file is closed."""
         self._unopened.remove(name)
         origin = origin or self.origin
-        return Stream(origin, self.rates[name], _finite(origin, self._read(name)), self.sizes[name])
+        blocks = _finite(origin, self._read(name))
+        return Stream(origin, self.rates[name], blocks, self.sizes[name], rpm=self.speeds.get(name))
 
     def close(self) -> None:
         """Closes the file; channels that are being read end."""
@@ -525,15 +655,16 @@ def open_channels(path: Path, origin: str | None = None, preferred: str | None =
     if path.is_dir():
         raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
     blocks = read_channels(path, origin, preferred)
-    rates, sizes = next(blocks)
-    return ChannelStreams(origin, rates, sizes, blocks)
+    rates, sizes, speeds = next(blocks)
+    return ChannelStreams(origin, rates, sizes, speeds, blocks)
 
 
 def read_channels(path: Path, origin: str, preferred: str | None) -> Generator[Any, None, None]:
-    """Rates and sizes by channel, then the blocks as `ChannelStreams` takes them."""
+    """Rates, sizes and stated speeds by channel, then the blocks as `ChannelStreams` takes them."""
     with open_signals(path, origin) as opened:
         names = _wanted(opened, preferred)
-        yield {name: opened.rates[name] for name in names}, {name: opened.channels[name] for name in names}
+        rates, sizes = ({name: values[name] for name in names} for values in (opened.rates, opened.channels))
+        yield rates, sizes, {name: opened.speeds[name] for name in names if name in opened.speeds}
         before = set[str]()
         for part in opened.read(names):
             yield from ((name, np.empty(0, dtype=np.float32)) for name in before - part.keys())

@@ -38,6 +38,7 @@ SHAPE = 1.5  # logarithm of energy shares, root mean square over bands: some 7 d
 ALONE = 3.0  # how many times further than the next a spectrum must be
 CLIPPED = 0.002  # of the samples, at the highest or lowest value
 LISTED = 5  # sentences of one kind
+FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing, and `adapt` refuses it
 
 SPEED_SAMPLES, SPEED_RECORDINGS = 1 << 16, 4  # of a recording, and of a speed in a domain, that are used
 SHORTEST_TURNS = 8.0  # of the shaft, below which its lines are not apart
@@ -96,7 +97,7 @@ def survey(
     rows = tuple(_row(*key, groups[key]) for key in product(catalogue.domains, order) if key in groups)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    notes = (*catalogue.notes, *_class_notes(rows), *odd_recordings(portraits))
+    notes = (*catalogue.notes, *_class_notes(rows), *_few_windows(rows, preparation.length), *odd_recordings(portraits))
     return Survey(
         rows, tuple(problems), notes, leakage_between_domains([info for info, *_ in found]) if found else None
     )
@@ -126,6 +127,15 @@ def _class_notes(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
+def _few_windows(rows: Sequence[Row], length: int) -> Iterator[str]:
+    """A note for each class that is too short to be learnt from, however its windows overlap."""
+    for row in rows:
+        most = row.recordings + 4 * max(row.samples - row.recordings * length, 0) // length  # three quarters overlap
+        if row.label != UNLABELLED and most < FEWEST_WINDOWS:
+            few = f"class '{row.label}' has {most} windows of {length} samples at most"
+            yield f"domain '{row.domain}' can be a target, not a source: its {few}, and {FEWEST_WINDOWS} are needed"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Portrait(RecordingInfo):
     """What a recording looks like beside others."""
@@ -139,18 +149,21 @@ class Portrait(RecordingInfo):
 
 def portrait(info: RecordingInfo, samples: NDArray[Any]) -> Portrait:
     """Of the first samples (time,) of a recording."""
-    part = np.asarray(samples[:MEASURED], dtype=np.float64)
-    part = part[np.isfinite(part)]
+    part = np.asarray(samples[:MEASURED])
+    finite = np.isfinite(part)
+    part = part if finite.all() else part[finite]
     if part.size == 0:
         raise InputError(f"{info.origin}: holds no finite samples; record it again")
-    shape, constant, limits = None, bool(np.ptp(part) == 0), SignalLimits()
+    shape, limits = None, SignalLimits()
     limits.add(part)
+    constant = limits.low == limits.high
     if part.size >= WINDOW and not constant:
-        windows = part[: part.size // WINDOW * WINDOW].astype(np.float32).reshape(-1, 1, WINDOW)
+        windows = part[: part.size // WINDOW * WINDOW].astype(np.float32, copy=False).reshape(-1, 1, WINDOW)
         shape = spectral_shape(windows).mean(axis=0)
+    deviation = float(part.std(dtype=np.float64))
     return Portrait(
-        value=float(part[0]) if constant else None, level=20 * float(np.log10(max(float(part.std()), 1e-300))),
-        shape=shape, clipped=limits.clipped, peak=float(np.abs(part).max()), **vars(info.info()),
+        value=float(part[0]) if constant else None, level=20 * float(np.log10(max(deviation, 1e-300))),
+        shape=shape, clipped=limits.clipped, peak=max(limits.high, -limits.low), **vars(info.info()),
     )  # fmt: skip
 
 

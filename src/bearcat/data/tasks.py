@@ -29,7 +29,11 @@ UNKNOWN = -1  # the code of a target label that is no class of the source
 
 @dataclass(frozen=True)
 class Task:
-    """Learn from these domains, adapt to that one."""
+    """Learn from these domains, adapt to that one.
+
+    >>> str(Task(("600rpm", "900rpm"), "1200rpm"))
+    '600rpm+900rpm→1200rpm'
+    """
 
     source: str | tuple[str, ...]
     target: str
@@ -53,6 +57,9 @@ class Split:
     """How windows are split into train and test, in source and target separately.
 
     "specimen" and "machine" also keep source and target apart: none is on both sides (docs/protocol.md).
+
+    >>> Split("recording", test=0.3).scheme
+    'recording'
     """
 
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
@@ -167,7 +174,14 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Which windows of a task are for training and which for testing: indices into the windows of its two sides."""
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
+
+    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
+    >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
+    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0)
+    >>> split.classes, len(split.source_train), len(split.source_test)
+    (('healthy', 'outer-1', 'outer-2', 'outer-3'), 48, 12)
+    """
 
     task: Task
     classes: tuple[str, ...]
@@ -235,7 +249,14 @@ class SplitTask:
 def split_task(
     task: Task, source: Windows, target: Windows, split: Split, seed: int, *, keep_unknown: bool = False
 ) -> SplitTask:
-    """Splits the windows of a task. A class found in the target alone is an error unless `keep_unknown`."""
+    """Splits the windows of a task. A class found in the target alone is an error unless `keep_unknown`.
+
+    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
+    >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
+    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0)
+    >>> len(split.source_train), len(split.source_test), len(split.target_train)
+    (48, 12, 48)
+    """
     if seed < 0:
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     _check_domains(task, source, target)

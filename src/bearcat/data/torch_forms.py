@@ -1,4 +1,4 @@
-"""Inputs as torch modules, for exported graphs; the physical ones are made by them everywhere.
+"""Inputs as torch modules, for exported graphs, and for speeds that vary; physical.py has the same in numpy.
 
 The physical inputs measure, by one FFT of the window, the energy in frequency bands without the gain, how impulsive
 each band is, and the spectra of the bands' envelopes on an axis of shaft orders. docs/inputs.md has the formulas.
@@ -10,17 +10,24 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bearcat.data.bearing import FAULT_LINES, bearing_lines
-
-FLOOR = 1e-12  # of a share of power, below which float32 recordings hold nothing but rounding
-LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelope's mean
-OVERSAMPLED = 2  # an envelope has kinks, whose overtones would fold back
-FEWEST = 256  # times at which an envelope is sampled, so that what is filtered away is far from the orders
-BLOCK = 1 << 18  # samples worked on at once, which bounds the memory; measured with benchmarks/prepare_speed.py
-TOLERANCE = 0.02  # by which a fault's order may differ from the kinematic one: slip, and a speed that is a little off
+from bearcat.data.physical import (
+    BLOCK,
+    FAULT_AROUND,
+    FAULT_NEAR,
+    FEWEST,
+    FLOOR,
+    LEVEL_FLOOR,
+    NEAR,
+    OVERSAMPLED,
+    REACH,
+    SLIP,
+    TOLERANCE,
+)
 
 
 class StandardisedWaveform(nn.Module):
@@ -93,38 +100,24 @@ class PhysicalForm(nn.Module):
 class BandLevels(Part):
     """Logarithms of the mean power in some bands, without their mean; a bin that an edge cuts counts by its shares."""
 
-    def __init__(self, length: int, first: int, edges: Tensor) -> None:
-        """`edges` (band + 1,) float64 are counted in bins from the lower edge of bin `first`."""
+    def __init__(self, length: int, edges: np.ndarray) -> None:
+        """`edges` (band + 1,) are counted in bins from the lower edge of bin 1."""
         super().__init__()
-        self.first, self.last = first, length // 2 - 1
-        edges = edges.clamp(0, self.last - first + 1)
-        self.place = nn.Buffer(edges.floor().clamp(max=self.last - first).long())
-        self.beyond = nn.Buffer(edges - self.place)
-        self.width = nn.Buffer(edges.diff())
+        self.last = length // 2 - 1
+        clipped = torch.from_numpy(edges).clamp(0, self.last)
+        self.place = nn.Buffer(clipped.floor().clamp(max=self.last - 1).long())
+        self.beyond = nn.Buffer(clipped - self.place)
+        self.width = nn.Buffer(clipped.diff())
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
         # The Hann window in the frequency domain: a bin less half of its neighbours.
-        before, after = lines[..., self.first - 1 : self.last, :], lines[..., self.first + 1 : self.last + 2, :]
-        tapered = lines[..., self.first : self.last + 1, :] / 2 - (before + after) / 4
+        before, after = lines[..., : self.last, :], lines[..., 2 : self.last + 2, :]
+        tapered = lines[..., 1 : self.last + 1, :] / 2 - (before + after) / 4
         power = _squared(tapered).double()
         below = nn.functional.pad(power.cumsum(dim=-1), (1, 0))[..., self.place] + power[..., self.place] * self.beyond
         mean = (below[..., 1:] - below[..., :-1]) / self.width
         level = (_over(mean, mean.mean(dim=-1, keepdim=True)) + FLOOR).log().float()
         return level - level.mean(dim=-1, keepdim=True)
-
-
-def equal_bands(length: int, bands: int, lowest: float) -> BandLevels:
-    """Bands of equal width up to half the rate, from `lowest` on, a share of it."""
-    first = max(1, math.ceil(lowest * length / 2))
-    number = length // 2 - first
-    edges = [-(-band * number // bands) for band in range(bands + 1)]  # of whole bins
-    return BandLevels(length, first, torch.tensor(edges, dtype=torch.float64))
-
-
-def octave_bands(length: int, bands: int, octaves: float) -> BandLevels:
-    """Bands that grow geometrically over so many octaves below half the rate."""
-    edges = torch.logspace(-octaves, 0, bands + 1, base=2, dtype=torch.float64) * (length / 2)
-    return BandLevels(length, 1, edges - 0.5)
 
 
 def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor:
@@ -209,13 +202,11 @@ class EnvelopeOrdersForm(Part):
 class BearingOrdersForm(Part):
     """The same at the places of `bearing_lines`: the highest level within SLIP of each, standardised in each window."""
 
-    NEAR, SLIP = 5, 0.008
-
     def __init__(self, length: int, rate: float, bands: int, multiples: int) -> None:
         super().__init__()
         self.bands = bands
         self.lines = nn.Buffer(torch.tensor(list(bearing_lines(multiples).values()), dtype=torch.float64))
-        self.spread = nn.Buffer(torch.linspace(-self.SLIP, self.SLIP, self.NEAR, dtype=torch.float64))
+        self.spread = nn.Buffer(torch.linspace(-SLIP, SLIP, NEAR, dtype=torch.float64))
         self.spectrum = OrderSpectrum(length, 2 * OVERSAMPLED * (length // 2 // bands), rate)
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
@@ -225,22 +216,19 @@ class BearingOrdersForm(Part):
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
         envelope = squared_envelopes(lines, self.bands, OVERSAMPLED).sqrt()
         level: Tensor = (self.spectrum(_relative(envelope), basis) + LEVEL_FLOOR).log()
-        return _unit(level.reshape(*level.shape[:-1], len(self.lines), self.NEAR).amax(dim=-1).flatten(-2))
+        return _unit(level.reshape(*level.shape[:-1], len(self.lines), NEAR).amax(dim=-1).flatten(-2))
 
 
 class FaultOrdersForm(Part):
     """Levels of the whitened window's squared envelopes' spectra at FAULT_LINES over the mean around them, in log."""
-
-    NEAR, AROUND = 17, 8  # orders tried within the tolerance, and on either side for the background
-    REACH = 1.5  # orders, of the background on either side
 
     def __init__(self, length: int, rate: float, bands: int, smoothing: float) -> None:
         super().__init__()
         self.bands, self.width = bands, 2 * round(smoothing * length / rate / 2) + 1
         self.spectrum = OrderSpectrum(length, 2 * (length // 2 // bands), rate)
         self.lines = nn.Buffer(torch.tensor(list(FAULT_LINES.values()), dtype=torch.float64))
-        self.spread = nn.Buffer(torch.linspace(-TOLERANCE, TOLERANCE, self.NEAR, dtype=torch.float64))
-        self.away = nn.Buffer(torch.linspace(0, self.REACH, self.AROUND, dtype=torch.float64))
+        self.spread = nn.Buffer(torch.linspace(-TOLERANCE, TOLERANCE, FAULT_NEAR, dtype=torch.float64))
+        self.away = nn.Buffer(torch.linspace(0, REACH, FAULT_AROUND, dtype=torch.float64))
         self.seconds = length / rate
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
@@ -253,8 +241,8 @@ class FaultOrdersForm(Part):
         turns = rpm.double().mean(dim=-1)[..., None, None] / 60 * self.seconds
         gap = 2.5 / (turns if rpm.ndim == 1 else turns[:, None])
         away = TOLERANCE * line + gap + self.away
-        below = torch.where(line - away > gap, line - away, line + away + self.REACH)
-        near = (line * (1 + self.spread)).expand(*away.shape[:-1], self.NEAR)
+        below = torch.where(line - away > gap, line - away, line + away + REACH)
+        near = (line * (1 + self.spread)).expand(*away.shape[:-1], FAULT_NEAR)
         tried = torch.cat([near.flatten(-2), torch.cat([below, line + away], dim=-1).flatten(-2)], dim=-1)
         return self.spectrum.basis(rpm, tried)
 
@@ -265,9 +253,9 @@ class FaultOrdersForm(Part):
         power = squared_envelopes(_over(lines, smooth.view(magnitude.shape)[..., None]), self.bands)
         level: Tensor = (self.spectrum(_relative(power), basis) + LEVEL_FLOOR).log()
         number = len(self.lines)
-        near, around = level[..., : number * self.NEAR], level[..., number * self.NEAR :]
-        highest = near.reshape(*near.shape[:-1], number, self.NEAR).amax(dim=-1)
-        background = around.reshape(*around.shape[:-1], number, 2 * self.AROUND).mean(dim=-1)
+        near, around = level[..., : number * FAULT_NEAR], level[..., number * FAULT_NEAR :]
+        highest = near.reshape(*near.shape[:-1], number, FAULT_NEAR).amax(dim=-1)
+        background = around.reshape(*around.shape[:-1], number, 2 * FAULT_AROUND).mean(dim=-1)
         return (highest - background).flatten(-2)
 
 
@@ -281,7 +269,7 @@ def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _unit(level: Tensor) -> Tensor:
     """Levels (…, point) by their mean and deviation."""
-    level = level - level.mean(dim=-1, keepdim=True)
+    level = level - level.double().mean(dim=-1, keepdim=True).float()  # exact, where all are the same
     return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
 
 

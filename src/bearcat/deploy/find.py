@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, grouped
-from bearcat.data.channels import described, points_of
+from bearcat.data.channels import Declared, described, points_of
 from bearcat.data.datasets.folder import (
     MANIFEST,
     FileReader,
@@ -63,7 +64,9 @@ class FoundRecording:
     bearing: Bearing | None = None
     machine: str | None = None
     point: str | None = None
-    channel: str | None = None  # None: the only one, or the one that was asked for
+    channel: str | None = None  # whose name may say the unit; None: an array
+    declared: Declared = field(default_factory=Declared)  # by a manifest, for the zone of ISO 20816-3
+    said_speed: bool = False  # somebody said that this channel holds the speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,40 +87,83 @@ class FoundMeasurement:
     notes: tuple[str, ...] = ()
 
 
-def find_recordings(
-    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None
-) -> Iterator[FoundRecording]:
-    """Every channel that `find_measurements` finds, one after the other."""
-    for measurement in find_measurements(paths, model, channel):
-        yield from (recording for point in measurement.points for recording in point.recordings)
+@dataclass(frozen=True, eq=False)
+class FoundUnit:
+    """A measurement that nothing was opened of yet."""
+
+    name: str
+    find: Callable[[], Iterator[FoundMeasurement]]
+
+    def measurements(self) -> Iterator[FoundMeasurement]:
+        """The one measurement, whose file is open until the next is asked for."""
+        try:
+            yield from self.find()
+        except (InputError, OSError) as error:  # others go on
+            problem = error if isinstance(error, InputError) else InputError(f"{self.name}: {error}")
+            yield alone(FoundRecording(partial(_refuse, problem), self.name))
+
+
+def number_or_channel(rpm: str | float | None) -> tuple[float | None, str | None]:
+    """A speed as a number, or the name of the channel that holds it."""
+    try:
+        return None if rpm is None else float(rpm), None
+    except ValueError:
+        return None, str(rpm)
 
 
 def find_measurements(
-    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None, channels: str | None = None
-) -> Iterator[FoundMeasurement]:
+    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None, channels: str | None = None,
+    speed: str | None = None, override: bool = False,
+) -> Iterator[FoundMeasurement]:  # fmt: skip
     """The recordings of files and folders, or those a manifest lists, with what a manifest in a folder above says.
+
+    `speed` is the channel that holds the speed where no manifest says one, and with `override` everywhere.
 
     Files with several channels are read by `channel`, by the one that the model was adapted to, or else by all that may
     be vibrations: each is a point (`channels` "apart"), all are one ("together"), or a manifest and their names say
     which. A file is decoded once, if its channels are read before the next measurement is asked for.
     """
+    for unit in find_units(paths, model, channel, channels, speed, override):
+        yield from unit.measurements()
+
+
+def find_units(
+    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None, channels: str | None = None,
+    speed: str | None = None, override: bool = False,
+) -> Iterator[FoundUnit]:  # fmt: skip
+    """The same before anything is opened but manifests."""
     points_of((), channels)  # which refuses other words
     # The only channel of a file without names is "1", which says nothing of a file with several.
     usual = None if model is None or channels is not None or model.channel == "1" else model.channel
 
     @cache
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
-        return Folder(root).catalogue(only) if (root / MANIFEST).exists() else None
+        return Folder(root, rpm=speed).catalogue(only) if (root / MANIFEST).exists() else None
 
-    def as_listed(entries: Sequence[FolderEntry]) -> Iterator[FoundMeasurement]:
+    def as_listed(entries: Sequence[FolderEntry], called: Callable[[ManifestRow], str]) -> Iterator[FoundUnit]:
+        replaced: dict[str, Any] = {"rpm": None, "rpm_channel": speed} if override and speed else {}
         for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
-            yield _listed_measurement(same, channel, usual, channels)
+            rows = [replace(entry.row, origin=called(entry.row), **replaced) for entry in same]
+            for entry, row in zip(same, rows, strict=True):
+                entry.reader.divide(entry.row, [row])
+            renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
+            yield FoundUnit(renamed[0].origin, partial(_listed_measurement, renamed, channel, usual, channels))
 
-    def found_in(path: Path) -> Iterator[FoundMeasurement]:
-        if (whole := listed(path.parent if path.name == MANIFEST else path)) is not None:
-            yield from as_listed(folder_entries(whole))
+    def refused(problem: InputError, name: str) -> FoundUnit:
+        return FoundUnit(name, lambda: iter([alone(FoundRecording(partial(_refuse, problem), name))]))
+
+    def refused_in(root: Path, origin: str, sentence: str) -> FoundUnit:
+        """A recording of a folder that cannot be used, called as it is from where the user stands."""
+        name = shown(str(root / origin))
+        problem = f"{name}{sentence.removeprefix(origin)}" if sentence.startswith(origin) else sentence
+        return refused(InputError(problem, readable=True), name)
+
+    def found_in(path: Path) -> Iterator[FoundUnit]:
+        root = path.parent if path.name == MANIFEST else path
+        if (whole := listed(root)) is not None:
+            yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
             for problem in whole.problems:  # every recording that is asked for is accounted for
-                yield alone(FoundRecording(partial(_refuse, InputError(problem.sentence)), problem.origin))
+                yield refused_in(root, problem.origin, problem.sentence)
             return
         places, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
         for file, place in places.items():
@@ -126,19 +172,21 @@ def find_measurements(
             wrong |= {each.sentence: each.origin for found in manifests for each in found.problems}
             above = [entry for found in manifests for entry in folder_entries(found)]
             if entries := [entry for entry in above if real_path(entry.row.path) == place]:
-                yield from as_listed(entries)
+                yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
             else:  # a domain may be called after its speed
-                yield from _file_measurement(file, channel, usual, channels, speed_in_name(place.parent.name))
+                stated = None if override and speed else speed_in_name(place.parent.name)
+                read = partial(_file_measurement, file, channel, usual, channels, stated, speed)
+                yield FoundUnit(shown(str(file)), read)
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files
-                yield alone(FoundRecording(partial(_refuse, InputError(sentence)), origin))
+                yield refused(InputError(sentence, readable=True), origin)
 
     for path in paths:
         try:
             yield from found_in(path)
         except (InputError, OSError) as error:  # such as a manifest that cannot be read; other paths go on
             problem = error if isinstance(error, InputError) else InputError(f"{shown(str(path))}: {error}")
-            yield alone(FoundRecording(partial(_refuse, problem), shown(str(path))))
+            yield refused(problem, shown(str(path)))
 
 
 def measurements_of_file(
@@ -148,18 +196,22 @@ def measurements_of_file(
     """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
     if rows:
         reader = FileReader(rows)
-        yield _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
+        yield from _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
     else:
         yield from _file_measurement(file, channel, None, channels, rpm)
 
 
 def _file_measurement(
-    file: Path, channel: str | None, usual: str | None, channels: str | None, rpm: float | None
-) -> Iterator[FoundMeasurement]:
-    """The one measurement of a file, which is open until the next is asked for."""
+    file: Path, channel: str | None, usual: str | None, channels: str | None, rpm: float | None,
+    speed: str | None = None,
+) -> Iterator[FoundMeasurement]:  # fmt: skip
+    """The one measurement of a file, which is open until the next is asked for; `speed` is a channel."""
     name = shown(str(file))
+    said = None if speed is None else FoundRecording(
+        partial(_open_speed, file, speed, name), f"{name}#{speed}", channel=speed, said_speed=True
+    )  # fmt: skip
     if channel is not None:
-        yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel))
+        yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), said)
         return
     try:
         opened = open_channels(file, name, usual)
@@ -167,7 +219,14 @@ def _file_measurement(
         yield alone(FoundRecording(partial(_refuse, error), name, rpm))
         return
     with closing(opened):
-        yield measurement_of(opened, channels, rpm, again=partial(open_stream, file))
+        yield measurement_of(opened, channels, rpm, again=partial(open_stream, file), said=said)
+
+
+def _open_speed(file: Path, channel: str, name: str) -> Stream:
+    try:
+        return open_stream(file, channel, name)
+    except InputError as error:
+        raise InputError(f"{name}: the speed '{channel}' is neither a number nor a channel of it", "rpm") from error
 
 
 def measurement_of(
@@ -176,9 +235,12 @@ def measurement_of(
     rpm: float | None = None,
     bearing: Bearing | None = None,
     again: Callable[[str, str], Stream] | None = None,
+    said: FoundRecording | None = None,
 ) -> FoundMeasurement:
-    """The channels of an open file as points; `again` opens one that was read before, or after the file was closed."""
-    name, names = opened.origin, opened.names
+    """The channels of an open file as points; `again` opens one that was read before, or after the file was closed.
+    `said` is the channel of which somebody said that it holds the speed.
+    """
+    name, names = opened.origin, [each for each in opened.names if said is None or each != said.channel]
 
     def open_channel(channel: str, origin: str) -> Stream:
         try:
@@ -192,13 +254,16 @@ def measurement_of(
         origin = name if names == [channel] else f"{name}#{channel}"
         return FoundRecording(partial(open_channel, channel, origin), origin, rpm, bearing, None, point, channel)
 
-    speed = None if opened.speed is None else found(opened.speed)
+    speed = said or (None if opened.speed is None else found(opened.speed))
+    if not names:
+        alone_there = InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
+        return alone(FoundRecording(partial(_refuse, alone_there), name))
     return _grouped(name, [found(each) for each in names], channels, speed)
 
 
 def _listed_measurement(
     entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None
-) -> FoundMeasurement:
+) -> Iterator[FoundMeasurement]:
     """Rows of a manifest that are of one file, or of one part of it."""
     recordings = []
     for entry in entries:
@@ -212,18 +277,23 @@ def _listed_measurement(
             row = each.row
             recordings.append(
                 FoundRecording(
-                    partial(read, each), each.origin, row.rpm, row.bearing, row.machine, row.point, row.channel
+                    partial(read, each), each.origin, row.rpm, row.bearing, row.machine, row.point, row.channel,
+                    row.declared,
                 )
-            )
-    name = entries[0].origin
-    return _grouped(name if len(entries) == 1 else name.partition("#")[0], recordings, channels)
+            )  # fmt: skip
+    first = entries[0]
+    name, channel = first.origin, first.row.rpm_channel
+    speed = None if channel is None else FoundRecording(
+        partial(_read_speed, first), f"{name}#{channel}", channel=channel, said_speed=True
+    )  # fmt: skip
+    yield _grouped(name if len(entries) == 1 else name.partition("#")[0], recordings, channels, speed)
 
 
 def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
     """A row of a manifest by the channels it is read as."""
     there = entry.signals().channels
     if len(there) == 1:
-        return [entry]
+        return [entry.with_channel(*there)]  # its name may say the unit
     return entry.by_channel() if channel is None and usual not in there else [entry.with_channel(channel or usual)]
 
 
@@ -258,7 +328,15 @@ def _refuse(error: InputError, _: object = None) -> Stream:
 
 def _read(entry: FolderEntry) -> Stream:
     recording = entry.read()
-    return Stream(recording.origin, recording.rate, iter([recording.signal]), recording.signal.nbytes)
+    signal = recording.signal
+    return Stream(recording.origin, recording.rate, iter([signal]), signal.nbytes, recording.channel, recording.own_rpm)
+
+
+def _read_speed(entry: FolderEntry) -> Stream:
+    """The speed over a recording, from the channel that its row names."""
+    found = entry.signals()
+    speed = np.empty(0, dtype=np.float32) if found.speed is None else found.speed
+    return Stream(entry.origin, found.rate, iter([speed]), speed.nbytes)
 
 
 def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:

@@ -20,6 +20,7 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ from bearcat.child import Child, limit_process
 from bearcat.errors import InputError
 
 Array = NDArray[Any]
-BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/predict_speed.py)
+BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/recording_speed.py)
 SECONDS = 30.0  # for a batch, and for loading the graph
 MEMORY = (2**30, 8)  # bytes that a graph may take, and by the byte of its file
 LARGEST = 2**31  # bytes of one message: ONNX files are no larger
 MOST_DEATHS = 2
+PREPARED = "prepared"  # the output of a graph's input, behind which its network begins
 
 
 class Graph:
@@ -45,6 +47,7 @@ class Graph:
         memory = MEMORY[0] + MEMORY[1] * len(content)
         self._arguments = {"threads": threads or 0, "seconds": seconds, "memory": memory}
         self._idle: queue.LifoQueue[_Session] = queue.LifoQueue()
+        self._process = os.getpid()
         self.close = weakref.finalize(self, _end_all, self._idle)
         first = self._session()
         self.metadata: dict[str, str] = first.head["metadata"]
@@ -53,8 +56,10 @@ class Graph:
         self._idle.put(first)
 
     def run(self, outputs: Sequence[str], arrays: Mapping[str, Array]) -> list[Array]:
-        """These outputs of `windows` and of what else the graph takes, whose first axis is 1."""
-        count, session = len(arrays["windows"]), self._session()
+        """These outputs of `windows` and of what else the graph takes, whose first axis is 1; or of PREPARED alone,
+        what the graph's input makes of windows, for graphs that give it.
+        """
+        count, session = len(next(iter(arrays.values()))), self._session()
         most = 8 * count * max(math.prod(self.outputs[name]) for name in outputs)  # bytes, of doubles
         try:
             found = session.run(outputs, arrays, most)
@@ -71,6 +76,9 @@ class Graph:
         return [found[name] for name in outputs]
 
     def _session(self) -> _Session:
+        if self._process != os.getpid():  # forked: the sessions so far are the parent's
+            self._process, self._idle = os.getpid(), queue.LifoQueue()
+            self.close.detach()
         with suppress(queue.Empty):
             return self._idle.get_nowait()
         if self.deaths >= MOST_DEATHS:
@@ -94,11 +102,13 @@ class _Session:
     def __init__(self, content: bytes, arguments: Mapping[str, Any]) -> None:
         self.child = None if sys.platform == "win32" else Child(__name__, arguments)
         if self.child is None:
-            self.loaded = _Loaded(content, arguments["threads"])
+            self.loaded = Loaded(content, arguments["threads"])
             self.head = self.loaded.describe()
             return
         try:
             _send(self.child.stream, {}, {"content": np.frombuffer(content, dtype=np.uint8)})
+            from scipy import fft, ndimage  # noqa: F401 (a diagnosis needs them; the process loads the graph meanwhile)
+
             self.head, _ = _receive(self.child.stream)
             if "sentence" in self.head:
                 raise InputError(self.head["sentence"])
@@ -131,7 +141,7 @@ def work(descriptor: int, threads: int, seconds: float, memory: int) -> None:
         limit_process(memory)
         signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM ends the process
         try:
-            loaded = _Loaded(content, threads)
+            loaded = Loaded(content, threads)
         except InputError as error:
             return _send(stream, {"sentence": str(error)}, {})
         _send(stream, loaded.describe(), {})
@@ -141,7 +151,7 @@ def work(descriptor: int, threads: int, seconds: float, memory: int) -> None:
             _send(stream, {}, loaded.run(order["outputs"], arrays, seconds))
 
 
-class _Loaded:
+class Loaded:
     """The graph in onnxruntime."""
 
     def __init__(self, content: bytes, threads: int) -> None:
@@ -153,28 +163,103 @@ class _Loaded:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the core
+        opened = partial(onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"])
         try:
-            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self.sessions = {"windows": opened(content)}  # by what they take
         except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
             raise InputError("is no ONNX file that onnxruntime can read; export the model again") from error
+        with suppress(Exception):  # then the whole graph is used
+            self.sessions[PREPARED] = opened(without_input(content))
 
     def describe(self) -> dict[str, Any]:
-        session = self.session
+        session = self.sessions["windows"]
         inputs, outputs = (
             {node.name: list(node.shape[1:]) for node in nodes}
             for nodes in (session.get_inputs(), session.get_outputs())
         )
+        if PREPARED not in self.sessions:
+            outputs.pop(PREPARED, None)
         return {"metadata": session.get_modelmeta().custom_metadata_map, "inputs": inputs, "outputs": outputs}
 
     def run(self, outputs: Sequence[str], arrays: Mapping[str, Array], seconds: float = 0.0) -> dict[str, Array]:
         """By batches, each of which has so many seconds; 0: any number."""
-        windows, parts = arrays["windows"], []
+        name = PREPARED if PREPARED in arrays else "windows"
+        session, windows, parts = self.sessions[name], arrays[name], []
         for first in range(0, max(len(windows), 1), BATCH):
             if seconds:
                 signal.setitimer(signal.ITIMER_REAL, seconds)
-            parts.append(self.session.run(list(outputs), {**arrays, "windows": windows[first : first + BATCH]}))
+            parts.append(session.run(list(outputs), {**arrays, name: windows[first : first + BATCH]}))
         joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
         return dict(zip(outputs, joined, strict=True))
+
+
+def without_input(content: bytes) -> bytes:
+    """An ONNX file whose graph begins where its input ends: it takes PREPARED, and keeps what is behind that.
+
+    Read field by field as protocol buffers are (onnx.proto), so that no package but onnxruntime is needed.
+    """
+    model = _fields(content)
+    graph = _fields(next(value for number, value, _ in model if number == 7))
+    nodes = [(_fields(value), whole) for number, value, whole in graph if number == 1]
+    needed = {_name(value, 1) for number, value, _ in graph if number == 12} - {PREPARED.encode()}
+    kept = list[bytes]()
+    for fields, whole in reversed(nodes):  # a node stands behind those whose values it takes
+        if needed & {value for number, value, _ in fields if number == 2}:
+            kept.insert(0, whole)
+            needed |= {value for number, value, _ in fields if number == 1}
+        needed.discard(PREPARED.encode())
+    out, taken = bytearray(b"".join(kept)), {_name(value, 1) for number, value, _ in graph if number == 11}
+    if taken & needed:
+        raise ValueError("the network takes more than what its input makes")
+    for number, value, whole in graph:
+        name = _name(value, {5: 8, 11: 1, 12: 1}[number]) if number in (5, 11, 12) else None
+        if number == 12 and name == PREPARED.encode():
+            out += _field(11, value)
+        elif number not in (1, 11, 13) and (number != 5 or name in needed):
+            out += whole
+    return b"".join(_field(7, bytes(out)) if number == 7 else whole for number, _, whole in model)
+
+
+def _name(message: bytes, field: int) -> bytes:
+    return next(value for number, value, _ in _fields(message) if number == field)
+
+
+def _fields(message: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Number, value and all bytes of each field of a protocol buffer."""
+    found, place = [], 0
+    while place < len(message):
+        start = place
+        key, place = _varint(message, place)
+        kind, first = key & 7, place
+        if kind == 2:
+            size, first = _varint(message, place)
+            place = first + size
+        elif kind == 0:
+            _, place = _varint(message, place)
+        else:
+            place += {1: 8, 5: 4}[kind]
+        found.append((key >> 3, message[first:place], message[start:place]))
+    return found
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and the place behind it."""
+    value, shift = 0, 0
+    while True:
+        byte = message[place]
+        value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
+        if byte < 128:
+            return value, place
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of bytes."""
+    size, length = bytearray(), len(value)
+    while length > 127:
+        size.append(length & 127 | 128)
+        length >>= 7
+    return bytes([number << 3 | 2, *size, length]) + value
 
 
 def _send(stream: io.BufferedRWPair, head: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:

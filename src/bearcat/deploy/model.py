@@ -14,10 +14,10 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,18 @@ from bearcat import __version__
 from bearcat.calibration import Calibration, find_calibrator
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
-from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
-from bearcat.deploy.graph import BATCH
-from bearcat.deploy.predictor import BEHIND, FOLDER, FORMAT, Predictor, check_format, check_metadata, naming
+from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
+from bearcat.deploy.graph import BATCH, PREPARED, Loaded
+from bearcat.deploy.predictor import BEHIND, FORMAT, Predictor, naming
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
+from bearcat.models.plain import PlainModules
 from bearcat.settings import from_plain
 from bearcat.storage import (
     digest,
     digest_file,
     digest_json,
-    load_tensors,
-    read_json,
-    read_regular,
     tensor_bytes,
     write_atomically,
     write_json,
@@ -51,7 +49,7 @@ from bearcat.trust.decision import Decision
 from bearcat.trust.pooling import Familiarity, Outputs
 
 OPSET = 18
-WEIGHTS, METADATA, CARD = "weights.safetensors", "model.json", "README.md"
+CARD = "README.md"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,14 +62,6 @@ class Model(Predictor):
     calibrator: str | None = None  # a row of CALIBRATORS
 
     @property
-    def input(self) -> str:
-        return self.preparation.input
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return find_input(self.input).needs
-
-    @property
     def at_bound(self) -> bool:
         """Whether its calibration ended at its bound."""
         return self.calibration is not None and bool(self.calibration.at_bound.any())
@@ -81,7 +71,7 @@ class Model(Predictor):
         return self.calibration is not None and not self.at_bound
 
     def outputs(self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        return self.classify(find_input(self.input).transform(windows, self.sampling_rate, rpm, bearing))
+        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
 
     @torch.no_grad()
     def classify(self, values: np.ndarray) -> Outputs:
@@ -134,53 +124,19 @@ def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        _check_place(folder)
-        metadata = read_json(folder / METADATA)
-        check_format(metadata["format"], folder)
-        weights = folder / _weights_name(metadata)
-        if digest(read_regular(weights)) != metadata["sha256"]:
-            raise InputError(f"{folder}: {weights.name} does not match {METADATA}; copy or train the model again")
-        if metadata.pop("seal") != digest_json(metadata):
-            raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
-        check_metadata(metadata, str(folder), FOLDER)
-        tensors, _ = load_tensors(weights)
-        parts: dict[str, dict[str, Any]] = {"network": {}, "calibration": {}, "familiarity": {}}
-        for name, tensor in tensors.items():
-            kind, _, inner = name.partition(".")
-            parts.setdefault(kind, {})[inner] = tensor
-        preparation = Preparation(**metadata["preparation"])
-        known = {name: value.numpy() for name, value in parts["familiarity"].items()}
+        metadata, parts, fields = read_folder(folder)
+        network, calibration = (
+            {name: torch.from_numpy(array) for name, array in parts[kind].items()}
+            for kind in ("network", "calibration")
+        )
+        points = fields["preparation"].points
         return Model(
-            network=restore(metadata["encoder"], parts["network"], metadata["channels"], preparation.points),
-            calibration=Calibration.from_state(parts["calibration"]) if metadata["calibrated"] else None,
-            preparation=preparation,
+            network=restore(metadata["encoder"], network, metadata["channels"], points),
+            calibration=Calibration.from_state(calibration) if metadata["calibrated"] else None,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
-            familiarity=Familiarity.from_state(known) if known else None,
-            **Model.fields_of(metadata),
+            **fields,
         )
-
-
-def _check_place(folder: Path) -> None:
-    """InputError says what to give instead, where this is no model folder."""
-    if folder.is_file():
-        exported = folder.suffix.lower() == ".onnx"
-        instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
-        raise InputError(f"{folder}: is a file; give {instead}")
-    present = any(folder.glob("weights*.safetensors"))
-    for name, there in ((METADATA, (folder / METADATA).exists()), (WEIGHTS, present)):
-        if not there:
-            place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
-            instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
-            raise InputError(f"{folder}: is no model folder, {name} is missing; {instead}")
-
-
-def _weights_name(metadata: Mapping[str, Any]) -> str:
-    """The file of the weights, which lies in the model's folder."""
-    name = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not say it
-    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", name):
-        raise ValueError("it names other weights")
-    return name
 
 
 def model_card(metadata: Mapping[str, Any]) -> str:
@@ -253,7 +209,9 @@ def _listed(values: Any, nothing: str, indent: str = "") -> str:
 
 
 class ExportForm(nn.Module):
-    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features."""
+    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features, and what
+    its input makes of them.
+    """
 
     def __init__(self, form: nn.Module, model: Model) -> None:
         super().__init__()
@@ -266,9 +224,10 @@ class ExportForm(nn.Module):
     def forward(self, windows: Tensor, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
         """Speed and orders of the bearing follow the windows, where the input needs them."""
         metadata = [tensor for tensor in (first, second) if tensor is not None]
-        logits, features = self.network(self.form(windows, *metadata)[None])
+        prepared = self.form(windows, *metadata)
+        logits, features = self.network(prepared[None])
         calibrated = logits[0] @ self.factor.T + self.bias
-        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
+        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0], prepared
 
 
 def export_onnx(model: Model, path: Path) -> Path:
@@ -283,6 +242,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "calibrated": model.calibrated,
         "familiarity": None if model.familiarity is None else _encoded(model.familiarity),
         "needs": model.needs,
+        "input_version": model.input_row.version,
         "made_by": {
             key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata
         },
@@ -295,7 +255,7 @@ def export_onnx(model: Model, path: Path) -> Path:
 
 def _traced(model: Model) -> Any:
     """The model as torch.onnx sees it; one sentence where the input or the encoder has no such form."""
-    form = find_input(model.input).torch_form(model.preparation.length, model.sampling_rate)
+    form = model.input_row.torch_form(model.preparation.length, model.sampling_rate)
     if form is None:
         raise InputError(f"the input '{model.input}' has no torch form and cannot be exported; use the model's folder")
     examples = {"rpm": torch.full((1,), 900.0), "orders": torch.tensor([0.4, 3.6, 5.4, 2.4])}
@@ -306,14 +266,14 @@ def _traced(model: Model) -> Any:
         logging.disable(logging.WARNING)  # it speaks of packages that no graph here needs
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.onnx.export(
+            program: Any = torch.onnx.export(
                 ExportForm(form, model).eval(),
                 (windows, *behind.values()),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
                 input_names=["windows", *behind],
-                output_names=["probabilities", "log_probabilities", "logits", "features"],
+                output_names=["probabilities", "log_probabilities", "logits", "features", PREPARED],
                 dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in behind)),
             )
     except ImportError as error:
@@ -323,6 +283,31 @@ def _traced(model: Model) -> Any:
         raise InputError(f"{lacking}; use the model's folder") from error
     finally:
         logging.disable(disabled)
+    if not _takes_any_number(program, {name: tensor.numpy() for name, tensor in behind.items()}, windows.numpy()):
+        encoder = model.network.encoder
+        module = encoder.module if isinstance(encoder, PlainModules) else encoder
+        fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}' (or the input '{model.input}')"
+        raise InputError(f"{fixing} fixes the number of windows; write x.shape[0], not len(x)")
+    return program
+
+
+def _takes_any_number(program: Any, behind: dict[str, np.ndarray], traced: np.ndarray) -> bool:
+    """Whether a graph takes another number of windows than it was traced with: tried where onnxruntime is there.
+
+    Torch writes a graph for the traced number alone, without a word, where it cannot keep the number free.
+    """
+    graph = program.model.graph
+    if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
+        return False
+    if find_spec("onnxruntime") is None:
+        return True
+    session = Loaded(program.model_proto.SerializeToString(), threads=1)
+    windows = np.concatenate([traced, traced[:1]])
+    try:
+        found = session.run([str(value.name) for value in graph.outputs], {"windows": windows, **behind})
+    except Exception:  # onnxruntime has a class for every kind of failure, all children of Exception
+        return False
+    return all(len(array) == len(windows) for array in found.values())
 
 
 def _encoded(familiarity: Familiarity) -> dict[str, Any]:

@@ -4,14 +4,15 @@ Blocks are brought to the model's rate, cut into windows and handed to the model
 needs no more memory than a minute.
 
 >>> model = open_model(Path("out/model"))
->>> for found in find_recordings([Path("pump")], model):
-...     print(diagnose_found(found, model).decision)
+>>> for measurement in find_measurements([Path("pump")], model):
+...     print([diagnosis.decision for diagnosis in diagnose_measurement(measurement, model)])
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain, starmap
@@ -24,13 +25,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.channels import unit_of
+from bearcat.data.channels import Declared, unit_of
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
-from bearcat.data.recording import Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
+from bearcat.data.recording import (
+    OTHER_SPEED,
+    Floats,
+    Integers,
+    RecordingInfo,
+    change_rate,
+    rate_ratio,
+    spectral_shape,
+    stated_speed,
+)
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.data.survey import MEASURED, Portrait, portrait
+from bearcat.data.times import is_time
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, alone
+from bearcat.deploy.folder import open_folder
 from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.diagnosis.baseline import known_baseline
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
@@ -52,6 +64,8 @@ from bearcat.trust.decision import REFUSE
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
+REPLACED = {"rate": "it says that it is at", "rpm": OTHER_SPEED}  # how notes begin on what a file says and is replaced
+SAME_RATE = 1e-4  # by which two statements of one rate may differ
 BATCH = 256  # windows handed to the model at once
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 
@@ -88,14 +102,16 @@ def open_model(path: Path) -> Predictor:
     """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
     path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
     if path.suffix.lower() == ".onnx":
-        return load_onnx(path)
+        return load_onnx(path, threads=1)
     try:
+        if (found := open_folder(path)) is not None:
+            return found
         from bearcat.deploy.model import load_model
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
         instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
-        raise InputError(f"{path}: a model folder needs {error.name}; {instead}") from error
+        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
     return load_model(path)
 
 
@@ -129,8 +145,6 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
         notes.append(f"{origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz")
         if own < wanted:
             notes.append(f"the model was trained on frequencies above {own / 2:g} Hz, which this recording has not")
-    if rate is not None and stream.rate not in (None, rate):
-        notes.append(f"{origin}: says it is at {stream.rate:g} Hz, which counts, and not at the given {rate:g} Hz")
     return Stream(origin, wanted or own, blocks), "; ".join(notes) or None
 
 
@@ -177,18 +191,22 @@ def tally_stream(
     """A whole recording of any length, at the model's rate, by batches of windows."""
     if model.channels != 1:
         several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
-        raise InputError(f"{stream.origin}: {several}; send it windows as JSON (bearcat serve)")
+        raise InputError(f"{stream.origin}: {several}; send it windows as JSON (bearcat serve)", readable=True)
     length = model.preparation.length
     cut = cut_stream(stream.blocks, length, model.preparation.step, batch)
     batches = ((start, windows[:, None]) for start, windows in cut)
     if (first := next(batches, None)) is None:
-        raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
+        short = f"is shorter than one window of {length} samples"
+        raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
     return tally_windows(model, chain([first], batches), show, rpm, bearing)
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a user says of all recordings; what is None is the recording's own, else the model's."""
+    """What a user says of all recordings, where they do not say it themselves; what is None is the model's.
+
+    With `override`, what the user says replaces what files, manifests and folders say; None: it cannot be asked for.
+    """
 
     rate: float | None = None
     rpm: float | None = None
@@ -197,14 +215,52 @@ class Given:
     healthy: Mapping[str | None, Sequence[PhysicsEvidence]] = field(default_factory=dict)  # known good ones, by point
     rule: AlarmRule | None = None
     batch: int = BATCH  # windows handed to the model at once
-    threads: int = 1
     trust_speed: bool = False  # a stated speed is not checked
-    drawn: bool = False  # whether the evidence is kept for drawing
     measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
+    search: bool = False  # look for lines of any bearing where a recording's is not known
+    declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
+    override: bool | None = None
 
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
         check_range("rpm", self.rpm, field="rpm")
+
+    def rate_of(self, stream: Stream) -> float | None:
+        """The stream's own, else the given one; InputError where they differ and nothing is to be overridden."""
+        if self.rate is None or stream.rate is None or self.override or abs(stream.rate / self.rate - 1) < SAME_RATE:
+            return (self.rate or stream.rate) if self.override else (stream.rate or self.rate)
+        differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
+        instead = "leave the rate out" + ("" if self.override is None else ", or add --override")
+        raise InputError(f"{stream.origin}: {differ}; {instead}", "rate")
+
+    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, str | None]:
+        """The stated speed, and a note where the file says otherwise."""
+        return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
+
+    def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
+        """The recording's or the given one, else the `assumed` one; None where orders are given, or it is said to be
+        unknown.
+        """
+        said = self.search or (self.bearing or self.orders) is not None
+        if found.bearing is not None and not (said and self.override):
+            return found.bearing
+        return self.bearing if said else assumed
+
+    def differences(self, found: FoundRecording) -> list[str]:
+        """Where a recording says otherwise than the user, in words."""
+        said, own = self.orders or _orders(self.bearing), _orders(found.bearing)
+        texts = []
+        if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
+            texts.append(f"the stated {found.rpm:g} rpm and the given {self.rpm:g} rpm differ")
+        if said is not None and own is not None and any(abs(said[name] / own[name] - 1) > 1e-3 for name in said):
+            texts.append(f"the stated bearing ({found.bearing}) and the given one differ")
+        if self.search and self.override and own is not None:
+            texts.append(f"the stated bearing ({found.bearing}) is called unknown")
+        return texts
+
+
+def _orders(bearing: Bearing | None) -> Mapping[str, float] | None:
+    return None if bearing is None else bearing.orders()
 
 
 Shown = Callable[[Stream, WindowPredictions], None] | None
@@ -220,16 +276,46 @@ def diagnose_measurement(
 ) -> list[Diagnosis]:
     """A diagnosis for each point of what was recorded at once; InputError where a file cannot be used.
 
-    A line that several points show belongs to the loudest: on the others it is cross-talk, which is to be checked.
+    Where a recording says otherwise than the user a note says which counts, and whether that changed the answer.
     """
-    given, diagnoses = given or Given(), list[Diagnosis]()
+    given = given or Given()
+    diagnoses = _diagnose(found, model, given, portraits, show)
+    differing = [given.differences(point.recordings[0]) for point in found.points]
+    before: Sequence[Diagnosis | None] = [None] * len(diagnoses)
+    notes = [note for each in diagnoses for note in each.notes]
+    own: dict[str, Any] = {
+        name: None for name, words in REPLACED.items() if any(note.startswith(words) for note in notes)
+    }
+    if given.override and (any(differing) or own):
+        with suppress(InputError):
+            before = _diagnose(found, model, replace(given, override=False, **own))
+    instead = "" if given.override is None else "; --override replaces it"
+    counts = "the given counts" if given.override else f"the stated counts{instead}"
+    annotated = []
+    for each, other, texts in zip(diagnoses, before, differing, strict=True):
+        notes = [f"{text}: {counts}" for text in texts]
+        if other is not None and (other.decision.action, other.state) != (each.decision.action, each.state):
+            notes.append(f"the answer changed from {other.answer} to {each.answer}")
+        annotated.append(replace(each, notes=(*notes, *each.notes)))
+    return annotated
+
+
+def _diagnose(
+    found: FoundMeasurement, model: Predictor | None, given: Given, portraits: list[Portrait] | None = None,
+    show: Shown = None,
+) -> list[Diagnosis]:  # fmt: skip
+    """A diagnosis for each point. A line that several show belongs to the loudest: on the others it is cross-talk,
+    which is to be checked.
+    """
+    diagnoses = list[Diagnosis]()
     heard, problems = listen(found, model, given, portraits, show)
     if problems and len(found.points) == 1:
         raise problems[found.points[0].name]
     borrowed = cross_talk([loudness(signal.physics) for signal, _, _ in heard])
     for point, (signal, network, notes), lines in zip(found.points, heard, borrowed, strict=True):
         if point.name in problems:
-            diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name].for_command_line))
+            problem = problems[point.name]
+            diagnoses.append(Diagnosis.undecided(point.name, problem, problem.for_command_line))
             continue
         physics, general, quality = signal.physics, signal.general, list[str]()
         first = point.recordings[0]
@@ -247,13 +333,22 @@ def diagnose_measurement(
         baseline = None if physics is None else known_baseline(history, physics)
         if given.healthy and baseline is None and physics is not None:
             notes.append("no healthy recording of this point at this speed was named, so there is no baseline")
-        if physics is not None and not given.drawn:
+        if physics is not None:
             physics = replace(physics, evidence=None, levels=None)
-        machine = first.machine or str(Path(first.name.partition("#")[0]).parent)
+        file = Path(first.name.partition("#")[0])
+        machine = first.machine or str(file.parent)
+        diagnosis = Diagnosis.of(
+            point.name, Witnesses(physics, general, network, baseline), given.rule, machine, quality, notes,
+            point=place, checked=signal.quality, speed=signal.speed, masked=masked,
+            family=signal.family, vibration=signal.vibration,
+        )  # fmt: skip
+        said = given.orders is not None and (given.override or first.bearing is None)
+        assumed = None if model is None else model.bearing
+        bearing = None if said or signal.physics is None else given.bearing_of(first) or assumed
         diagnoses.append(
-            Diagnosis.of(
-                point.name, Witnesses(physics, general, network, baseline), given.rule, machine, quality, notes,
-                point=place, checked=signal.quality, speed=signal.speed, masked=masked,
+            replace(
+                diagnosis, drawing=signal.drawing, bearing=None if bearing is None else str(bearing),
+                machine_stated=first.machine is not None or is_time(file.stem),
             )
         )  # fmt: skip
     return diagnoses
@@ -267,9 +362,10 @@ def listen(
     heard, problems = list[Heard](), dict[str, InputError]()
     for point in found.points:
         try:
-            heard.append(_listen(point, model, given, [] if portraits is None else portraits, show, found.speed))
+            heard.append(_listen(point, model, given, portraits, show, found.speed))
         except InputError as error:
-            problems[point.name] = error  # the other points go on
+            # The other points go on; frames of the traceback would keep the file open.
+            problems[point.name] = error.with_traceback(None)
             heard.append((SignalEvidence(), None, []))
     return heard, problems
 
@@ -286,32 +382,38 @@ def diagnose_found(
 
 
 def _listen(
-    point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait], show: Shown,
+    point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait] | None, show: Shown,
     tacho: FoundRecording | None = None,
 ) -> Heard:  # fmt: skip
     """What the signals of a point say by themselves, what the model says of them, and notes."""
     analyses, tallies, notes = list[SignalAnalysis](), list[Tally](), list[str]()
     axes, courses = list[tuple[FoundRecording, Stream, float | None, Floats, Iterator[Floats]]](), list[SpeedCourse]()
     orders: Mapping[str, float] | None = None
+    doubt: str | None = None
     for found in point.recordings:
         stream = found.open()
-        bearing, own_rate, stated = given.bearing or found.bearing, stream.rate or given.rate, given.rpm or found.rpm
+        own_rate, (stated, note), assumed = given.rate_of(stream), given.rpm_of(found, stream), None
+        if stream.rate not in (None, own_rate):
+            notes.append(f"{REPLACED['rate']} {stream.rate:g} Hz, and the given {own_rate:g} Hz counts")
+        notes += [note] if note else []
+        clock = own_rate / stream.rate if own_rate and stream.rate else 1.0
+        stream = replace(stream, rate=own_rate)
         if model is not None:  # which knows what it was adapted to
-            bearing, own_rate, stated = (
-                bearing or model.bearing,
-                own_rate or model.preparation.rate,
-                stated or model.rpm,
-            )
-        orders = orders or given.orders or (None if bearing is None else bearing.orders())
-        beginning, blocks = _beginning(portrayed(stream, portraits), own_rate)
+            assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
+        if orders is None:
+            bearing = given.bearing_of(found, assumed)
+            orders, doubt = (given.orders, None) if bearing is None else (bearing.orders(), bearing.doubt)
+        seen = stream.blocks if portraits is None else portrayed(stream, portraits)
+        beginning, blocks = _beginning(seen, own_rate)
         axes.append((found, stream, own_rate, beginning, blocks))
-        speed = _tacho(tacho, given.rate, stated)
+        speed = _tacho(tacho, given.rate, stated, clock)
         courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
     course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
     for found, stream, own_rate, beginning, blocks in axes:
         analysis = SignalAnalysis(
-            stream.origin, own_rate, None, orders, given.threads, unit=unit_of(found.channel or ""), course=course,
-            beginning=beginning, measured=given.measured,
+            stream.origin, own_rate, None, orders,
+            unit=unit_of(found.channel or "") or _declared(found, given).unit, course=course, beginning=beginning,
+            measured=given.measured, search=given.search, doubt=doubt,
         )  # fmt: skip
         analyses.append(analysis)
         seen = analysis.observe(blocks)
@@ -319,13 +421,24 @@ def _listen(
             for _ in seen:
                 pass
             continue
-        rpm = course.evidence.rpm if course.evidence.corrected else given.rpm or found.rpm
+        (rpm, _), measured = given.rpm_of(found, stream), course.evidence
+        unknown = "rpm" in model.needs and rpm is None and model.rpm is None
+        if measured.corrected or measured.by == "tacho" or unknown:
+            rpm = measured.rpm
+        if unknown and rpm is not None:
+            notes.append(f"nobody says its speed; the model is given the measured {rpm:.0f} rpm")
         stream, note = at_rate_of(model, replace(stream, blocks=seen), given.rate)
         shown = None if show is None else partial(show, stream)
-        tallies.append(tally_stream(model, stream, given.batch, shown, rpm, given.bearing or found.bearing))
+        tallies.append(tally_stream(model, stream, given.batch, shown, rpm, given.bearing_of(found)))
         notes += [note] if note else []
     first, *others = analyses
     signal, network = first.finish(others), None
+    severities = []
+    for analysis, (found, *_) in zip(analyses, axes, strict=True):
+        severities.append(analysis.severity(_declared(found, given), course.evidence.rpm))
+    worst = max(severities, key=lambda each: each.velocity or 0.0)  # of the axes, as the standard has it
+    signal = replace(signal, vibration=worst)
+    notes += worst.notes
     if model is not None:
         pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
@@ -333,12 +446,17 @@ def _listen(
             signal = replace(signal, general=None)  # it would be heard twice
     silent = signal.quality is not None and signal.quality.no_signal is not None
     unknown = signal.speed is not None and signal.speed.rpm is None
-    needed = model is None and not given.measured
+    needed = model is None and not given.measured and signal.family is None
     if needed and signal.physics is None and not silent and not (unknown and signal.field == "rpm"):
-        raise InputError(str(signal.problem), signal.field)
+        raise InputError(str(signal.problem), signal.field, readable=True)
     if signal.problem is not None and signal.field is None:
         notes.append(f"no physics check: {signal.problem}")
     return signal, network, notes
+
+
+def _declared(found: FoundRecording, given: Given) -> Declared:
+    """What a user or a manifest says of the measurement, and the unit that a channel's name says."""
+    return given.declared.completed(found.declared, found.channel or "")
 
 
 def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, Iterator[Floats]]:
@@ -350,18 +468,21 @@ def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, It
     return signal, chain(held, rest)
 
 
-def _tacho(found: FoundRecording | None, rate: float | None, stated: float | None) -> NDArray[np.float64] | None:
-    """rpm over time from a channel that holds the speed, or pulses of it."""
+def _tacho(
+    found: FoundRecording | None, rate: float | None, stated: float | None, clock: float
+) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds the speed, or pulses; `clock`: the true rate over the stated one."""
     if found is None:
         return None
-    stream = found.open()
-    own = stream.rate or rate
+    stream, speed = found.open(), None
+    own = rate if stream.rate is None else clock * stream.rate
     samples, _ = _beginning(stream.blocks, own)
-    return (
-        None
-        if own is None or not samples.size
-        else speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
-    )
+    if own is not None and samples.size:
+        speed = speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
+    if speed is None and found.said_speed and own is not None:
+        holds = f"its channel '{found.channel}' holds neither a speed in rpm nor pulses of one"
+        raise InputError(f"{stream.origin}: {holds}; give the speed as a number", "rpm")
+    return speed
 
 
 def healthy_physics(measurements: Iterable[FoundMeasurement], given: Given) -> dict[str | None, list[PhysicsEvidence]]:
@@ -394,14 +515,10 @@ def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> 
 
 def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
     """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
-    from scipy import signal as processing
-
     if up == down:
         yield from blocks
         return
     most = max(up, down)
-    taps: Any = processing.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0))  # as resample_poly
-    taps = taps.astype(np.float32)
     # The filter reaches so many samples to both sides; each piece is computed with these neighbours, and pieces begin
     # at multiples of `down`, where a sample before falls on one after.
     reach, step = ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
@@ -409,8 +526,7 @@ def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
 
     def made(until: int) -> Floats:
         first = base // down * up
-        piece = processing.resample_poly(held, up, down, window=taps)[done - first : until - first]
-        return np.asarray(piece, dtype=np.float32)
+        return change_rate(held, up, down)[done - first : until - first]
 
     for piece in (block[start : start + step] for block in blocks for start in range(0, block.size, step)):
         held = np.concatenate([held, piece])

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.recording import Floats
-from bearcat.diagnosis.spectra import Doubles, Plan
+from bearcat.data.recording import Floats, Integers
+from bearcat.diagnosis.spectra import Doubles, Plan, hann
 
 SLOWEST, FASTEST = 5.0, 100.0  # Hz: 300 to 6000 rpm
 STEP = 0.002  # relative, of the speeds tried
@@ -31,6 +32,7 @@ FLOOR, CEILING = 6.0, 36.0  # dB: the highest of a few bins of noise, and above 
 LOOSE = 20.0  # dB below the first line, at which lines between count for nothing: loose parts make half orders
 FAINT = 10.0  # dB of a first line, below which there is no comb
 FAULT_FLOOR, FAULT_CEILING = 3.0, 17.0  # dB in envelope spectra, whose noise is averaged
+Ranges = tuple[Integers, Integers, int, NDArray[np.bool_]]
 BANDS = 7  # of envelopes: the whole range, its halves and its quarters
 
 
@@ -42,20 +44,44 @@ class Lines:
     spacing: float
     seconds: float
 
-    def at(self, places: Doubles, reach: float = STEP) -> Doubles:
-        """The highest level within a bin or `reach` of places in Hz; NaN at lines of the supply and beyond the end."""
-        centre = places / self.spacing
-        width = np.maximum(1.0, reach * centre)
-        first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, self.levels.size - 2)
-        last = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, self.levels.size - 1)
-        found = np.maximum.reduceat(self.levels, np.stack([first, last], axis=-1).ravel())[::2].reshape(places.shape)
-        return np.where(self.supplied(places) | (centre > self.levels.size - 2), np.nan, found)
+    def at(self, places: Doubles) -> Doubles:
+        """The highest level within a bin or STEP of places in Hz; NaN at lines of the supply and beyond the end."""
+        return self._highest(*self._ranges(places))
+
+    def of_grid(self, multiples: Doubles) -> Doubles:
+        """The same at multiples (place,) of every speed of GRID: (place, speed)."""
+        return self._highest(*_grid_ranges(self.levels.size, self.spacing, self.seconds, tuple(multiples.tolist())))
+
+    def _ranges(self, places: Doubles) -> Ranges:
+        """Where two ranges of 2^k bins begin that cover what is near each place, the largest k, and where to skip."""
+        centre, size = places / self.spacing, self.levels.size
+        width = np.maximum(1.0, STEP * centre)
+        first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, size - 2)
+        last = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, size - 1)
+        depth = np.frexp(last - first)[1].astype(np.int64) - 1
+        flat = depth * size + first, depth * size + last - (1 << depth)
+        return *flat, int(depth.max(initial=0)), self.supplied(places) | (centre > size - 2)
+
+    def _highest(self, first: Integers, second: Integers, depth: int, nowhere: NDArray[np.bool_]) -> Doubles:
+        """Of two ranges of 2^k bins each, which overlap: row k of a table has the highest of as many bins from each."""
+        table = np.tile(self.levels, (depth + 1, 1))
+        for row in range(depth):
+            half = 1 << row
+            np.maximum(table[row, :-half], table[row, half:], out=table[row + 1, :-half])
+        flat = table.ravel()
+        return np.where(nowhere, np.nan, np.maximum(flat[first], flat[second]))
 
     def supplied(self, places: Doubles) -> NDArray[np.bool_]:
         """Whether a multiple of the supply is as near as its frequency wanders or its line is wide."""
         reach = np.maximum(0.003 * places, 2.5 / self.seconds) if self.seconds < np.inf else -1.0  # of no envelope
         near = [abs(places - np.maximum(np.round(places / hertz), 1) * hertz) <= reach for hertz in SUPPLY]
         return np.asarray(np.logical_or(*near))
+
+
+@lru_cache(maxsize=32)
+def _grid_ranges(size: int, spacing: float, seconds: float, multiples: tuple[float, ...]) -> Ranges:
+    """The same for all recordings of one rate and length."""
+    return Lines(np.empty(size), spacing, seconds)._ranges(GRID * np.array(multiples)[:, None])
 
 
 def scaled(signal: Floats) -> Floats:
@@ -80,12 +106,11 @@ def shaft_lines(signal: Floats, rate: float) -> Lines:
     """The spectrum of the signal up to the highest line that is read, over its running median."""
     from scipy import fft
     from scipy.ndimage import median_filter
-    from scipy.signal.windows import hann
 
     highest = min(FASTEST * (TEETH[-1] + 0.6), rate / 2)
     slow, own_rate = slow_part(signal, rate, highest)
     size = 2 * int(fft.next_fast_len(slow.size, real=True))  # twice, so that no line falls between two bins
-    spacing, window = own_rate / size, hann(slow.size, sym=False)
+    spacing, window = own_rate / size, hann(slow.size)
     power = np.abs(fft.rfft(slow * window, size)[: int(highest / spacing)]) ** 2
     background = median_filter(power, 2 * max(4, int(4.0 / spacing)) + 1)  # 4 Hz to either side
     levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
@@ -94,10 +119,10 @@ def shaft_lines(signal: Floats, rate: float) -> Lines:
 
 def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
     """Of each speed of GRID: the mean of its teeth less that of what lies between, and the level of its first line."""
-    teeth = lines.at(GRID * TEETH[:, None])
+    teeth = lines.of_grid(TEETH)
     first = np.where(np.isnan(teeth[0]) | (GRID * lines.seconds < TURNS), 0.0, teeth[0])
     ground = np.maximum(FLOOR, first - LOOSE)
-    between = [_mean(np.clip(lines.at(GRID * places[:, None]) - ground, 0, CEILING - FLOOR)) for places in BETWEEN]
+    between = [_mean(np.clip(lines.of_grid(places) - ground, 0, CEILING - FLOOR)) for places in BETWEEN]
     scores = _mean(np.clip(teeth, FLOOR, CEILING) - FLOOR) - np.maximum(*between)
     return np.where(first >= FAINT, scores, 0.0), first
 
@@ -124,9 +149,9 @@ def envelope_lines(signal: Floats, rate: float) -> list[Lines]:
     return [Lines(row, spacing, np.inf) for row in levels]
 
 
-def strikes(bands: Sequence[Lines], places: Doubles) -> Doubles:
-    """Mean of the levels at places (place, speed), bounded: (band, speed)."""
-    read = (np.nan_to_num(band.at(places), nan=0.0) for band in bands)
+def strikes(bands: Sequence[Lines], orders: Sequence[float]) -> Doubles:
+    """Mean of the levels at orders (place,) of every speed of GRID, bounded: (band, speed)."""
+    read = (np.nan_to_num(band.of_grid(np.array(orders)), nan=0.0) for band in bands)
     return np.array([np.mean(np.clip(row, FAULT_FLOOR, FAULT_CEILING) - FAULT_FLOOR, axis=0) for row in read])
 
 
@@ -136,7 +161,7 @@ def fault_scores(bands: Sequence[Lines], orders: Mapping[str, float]) -> Doubles
     scores = []
 
     def read(places: list[float]) -> Doubles:
-        return strikes(bands, GRID * np.array(places)[:, None])
+        return strikes(bands, places)
 
     for strike, own, others in (
         (inner, [1.0], []),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bearcat.data.recording import Floats, stretch
 from bearcat.diagnosis.combs import CEILING, FAINT, SECONDS, SUPPLY, TURNS, scaled, shaft_lines, shaft_scores, slow_part
 from bearcat.diagnosis.physics import FAULTS
-from bearcat.diagnosis.spectra import Doubles
+from bearcat.diagnosis.spectra import Doubles, hann
 from bearcat.errors import InputError
 
 LONGEST = 60.0  # seconds that are followed, which bounds the memory; longer ones are to be cut
@@ -109,11 +109,10 @@ def _still_parts(signal: Floats, rate: float) -> tuple[Floats, Floats]:
 def _ridge(slow: Floats, rate: float, shaft: float, teeth: Doubles) -> Doubles:
     """The shaft's frequency in Hz (frame,) along the path of the highest lines through spectra of WINDOW turns."""
     from scipy import fft
-    from scipy.signal.windows import hann
 
     length, hop = int(WINDOW * rate / shaft), max(1, int(rate / shaft / 2))
     padded = np.pad(slow, length // 2)
-    frames = np.lib.stride_tricks.sliding_window_view(padded, length)[::hop] * hann(length, sym=False)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, length)[::hop] * hann(length)
     size = int(fft.next_fast_len(4 * length, real=True))
     power = np.abs(fft.rfft(frames, size)) ** 2
     levels = 10 * np.log10(power / np.median(power, axis=1, keepdims=True) + 1e-3)
@@ -121,8 +120,11 @@ def _ridge(slow: Floats, rate: float, shaft: float, teeth: Doubles) -> Doubles:
     places = np.round(speeds * teeth[:, None] * size / rate).astype(np.int64)
     scores = np.clip(levels[:, places], 0.0, CEILING).mean(axis=1)  # (frame, speed)
     best, came = scores[0], np.zeros(scores.shape, dtype=np.int64)
+    reach = MOVES[-1]
+    beside = np.full(speeds.size + 2 * reach, -1e9)
+    moves = np.lib.stride_tricks.sliding_window_view(beside, speeds.size)[::-1]  # a row for each of MOVES
     for number, row in enumerate(scores[1:], 1):
-        moves = np.stack([np.roll(np.pad(best, 2, constant_values=-1e9), move)[2:-2] for move in MOVES])
+        beside[reach:-reach] = best
         came[number] = moves.argmax(axis=0)
         best = moves.max(axis=0) + row
     path = [int(best.argmax())]
@@ -134,10 +136,9 @@ def _ridge(slow: Floats, rate: float, shaft: float, teeth: Doubles) -> Doubles:
 def _teeth(slow: Floats, rate: float, track: Doubles, teeth: Doubles) -> Doubles:
     """Levels in dB above background of lines at orders, once the angle is even by a track (time,) in Hz."""
     from scipy import fft
-    from scipy.signal.windows import hann
 
     even, _ = resample_in_angle(slow, rate, track)
-    power = np.abs(fft.rfft(even * hann(even.size, sym=False), 2 * even.size)) ** 2
+    power = np.abs(fft.rfft(even * hann(even.size), 2 * even.size)) ** 2
     bins, levels = 2 * even.size / rate * float(track.mean()), []
     for tooth in teeth:
         near, around = (power[int((tooth - side) * bins) : int((tooth + side) * bins) + 2] for side in (0.02, 0.4))

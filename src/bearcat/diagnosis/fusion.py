@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class NetworkEvidence:
         """The likeliest class."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
-    @property
+    @cached_property
     def states(self) -> dict[str, float]:
         """Its probabilities by state; a class that stands for no known state is a state of its own."""
         found: dict[str, float] = {}

@@ -13,18 +13,17 @@ judged by weights that were made without it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import KINEMATIC, bearing_lines
-from bearcat.data.recording import Floats, rate_ratio
+from bearcat.data.bearing import KINEMATIC
+from bearcat.data.physical import WindowSpectra, bearing_orders
+from bearcat.data.recording import Floats, change_rate, rate_ratio
 from bearcat.errors import InputError
 from bearcat.trust.pooling import pool, tally
 
@@ -32,8 +31,6 @@ FOLDER = Path(__file__).parents[1] / "general"
 LEFT_OUT = FOLDER / "left-out.safetensors"  # weights made without a bench, by its name
 SECONDS = 60.0  # of a recording that are read: more says no more, and the memory stays bounded
 FEWEST_TURNS = 6.0  # of the shaft in a window
-LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelope's mean
-NEAR, SLIP = 5, 0.008  # places tried around each line, and how far they reach
 BATCH = 32  # windows at once
 Doubles = NDArray[np.float64]
 
@@ -96,7 +93,7 @@ class Weights:
             found["network.head.bias"] * scale + found["calibration.bias"],
         )  # fmt: skip
 
-    def log_probabilities(self, prepared: Doubles) -> Doubles:
+    def log_probabilities(self, prepared: Floats) -> Doubles:
         """(window, state) of prepared windows (window, point)."""
         scores = ((prepared - self.mean) * self.factor) @ self.slope.T + self.offset
         return np.asarray(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
@@ -125,67 +122,22 @@ class GeneralWitness:
 
     def finish(self) -> GeneralEvidence | None:
         """What it says; None of a recording that is shorter than a window."""
-        from scipy import signal as processing
-
         wanted, held = self.weights, np.concatenate(self._held) if self._held else np.empty(0, dtype=np.float32)
         if self.rate != wanted.rate and held.size:
             ratio = rate_ratio("recording", self.rate, wanted.rate)
-            held = processing.resample_poly(held, ratio.numerator, ratio.denominator).astype(np.float32)
+            held = change_rate(held, ratio.numerator, ratio.denominator)
         if held.size < wanted.length:
             return None
         windows = np.lib.stride_tricks.sliding_window_view(held, wanted.length)[:: wanted.step]
         windows = windows[windows.min(axis=1) < windows.max(axis=1)]
         if not len(windows):
             return None
-        places = line_places(self.orders, wanted.multiples)
+        turns, orders = self.rpm / 60 * wanted.length / wanted.rate, np.array([self.orders[name] for name in KINEMATIC])
+        batches = (windows[first : first + BATCH, None] for first in range(0, len(windows), BATCH))
         parts = [
-            bearing_levels(windows[first : first + BATCH], wanted.rate, self.rpm, places, wanted.bands)
-            for first in range(0, len(windows), BATCH)
+            bearing_orders(WindowSpectra.of(batch), turns, wanted.bands, wanted.multiples, orders)[:, 0]
+            for batch in batches
         ]
         found = pool(tally(wanted.log_probabilities(np.concatenate(parts))), wanted.temperature)
         likely = dict(zip(wanted.states, found.probabilities.tolist(), strict=True))
         return GeneralEvidence(likely, found.agreement, found.windows)
-
-
-def line_places(orders: Mapping[str, float], multiples: int) -> Doubles:
-    """The orders (line,) at which the input reads; `orders` are the bearing's kinematic ones."""
-    known = np.array([*(orders[name] for name in KINEMATIC), 1.0])
-    return np.asarray(np.array(list(bearing_lines(multiples).values())) @ known)
-
-
-@lru_cache(maxsize=4)
-def _basis(places: tuple[float, ...], turns: float, most: int) -> NDArray[np.complex64]:
-    """(time, place tried): tapered waves at the orders around these, over so many turns of the shaft.
-
-    `most` points hold a band's envelope; fewer are enough for the orders that are read.
-    """
-    tried = (np.array(places)[:, None] * (1 + np.linspace(-SLIP, SLIP, NEAR))).ravel()
-    points = min(most, max(256, 2 ** math.ceil(math.log2(4 * turns * tried.max()))))
-    weight = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(points) / points)
-    phase = 2 * np.pi * (np.outer(np.arange(points) * (turns / points), tried) % 1)
-    return np.asarray(np.exp(1j * phase) * (2 * weight / weight.sum())[:, None], dtype=np.complex64)
-
-
-def bearing_levels(windows: NDArray[Any], rate: float, rpm: float, places: Doubles, bands: int) -> Doubles:
-    """Windows (window, time) → (window, band · line): the input `bearing-orders`, standardised in each window."""
-    from scipy import fft
-
-    number, length = windows.shape
-    exact = windows.astype(np.float64)
-    centred = exact - exact.mean(axis=1, keepdims=True)
-    deviation = centred.std(axis=1, keepdims=True)
-    spectrum = fft.rfft((centred / np.where(deviation == 0, 1, deviation)).astype(np.float32))
-    width = (length // 2) // bands
-    parts = spectrum[:, : width * bands].reshape(number, bands, width)
-    basis = _basis(tuple(places.tolist()), rpm / 60 * length / rate, 4 * width)
-    points = len(basis)
-    envelope = np.abs(fft.ifft(parts, 4 * width))
-    mean = envelope.mean(axis=-1, keepdims=True)
-    relative = (envelope - mean) / np.where(mean == 0, 1, mean)
-    if points < 4 * width:
-        relative = fft.irfft(fft.rfft(relative)[..., : points // 2 + 1], points) * (points / (4 * width))
-    level = np.log(np.abs(relative.astype(np.float32) @ basis) + LEVEL_FLOOR)
-    highest = level.reshape(number, bands, len(places), NEAR).max(axis=-1).reshape(number, -1).astype(np.float64)
-    highest -= highest.mean(axis=1, keepdims=True)
-    spread = highest.std(axis=1, keepdims=True)
-    return np.asarray(highest / np.where(spread == 0, 1, spread))

@@ -18,13 +18,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bearcat.data.recording import Floats
+from bearcat.data.clipping import SignalLimits
+from bearcat.data.recording import Floats, Integers
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
 from bearcat.settings import to_plain
@@ -61,6 +62,7 @@ _NAMES = {
 }
 
 
+@lru_cache(maxsize=4096)
 def state_of(label: str) -> str | None:
     """The state that a class's name stands for; None where it says nothing of healthy, inner race, outer race, ball."""
     words = re.split(r"[\s_@+&/,.-]+", label.strip().lower())
@@ -96,7 +98,7 @@ class LineEvidence:
     def features(self) -> Doubles:
         """(state, feature) of FEATURES; healthy, which comes first, has none."""
         rows = [
-            [fault.level - self.usual, bounded(np.array(fault.lines)).min(), fault.sidebands, 1.0]
+            [fault.level - self.usual, min(max(min(fault.lines), 0.0), HIGHEST), fault.sidebands, 1.0]
             for fault in self.faults.values()
         ]
         return np.array([[0.0] * len(FEATURES), *rows])
@@ -112,8 +114,11 @@ def levels_over_background(spectra: Spectra) -> Doubles:
     """(band, bin) log of the power over the running median around it."""
     from scipy.ndimage import median_filter
 
-    size = 2 * round(REACH * spectra.turns) + 1
-    background = np.array([median_filter(row, size=size, mode="reflect") for row in spectra.power])  # 11 × as fast
+    reach, bins = round(REACH * spectra.turns), spectra.power.shape[1]
+    # All rows behind each other, mirrored at their ends: one call, and none of the bands mixes with another.
+    mirrored = spectra.power[:, ::-1]
+    rows = np.concatenate([mirrored[:, bins - reach :], spectra.power, mirrored[:, :reach]], axis=1)
+    background = median_filter(rows.ravel(), size=2 * reach + 1).reshape(rows.shape)[:, reach : reach + bins]
     levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
     levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
     return levels
@@ -121,10 +126,19 @@ def levels_over_background(spectra: Spectra) -> Doubles:
 
 def read(levels: Doubles, places: Doubles) -> Doubles:
     """The higher of the two bins around each place (…,), 0 where there are none: (band, …)."""
-    below = np.floor(places).astype(np.int64)
-    inside = (below > 0) & (below + 1 < levels.shape[1])
-    below = np.where(inside, below, 0)
-    return np.where(inside, np.maximum(levels[:, below], levels[:, below + 1]), 0.0)
+    return higher(levels)[:, bins_below(levels, places)]
+
+
+def higher(levels: Doubles) -> Doubles:
+    """(band, bin) the higher of each bin and the next; 0 in the first and the last, where nothing is read."""
+    found = np.zeros_like(levels)
+    np.maximum(levels[:, 1:-1], levels[:, 2:], out=found[:, 1:-1])
+    return found
+
+
+def bins_below(levels: Doubles, places: Doubles) -> Integers:
+    """The bins of `higher` in which to look for places (…,)."""
+    return np.asarray(np.clip(places, 0, levels.shape[1] - 1).astype(np.int64))
 
 
 def bounded(levels: Doubles) -> Doubles:
@@ -135,35 +149,31 @@ def bounded(levels: Doubles) -> Doubles:
 def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles | None = None) -> LineEvidence:
     """The evidence for each of FAULTS; `orders` are the bearing's kinematic ones, `levels` those over background."""
     levels, known = levels_over_background(spectra) if levels is None else levels, {**orders, "shaft": 1.0}
-    multiples = np.array(MULTIPLES)[:, None]
-    places = {
-        fault: times * known[name] * multiples * SCALES * spectra.turns for fault, (name, times, _) in FAULTS.items()
-    }
-    lines = {fault: read(levels, place) for fault, place in places.items()}  # (band, multiple, scale)
-    combined, bins = {}, np.arange(levels.shape[1])
-    for fault, found in lines.items():
-        # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
-        between = np.array([np.interp(places[fault], bins, row) for row in levels])
-        combined[fault] = bounded(found).mean(axis=1) + TIE * between.mean(axis=1)
-    strongest = max(combined, key=lambda fault: combined[fault].max())
-    scale = float(SCALES[np.unravel_index(combined[strongest].argmax(), combined[strongest].shape)[1]])
-    near = abs(SCALES - scale) <= SLIP + 1e-9
+    multiples, strikes = np.array(MULTIPLES)[:, None], [times * known[name] for name, times, _ in FAULTS.values()]
+    exact = np.array(strikes)[:, None, None] * multiples * SCALES * spectra.turns
+    pairs, rise, below = higher(levels), np.diff(levels, append=levels[:, -1:]), bins_below(levels, exact)
+    heights, lines = bounded(pairs), pairs[:, below]  # lines: (band, fault, multiple, scale)
+    # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
+    between = levels[:, below] + rise[:, below] * (exact - below)
+    combined = (heights[:, below].mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
+    scale = float(SCALES[combined.argmax() % len(SCALES)])
+    near = np.where(abs(SCALES - scale) <= SLIP + 1e-9, combined, -np.inf).reshape(len(FAULTS), -1)
     faults = {}
-    for fault, (name, times, modulator) in FAULTS.items():
-        level = np.where(near, combined[fault], -np.inf)
-        band, place = (int(index) for index in np.unravel_index(level.argmax(), level.shape))
-        own = lines[fault][band, :, place]
-        order, sidebands = times * known[name], 0.0
+    for number, (fault, (_, _, modulator)) in enumerate(FAULTS.items()):
+        band, place = divmod(int(near[number].argmax()), len(SCALES))
+        own, order, sidebands = lines[band, number, :, place], strikes[number], 0.0
         if modulator is not None:
-            sides = np.array([number * order + side * known[modulator] for number in (1, 2) for side in (-1, 1)])
-            sidebands = float(bounded(read(levels[band : band + 1], sides * SCALES[place] * spectra.turns)).mean())
+            sides = np.array([times * order + side * known[modulator] for times in (1, 2) for side in (-1, 1)])
+            sidebands = float(heights[band, bins_below(levels, sides * SCALES[place] * spectra.turns)].mean())
         faults[fault] = FaultEvidence(
             order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band,
             bands(len(levels), spectra.axes)[band], float(SCALES[place]),
-            line_amplitude(spectra, levels, places[fault][:, place]),
+            line_amplitude(spectra, levels, exact[number, :, place]),
         )  # fmt: skip
-    tried = other_orders(orders)[:, None, None] * multiples * SCALES * spectra.turns
-    usual = float(np.mean([bounded(read(levels, place)).mean(axis=1).max() for place in tried]))
+    tried = multiples[:, None] * other_orders(orders)[:, None] * SCALES * spectra.turns
+    # (multiple, order, scale, band): rows of bands are taken at once.
+    reached = np.take(np.ascontiguousarray(heights.T), bins_below(levels, tried), axis=0)
+    usual = float(reached.sum(axis=0).max(axis=(1, 2)).mean()) / len(MULTIPLES)
     clutter = _clutter(levels[0], known, scale, spectra.turns)
     return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
 
@@ -172,8 +182,11 @@ def line_amplitude(spectra: Spectra, levels: Doubles, places: Doubles) -> float:
     """How loud lines at these bins are in units of the signal: what of the squared envelopes of the narrowest bands
     exceeds the background, times the mean square that whitening took off, to the fourth root.
     """
-    beyond = spectra.power * -np.expm1(-np.maximum(levels, 0))  # of a power P: P − background
-    lines = (read(beyond, places) * spectra.loudness[:, None] ** 2).reshape(spectra.axes, -1, places.size)
+    below = bins_below(levels, places)
+    beside = np.stack([below, np.minimum(below + 1, levels.shape[1] - 1)])
+    beyond = spectra.power[:, beside] * -np.expm1(-np.maximum(levels[:, beside], 0))  # of a power P: P − background
+    highest = np.where((below > 0) & (below + 1 < levels.shape[1]), beyond.max(axis=1), 0.0)
+    lines = (highest * spectra.loudness[:, None] ** 2).reshape(spectra.axes, -1, places.size)
     return float(lines[:, lines.shape[1] // 2 :].sum() ** 0.25)
 
 
@@ -186,15 +199,15 @@ def other_orders(orders: Mapping[str, float]) -> Doubles:
 
 def _clutter(levels: Doubles, orders: Mapping[str, float], scale: float, turns: float) -> float:
     """The share of bins of the whole range with a strong line that neither the shaft nor the bearing explains."""
-    explained = np.zeros(levels.size, dtype=bool)
-    roots = [0.0] + [number * times * orders[name] for name, times, _ in FAULTS.values() for number in MULTIPLES]
-    for root in roots:
-        for side in (*range(-3, 4), *(sign * number * orders["FTF"] for sign in (-1, 1) for number in (1, 2))):
-            reach = 2 + SLIP * root * turns
-            place = (root + side) * scale * turns
-            explained[max(0, int(place - reach)) : max(0, int(place + reach) + 1)] = True
-    for number in range(int(levels.size / turns) + 1):
-        explained[max(0, int(number * scale * turns) - 2) : int(number * scale * turns) + 3] = True
+    strikes = [times * orders[name] for name, times, _ in FAULTS.values()]
+    roots = np.array([0.0, *(number * strike for strike in strikes for number in MULTIPLES)])
+    sides = np.array([*range(-3, 4), *(number * orders["FTF"] for number in (-2, -1, 1, 2))])
+    places, reach = (roots[:, None] + sides) * scale * turns, (2 + SLIP * roots * turns)[:, None]
+    shaft = (np.arange(int(levels.size / turns) + 1) * scale * turns).astype(np.int64)
+    first = np.concatenate([(places - reach).astype(np.int64).ravel(), shaft - 2])
+    last = np.concatenate([(places + reach).astype(np.int64).ravel() + 1, shaft + 3])
+    first, last = (np.bincount(np.clip(edge, 0, levels.size), minlength=levels.size + 1) for edge in (first, last))
+    explained = (np.cumsum(first - last) > 0)[:-1]
     return float((levels > STRONG)[~explained].mean()) if not explained.all() else 0.0
 
 
@@ -225,7 +238,7 @@ class Classifier:
 
     def aimless(self, evidence: LineEvidence) -> bool:
         """Whether no fault is likely, and yet something strikes."""
-        return bool(self.probabilities(evidence).argmax() == 0 and evidence.kurtosis > IMPULSIVE)
+        return evidence.kurtosis > IMPULSIVE and bool(self.probabilities(evidence).argmax() == 0)
 
 
 @dataclass(frozen=True)
@@ -308,6 +321,11 @@ class PhysicsEvidence:
         place = f"{name if number * times == 1 else f'{number * times} × {name}'} {number * found.hertz:.1f} Hz"
         return f"{'strongest: ' if state == HEALTHY else ''}{place}, {level:.0f} dB"
 
+    @property
+    def at_edge(self) -> bool:
+        """Whether the lines fit best at the edge of the search, as they do where the speed is wrong."""
+        return abs(self.fitted_rpm / self.rpm - 1) > SEARCH - 1e-9
+
     def contradicts(self, label: str) -> bool:
         """Whether a model's class stands for another state than the one found here."""
         return self.state != CANNOT_TELL and state_of(label) not in (None, self.state)
@@ -323,7 +341,7 @@ class PhysicsAnalysis:
 
     def __init__(
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
-        threads: int = 1, fewest: float = FEWEST_TURNS,
+        fewest: float = FEWEST_TURNS, limits: SignalLimits | None = None,
     ) -> None:  # fmt: skip
         if rate is None or rpm is None or orders is None:
             name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
@@ -337,7 +355,7 @@ class PhysicsAnalysis:
             )  # fmt: skip
         self.recording, self.rate, self.rpm, self.orders = recording, rate, rpm, orders
         with self._named():
-            self.spectra = EnvelopeSpectra(rate, rpm, last_order(orders), threads, fewest)
+            self.spectra = EnvelopeSpectra(rate, rpm, last_order(orders), fewest, limits)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

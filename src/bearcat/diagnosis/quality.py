@@ -13,19 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.clipping import SignalLimits
-from bearcat.data.recording import Floats, unlike_vibration
+from bearcat.data.recording import SEGMENT, Floats, power_density, unlike_vibration
 
 STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below
 LEAST = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}  # root mean square of a machine that runs
 CLIPPED = 1e-4  # share of samples at the limits that is worth a note
 STILL, STUCK = 64, 0.001  # samples in a row of one value, and the share of all in such runs, that are dropouts
-MEASURED, WINDOW = 1 << 17, 4096  # samples from the beginning, and in a window, whose spectrum is taken
+MEASURED = 1 << 17  # samples from the beginning whose spectrum is taken, in windows of SEGMENT
 # What is nothing beside the power density of the octave below it, and the share of the range from which on it is usual.
 EMPTY, EDGE = 1e-4, 0.7
 HUM, MAINS = 0.99, (50.0, 60.0)  # share of the power at multiples of the mains' frequency
@@ -72,9 +71,11 @@ class QualityCheck:
             self._still += int(runs[runs >= STILL].sum())
 
     @property
-    def beginning(self) -> NDArray[np.float64]:
+    def beginning(self) -> Floats:
         """(time,) of MEASURED samples at most."""
-        return np.concatenate(self._beginning).astype(np.float64) if self._beginning else np.empty(0)
+        if len(self._beginning) > 1:
+            self._beginning = [np.concatenate(self._beginning)]
+        return self._beginning[0] if self._beginning else np.empty(0, dtype=np.float32)
 
     def finish(self) -> Quality:
         """What all blocks so far say."""
@@ -91,10 +92,10 @@ class QualityCheck:
         ]  # fmt: skip
         if self._still > STUCK * count:
             notes.append(f"{100 * self._still / count:.2g} % of the samples stand still: dropouts; check the cable")
-        beginning = self.beginning
-        if unlike := unlike_vibration(beginning):
+        power = power_density(self.beginning)
+        if unlike := unlike_vibration(self.beginning, power):
             notes.append(f"the signal {unlike}; choose another channel if this is no vibration")
-        return Quality(None, (*notes, *self._spectrum_notes(beginning)), rms)
+        return Quality(None, (*notes, *self._spectrum_notes(power)), rms)
 
     def _silent(self, rms: float) -> str | None:
         """Why there is no signal: it does not change, or it is noise of the converter or of the sensor alone."""
@@ -109,28 +110,21 @@ class QualityCheck:
             return f"{rms:.2g} {self.unit} is noise of the sensor; {running}"
         return None
 
-    def _spectrum_notes(self, beginning: NDArray[np.float64]) -> Iterator[str]:
+    def _spectrum_notes(self, power: NDArray[np.float64]) -> Iterator[str]:
         """On a rate that was raised, and on mains hum."""
-        if self.rate is None or beginning.size < WINDOW:
+        if self.rate is None or power.size <= SEGMENT // 2:
             return
-        power, hertz = power_density(beginning), np.arange(WINDOW // 2 + 1) * self.rate / WINDOW
+        hertz = np.arange(power.size) * self.rate / SEGMENT
         beyond = np.maximum.accumulate(power[::-1])[::-1]  # the highest from each frequency on
-        places = range(WINDOW // 64, int(EDGE * WINDOW / 2), WINDOW // 256)
+        places = np.arange(SEGMENT // 64, int(EDGE * SEGMENT / 2), SEGMENT // 256)
+        places = places[beyond[places] < EMPTY * beyond[places // 2]]  # no median is above the highest
         if edge := next((place for place in places if beyond[place] < EMPTY * np.median(power[place // 2 : place])), 0):
             above = f"nothing is above {hertz[edge]:.0f} Hz"
             yield f"{above}: filtered, or brought from a lower rate to {self.rate:g} Hz; check the rate"
         for mains in MAINS:
-            near = np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * self.rate / WINDOW
-            if self.rate / WINDOW < mains / 8 and power[near].sum() >= HUM * power.sum():
+            near = np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * self.rate / SEGMENT
+            if self.rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum():
                 yield f"nearly all of the signal is mains hum ({mains:g} Hz and multiples); check cable and grounding"
-
-
-def power_density(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(bin,) mean power of windows of WINDOW samples with a Hann taper, their means taken off."""
-    windows = samples[: samples.size // WINDOW * WINDOW].reshape(-1, WINDOW)
-    centred = windows - windows.mean(axis=1, keepdims=True)
-    power: NDArray[Any] = np.abs(np.fft.rfft(centred * np.hanning(WINDOW), axis=1)) ** 2
-    return np.asarray(power.mean(axis=0))
 
 
 def stopped(rms: float, others: Sequence[float]) -> str | None:

@@ -13,14 +13,18 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
 from bearcat.diagnosis.baseline import KNOWN, BaselineEvidence, quiet_baselines
+from bearcat.diagnosis.drawing import EvidenceDrawing, draw
+from bearcat.diagnosis.families import LineFamily
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
 from bearcat.diagnosis.general import GeneralEvidence
+from bearcat.diagnosis.levels import VibrationSeverity
 from bearcat.diagnosis.physics import FAULTS, IMPULSIVE, PhysicsEvidence, state_of
 from bearcat.diagnosis.quality import Quality, stopped
 from bearcat.diagnosis.speed import SpeedEvidence
@@ -33,6 +37,7 @@ from bearcat.trust.decision import (
     CHECK,
     HEALTHY,
     NO_SIGNAL,
+    NOT_DIAGNOSED,
     OK,
     REFUSE,
     SAFE_FAULT,
@@ -48,13 +53,15 @@ from bearcat.trust.pooling import Pooled
 
 STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst recording; 2 is bad input
 COLUMNS = (
-    "recording", "decision", "reasons", "state", "class", "nearest", "confidence", "severity", "agreement", "windows",
-    "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general", "general_confidence", "network",
-    "network_confidence", "baseline_change", "fitted_rpm", "speed", "notes",
+    "recording", "machine", "point", "decision", "reasons", "state", "class", "nearest", "confidence", "severity",
+    "agreement", "windows", "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general",
+    "general_confidence", "network", "network_confidence", "baseline_change", "fitted_rpm", "speed", "bearing", "rms",
+    "velocity", "zone", "quality", "notes",
 )  # fmt: skip
 FINDS = "physics finds"  # the beginning of a reason: a fault that the others do not see
 GROWN = 6.0  # dB above the baseline, from which on lines are said to grow
-CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, UNREADABLE, NO_SIGNAL)  # states that claim nothing of the bearing
+UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
+CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,13 @@ def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision,
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing."""
+    """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing.
+
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> diagnosis = bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205")[0]
+    >>> diagnosis.state, diagnosis.decision.action
+    ('healthy', 'ok')
+    """
 
     recording: str
     decision: Decision
@@ -99,6 +112,13 @@ class Diagnosis:
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
     notes: tuple[str, ...] = ()
+    family: LineFamily | None = None  # of a bearing that nobody named
+    vibration: VibrationSeverity | None = None  # velocity and zone of ISO 20816-3, or what is missing for it
+    drawing: EvidenceDrawing | None = None  # what a picture of it shows
+    bearing: str | None = None  # whose lines were read
+    # A manifest says which machine it is, or it lies with others that are called by their times, as those of one point
+    # are; else `machine` is a folder of files that may be of several machines.
+    machine_stated: bool = False
 
     @staticmethod
     def of(
@@ -112,9 +132,11 @@ class Diagnosis:
         checked: Quality | None = None,
         speed: SpeedEvidence | None = None,
         masked: bool = False,
+        family: LineFamily | None = None,
+        vibration: VibrationSeverity | None = None,
     ) -> Diagnosis:
         """By all witnesses; `quality` is what is wrong with the recording, `checked` what was found of its signal,
-        `masked` says that a louder neighbour may hide a fault.
+        `masked` says that a louder neighbour may hide a fault, `family` are lines of an unknown bearing.
         """
         if checked is not None and checked.no_signal is not None:
             return Diagnosis.silent(recording, checked, machine, point)
@@ -157,14 +179,19 @@ class Diagnosis:
             agreement=None if network is None else network.agreement,
             familiar=None if network is None else network.familiar,
             unfamiliar_alarm=rule.unfamiliar, model=None if network is None else network.action,
-            supported=physics is not None or network is None, shown=_shown(state, witnesses),
+            supported=physics is not None or network is None,
+            shown=_shown(state, witnesses) if family is None else family.sentence,
             contradiction=contradiction, strikes=strikes,
             quality=(*quality, *unlike),
+            wrong_speed=alone and physics is not None and physics.at_edge and state in FAULTS,
+            family=None if family is None or family.shaft_multiple is not None else family.level,
+            zone=None if vibration is None else vibration.zone,
+            vibration="" if vibration is None else vibration.sentence,
         )  # fmt: skip
         return Diagnosis(
             recording, decide(evidence), state, confidence, found, witnesses, label, machine, point, tuple(quality),
             masked, None if checked is None else checked.rms, speed,
-            tuple(notes) + (() if physics is None else physics.notes),
+            tuple(notes) + (() if physics is None else physics.notes), family, vibration,
         )  # fmt: skip
 
     @staticmethod
@@ -174,17 +201,18 @@ class Diagnosis:
         return Diagnosis(recording, decision, NO_SIGNAL, 0.0, {}, machine=machine, point=point, rms=checked.rms)
 
     @staticmethod
-    def unreadable(recording: str, problem: str) -> Diagnosis:
-        """Of a file that cannot be used: a person must look at it."""
-        reason = problem.removeprefix(f"{recording}: ")
-        return Diagnosis(recording, Decision(CHECK, None, None, (reason,)), UNREADABLE, 0.0, {})
+    def undecided(recording: str, problem: InputError, sentence: str | None = None) -> Diagnosis:
+        """Of a file that cannot be used: a person must look at it. `sentence` is the problem in other words."""
+        reason = (sentence or str(problem)).removeprefix(f"{recording}: ")
+        state = NOT_DIAGNOSED if problem.readable else UNREADABLE
+        return Diagnosis(recording, Decision(CHECK, None, None, (reason,)), state, 0.0, {})
 
     def decided(
         self, action: str | None = None, expected: float | None = None, rule: AlarmRule | None = None
     ) -> Diagnosis:
         """Diagnosed again, by a model whose own decision is now `action`."""
         network, physics = self.witnesses.network, self.witnesses.physics
-        if self.state in (NO_SIGNAL, UNREADABLE):
+        if self.state in (NO_SIGNAL, *UNDECIDED):
             return self
         if network is not None and action is not None:
             network = replace(network, action=action, expected=expected)
@@ -192,9 +220,11 @@ class Diagnosis:
         notes = [note for note in self.notes if note not in own]
         witnesses = replace(self.witnesses, network=network)
         again = Diagnosis.of(
-            self.recording, witnesses, rule, self.machine, self.quality, notes, self.point, masked=self.masked
-        )
-        return replace(again, rms=self.rms, speed=self.speed)
+            self.recording, witnesses, rule, self.machine, self.quality, notes, self.point, masked=self.masked,
+            family=self.family, vibration=self.vibration,
+        )  # fmt: skip
+        kept = replace(again, rms=self.rms, speed=self.speed, drawing=self.drawing, bearing=self.bearing)
+        return replace(kept, machine_stated=self.machine_stated)
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; it is to be decided again."""
@@ -207,8 +237,46 @@ class Diagnosis:
         return replace(self, witnesses=replace(self.witnesses, network=tempered))
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        return self.decision.reasons
+
+    @property
     def physics(self) -> PhysicsEvidence | None:
         return self.witnesses.physics
+
+    @property
+    def general(self) -> GeneralEvidence | None:
+        return self.witnesses.general
+
+    @property
+    def network(self) -> NetworkEvidence | None:
+        return self.witnesses.network
+
+    @property
+    def baseline(self) -> BaselineEvidence | None:
+        return self.witnesses.baseline
+
+    @property
+    def answer(self) -> str:
+        """Decision, diagnosis and confidence."""
+        return ", ".join(filter(None, (self.cells()[name] for name in ("decision", "diagnosis", "confidence"))))
+
+    @property
+    def title(self) -> str:
+        """Of a picture: the recording and its answer."""
+        return f"{self.recording}: {self.answer}"
+
+    @property
+    def sentence(self) -> str:
+        """Why it was decided so."""
+        text = "; ".join(self.reasons) or self.line or ""
+        return f"{text[:1].upper()}{text[1:]}{'.' * bool(text)}"
+
+    def plot(self) -> Any:
+        """The evidence as a matplotlib figure: envelope spectrum with fault lines, and waveform."""
+        if self.drawing is None:
+            raise InputError(f"{self.recording}: there is nothing to draw; its signal could not be read")
+        return Diagnoses([self]).plot()
 
     @property
     def where(self) -> tuple[str | None, str | None]:
@@ -226,6 +294,11 @@ class Diagnosis:
         return None if self.witnesses.network is None else self.witnesses.network.nearest
 
     @property
+    def rpm(self) -> float | None:
+        """The speed at which fault lines were read; None where nobody knows it."""
+        return self.physics.rpm if self.physics is not None else None if self.speed is None else self.speed.rpm
+
+    @property
     def contradicted(self) -> bool:
         """Whether physics finds another state than the model."""
         return self.physics is not None and self.nearest is not None and self.physics.contradicts(self.nearest)
@@ -240,6 +313,12 @@ class Diagnosis:
         """How clear a fault's lines are, in words; None where none could be read."""
         return _severity(self.state, self.witnesses)
 
+    @property
+    def _vibration(self) -> str:
+        """Velocity and zone, as a table shows them."""
+        found = self.vibration
+        return f"{found.shown}, {found.zone}" if found is not None and found.velocity is not None else ""
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what JSON, records and data frames have."""
         network, physics, seen = self.witnesses.network, self.physics, self.witnesses
@@ -252,37 +331,35 @@ class Diagnosis:
             "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
             "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality),
             "masked": self.masked, "rms": self.rms, "speed": to_plain(self.speed), "notes": list(self.notes),
+            "family": to_plain(self.family), "vibration": to_plain(self.vibration),
+            "drawing": to_plain(self.drawing), "bearing": self.bearing, "machine_stated": self.machine_stated,
         }  # fmt: skip
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
-        witnesses = Witnesses(
-            from_plain(PhysicsEvidence | None, values["physics"]),
-            from_plain(GeneralEvidence | None, values["general"]),
-            from_plain(NetworkEvidence | None, values["network"]),
-            from_plain(BaselineEvidence | None, values["baseline"]), values["without"],
-        )  # fmt: skip
-        return Diagnosis(
-            str(values["recording"]),
-            Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
-            values["state"], float(values["confidence"]), dict(values["probabilities"]), witnesses, values["class"],
-            values["machine"], values["point"], tuple(values["quality"]), values.get("masked", False), values["rms"],
-            from_plain(SpeedEvidence | None, values["speed"]), tuple(values["notes"]),
-        )  # fmt: skip
+        seen = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
+        decision = {"action": values["decision"], "expected": values["confidence"], "reasons": values["reasons"]}
+        found: Diagnosis = from_plain(
+            Diagnosis, dict(values) | {"decision": decision, "witnesses": seen, "label": values["class"]}
+        )
+        if found.witnesses.network is not None and not found.witnesses.network.probabilities:
+            raise ValueError("the network's probabilities are missing")
+        return found
 
     def row(self) -> dict[str, Any]:
         """The COLUMNS, a plain value each: a row of a csv file or a data frame."""
         physics, general, network = self.physics, self.witnesses.general, self.witnesses.network
         baseline = self.witnesses.baseline
         return self.to_dict() | {
-            "reasons": "; ".join(self.decision.reasons), "notes": "; ".join(self.notes),
+            "reasons": "; ".join(self.reasons), "notes": "; ".join(self.notes), "quality": "; ".join(self.quality),
             "physics": physics and physics.state, "physics_confidence": physics and physics.confidence,
             "general": general and general.state, "general_confidence": general and general.confidence,
             "network": network and network.nearest,
             "network_confidence": network and max(network.probabilities.values()),
             "baseline_change": baseline and max(baseline.change.values()),
-            "fitted_rpm": physics and physics.fitted_rpm, "speed": self.speed and self.speed.rpm,
+            "fitted_rpm": physics and physics.fitted_rpm, "speed": self.rpm,
+            "velocity": self.vibration and self.vibration.velocity, "zone": self.vibration and self.vibration.zone,
         }  # fmt: skip
 
     def cells(self) -> dict[str, str]:
@@ -293,7 +370,7 @@ class Diagnosis:
             "recording": self.recording, "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
             "confidence": "" if self.state in CLAIMLESS else percent(self.confidence),
-            "fault line": self.line or "", "reason": "; ".join(self.decision.reasons),
+            "fault line": self.line or "", "vibration": self._vibration, "reason": "; ".join(self.decision.reasons),
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),
         }  # fmt: skip
@@ -344,15 +421,27 @@ def _strikes(witnesses: Witnesses) -> bool:
     return physics is not None and physics.strikes and not usual
 
 
+def _shows_fault(each: Diagnosis) -> bool:
+    """Whether the signal itself shows a fault, or may."""
+    heard = fuse(each.witnesses.of_signal)
+    named = each.family is not None or (each.physics is not None and each.physics.state in FAULTS)
+    return named or (bool(heard) and 1 - heard[HEALTHY] > SAFE_FAULT)
+
+
 def _standing(diagnoses: Sequence[Diagnosis], quiet: Sequence[bool]) -> list[Diagnosis]:
-    """With the state `no signal` for recordings that are far quieter than the healthy ones of their point."""
+    """With the state `no signal` for recordings that are far quieter than the healthy ones of their point, and show no
+    fault. Files that only lie in one folder may be of several machines and are not compared.
+    """
     found, usual = list(diagnoses), defaultdict[tuple[str | None, str | None], list[float]](list)
     for each, calm in zip(diagnoses, quiet, strict=True):
-        if each.rms is not None and calm:
+        if each.rms is not None and calm and each.machine_stated:
             usual[each.where].append(each.rms)
     for number, each in enumerate(diagnoses):
-        if each.rms is not None and each.state != NO_SIGNAL and (reason := stopped(each.rms, usual[each.where])):
-            found[number] = Diagnosis.silent(each.recording, Quality(reason, (), each.rms), *each.where)
+        if each.rms is None or not each.machine_stated or each.state == NO_SIGNAL or _shows_fault(each):
+            continue
+        if reason := stopped(each.rms, usual[each.where]):
+            silent = Diagnosis.silent(each.recording, Quality(reason, (), each.rms), *each.where)
+            found[number] = replace(silent, drawing=each.drawing, machine_stated=True)
     return found
 
 
@@ -362,7 +451,13 @@ def percent(share: float | None) -> str:
 
 
 class Diagnoses(Sequence[Diagnosis]):
-    """Diagnoses of several recordings."""
+    """Diagnoses of several recordings.
+
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> found = bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205")
+    >>> found.summary, found.exit_status
+    ('1 recording: 1 ok.', 0)
+    """
 
     def __init__(self, found: Iterable[Diagnosis]) -> None:
         self._found = tuple(found)
@@ -381,9 +476,22 @@ class Diagnoses(Sequence[Diagnosis]):
 
     @property
     def summary(self) -> str:
-        """How many recordings are what, in one line."""
-        parts = [f"{number} {action}" for action, number in reversed(self.counts.items()) if number]
+        """How many recordings are what, in one line, the worst first; undecided ones are to be checked too."""
+        undecided, counts = {state: sum(each.state == state for each in self) for state in UNDECIDED}, self.counts
+        checks = counts[CHECK] - sum(undecided.values())
+        counts = {ALARM: counts[ALARM], CHECK: checks, **undecided, OK: counts[OK]}
+        parts = [f"{number} {action}" for action, number in counts.items() if number]
         return f"{len(self)} recording{'s' * (len(self) != 1)}: {', '.join(parts) or 'none'}."
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong with each file that could not be used, by its name."""
+        return {each.recording: "; ".join(each.reasons) for each in self if each.state in UNDECIDED}
+
+    @property
+    def urgent(self) -> Diagnoses:
+        """Alarms and those to check, the worst first."""
+        return Diagnoses(each for each in self.worst_first if each.decision.action != OK)
 
     @property
     def exit_status(self) -> int:
@@ -441,6 +549,27 @@ class Diagnoses(Sequence[Diagnosis]):
         width = {name: max(len(row[name]) for row in rows) for name in (rows[0] if rows else ())}
         lines = ["  ".join(f"{row[name]:<{width[name]}}" for name in width).rstrip() for row in rows]
         return "\n".join([self.summary, *lines])
+
+    def plot(self) -> Any:
+        """The evidence of each recording that could be read, the worst first, as one matplotlib figure."""
+        drawn = [each for each in self.worst_first if each.drawing is not None]
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
+        figure = Figure(figsize=(7, 4 * max(1, len(drawn))), layout="constrained")
+        for each, part in zip(drawn, figure.subfigures(max(1, len(drawn)), squeeze=False)[:, 0], strict=False):
+            part.suptitle(each.title, fontsize=9)
+            if each.drawing is not None:
+                draw(part, each.drawing, each.physics)
+        return figure
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, the worst first."""
+        rows = self.worst_first.table()
+        body = [list(row.values()) for row in ({name: name for name in rows[0]} if rows else {}, *rows)]
+        lines = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in body]
+        return f"<p>{escape(self.summary)}</p><table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""

@@ -18,9 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.channels import Declared
 from bearcat.data.recording import Floats
+from bearcat.diagnosis.drawing import EvidenceDrawing
+from bearcat.diagnosis.families import LineFamily, find_family, last_family_order
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
-from bearcat.diagnosis.levels import level_values
+from bearcat.diagnosis.levels import VibrationSeverity, level_values, vibration_severity
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality, QualityCheck
 from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
@@ -129,6 +132,10 @@ class SignalEvidence:
     problem: str | None = None
     field: str | None = None  # what is missing: rate, rpm or bearing
     measured: Measured | None = None
+    family: LineFamily | None = None  # of an unknown bearing
+    vibration: VibrationSeverity | None = None
+    drawing: EvidenceDrawing | None = None
+    doubt: str | None = None  # of the bearing's geometry; in the notes of `physics` too
 
     def doubts(self, alone: bool) -> list[str]:
         """What of the speed a person should know before anything is called ok; `alone`: no model can be used."""
@@ -147,11 +154,12 @@ class SignalAnalysis:
 
     def __init__(
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
-        threads: int = 1, without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
-        beginning: Floats | None = None, measured: bool = False,
+        without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
+        beginning: Floats | None = None, measured: bool = False, search: bool = False, doubt: str | None = None,
     ) -> None:  # fmt: skip
+        """`doubt` is about the orders."""
         self.recording, self.quality, self.course = recording, QualityCheck(rate, unit), course
-        self.measured, self.rate, self.orders = measured, rate, orders
+        self.measured, self.rate, self.orders, self.doubt = measured, rate, orders, doubt
         self.physics: PhysicsAnalysis | None = None
         self.general: GeneralWitness | None = None
         self.error: InputError | None = None
@@ -163,15 +171,21 @@ class SignalAnalysis:
                 track = np.interp(place, np.arange(len(course.track)), course.track)
                 turned, rate = resample_in_angle(beginning, rate, track)
         try:
-            self.physics = PhysicsAnalysis(
-                recording, rate, rpm, orders, threads, fewest=0.0 if measured else FEWEST_TURNS
-            )
+            limits = self.quality.limits if turned is None else None  # the same samples
+            self.physics = PhysicsAnalysis(recording, rate, rpm, orders, 0.0 if measured else FEWEST_TURNS, limits)
             self.general = GeneralWitness(self.physics.rate, self.physics.rpm, self.physics.orders, without)
         except InputError as error:
             self.error = error if self.physics is None else None  # outside the general model's range is no problem
         self._unread: EnvelopeSpectra | None = None  # of a bearing or a speed that is not known
         if measured and self.physics is None and rate is not None:
             self._unread = EnvelopeSpectra(rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST, fewest=0.0)
+        self._searched: EnvelopeSpectra | None = None  # for the lines of any bearing
+        if search and orders is None and rate is not None and rpm is not None:
+            try:
+                self._searched = EnvelopeSpectra(rate, rpm, last_family_order(rate, rpm))
+                self.error = None
+            except InputError as error:
+                self.error = InputError(f"{recording}: {error}", error.field)
         self._turns = rpm is not None
         self._turned = turned is not None
         if turned is not None:
@@ -182,8 +196,9 @@ class SignalAnalysis:
             self.physics.spectra.add(block)
         if self.general is not None:
             self.general.add(block)
-        if self._unread is not None:
-            self._unread.add(block)
+        for spectra in (self._unread, self._searched):
+            if spectra is not None:
+                spectra.add(block)
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the witnesses see what passes."""
@@ -199,7 +214,7 @@ class SignalAnalysis:
         alive = [each for each, found in zip(every, checked, strict=True) if found.no_signal is None]
         speed = None if self.course is None else self.course.evidence
         if not alive:
-            return SignalEvidence(quality=checked[0], speed=speed)
+            return SignalEvidence(quality=checked[0], speed=speed, drawing=self.draw(None))
         first, *others = alive
         notes = [note for found in checked for note in found.notes]
         dead = [(each, found) for each, found in zip(every, checked, strict=True) if found.no_signal is not None]
@@ -217,17 +232,45 @@ class SignalAnalysis:
                 few = f"holds {first.physics.spectra.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
                 raise InputError(f"{first.recording}: {few}; record longer")
             physics = None if first.physics is None else first.physics.finish(rest)
+            if physics is not None and self.doubt is not None:
+                physics = replace(physics, notes=(self.doubt, *physics.notes))
+            families = [family for each in alive if (family := each.family()) is not None]
             general = None if physics is None else _mean([each.general.finish() for each in alive if each.general])
             error = first.error
-        except InputError as problem:
-            physics, general, error = None, None, problem
-        if error is None:
-            return SignalEvidence(physics, general, quality, speed, measured=measured)
-        return SignalEvidence(physics, general, quality, speed, str(error), error.field, measured)
+        except InputError as refused:
+            physics, general, error = None, None, refused
+        family = max(families, key=lambda each: each.level, default=None) if error is None else None
+        problem, missing = (None, None) if error is None else (str(error), error.field)
+        drawing = first.draw(physics)
+        return SignalEvidence(
+            physics, general, quality, speed, problem, missing, measured, family=family, drawing=drawing,
+            doubt=self.doubt,
+        )  # fmt: skip
+
+    def draw(self, physics: PhysicsEvidence | None) -> EvidenceDrawing | None:
+        """What a picture shows of this signal; None of an empty one, and where levels are measured for a trend."""
+        beginning = self.quality.beginning
+        return EvidenceDrawing.of(beginning, self.rate, physics) if beginning.size and not self.measured else None
+
+    def severity(self, declared: Declared, rpm: float | None) -> VibrationSeverity:
+        """The zone of ISO 20816-3 of what has passed, or what is missing for it."""
+        heard = np.empty(0) if declared.absent else self.quality.beginning.astype(np.float64)
+        return vibration_severity(heard, self.rate, declared, rpm)
+
+    def family(self) -> LineFamily | None:
+        """The lines that stand out, where they are looked for because the bearing is not known."""
+        searched = self._searched
+        if searched is None:
+            return None
+        try:
+            return find_family(searched.average(), searched.rate, searched.rpm)
+        except InputError as error:
+            raise InputError(f"{self.recording}: {error}", error.field) from error
 
     def measure(self, others: Sequence[SignalAnalysis], rest: Sequence[PhysicsAnalysis]) -> Measured:
         """Levels, of several axes the median, and spectra."""
-        every = [level_values(each.quality.beginning, each.rate, each.quality.unit) for each in (self, *others)]
+        checks = [each.quality for each in (self, *others)]
+        every = [level_values(each.beginning.astype(np.float64), each.rate, each.unit) for each in checks]
         levels = {name: float(np.median([each[name] for each in every if name in each])) for name in every[0]}
         spectra = None
         with suppress(InputError):  # no vibration, which the quality says

@@ -12,17 +12,16 @@ envelopes of bands are transformed again and averaged over windows of equally ma
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.clipping import SignalLimits
-from bearcat.data.recording import Floats
+from bearcat.data.recording import Floats, squared_magnitude
 from bearcat.errors import InputError
 
 Doubles = NDArray[np.float64]
@@ -66,11 +65,12 @@ class Spectra:
 
 class EnvelopeSpectra:
     """Collects the spectra of one recording. `last` is the highest order that is wanted, `fewest` the turns of the
-    shaft that a recording must have.
+    shaft that a recording must have, `limits` what counts the same samples elsewhere.
     """
 
     def __init__(
-        self, rate: float, rpm: float, last: float, threads: int = 1, fewest: float = FEWEST_TURNS
+        self, rate: float, rpm: float, last: float, fewest: float = FEWEST_TURNS,
+        limits: SignalLimits | None = None,
     ) -> None:  # fmt: skip
         self.rate, self.rpm, self.last, self.fewest = rate, rpm, last, fewest
         self.length = window_length(TURNS, rate, rpm)
@@ -78,30 +78,28 @@ class EnvelopeSpectra:
             least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
             raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
         self.samples = 0
-        self._limits = SignalLimits()
+        self._limits, self._counts = limits or SignalLimits(), limits is None
         self._held = np.empty(0, dtype=np.float32)
         self._sum: Spectra | None = None
-        self._submitted = 0
+        self._measured = 0
         self._plan = Plan(self.length, rate, rpm, last)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._pending: deque[Future[Spectra | None]] = deque()
 
     def add(self, block: Floats) -> None:
         self.samples += block.size
-        self._limits.add(block)
-        held = np.concatenate([self._held, block])
+        if self._counts:
+            self._limits.add(block)
+        held = np.concatenate([self._held, block]) if self._held.size else block
         start = 0
         while held.size - start >= self.length:
-            self._submit(held[start : start + self.length])
-            start += self.length // 2 if self._submitted <= OVERLAPPING else self.length
+            self._keep(self._plan.measure(held[start : start + self.length]))
+            self._measured += 1
+            start += self.length // 2 if self._measured <= OVERLAPPING else self.length
         self._held = held[start:].copy()
 
     def average(self) -> Spectra:
         """Of all windows so far; of what there is, where that is shorter than a window."""
         from scipy import fft
 
-        while self._pending:
-            self._keep(self._pending.popleft().result())
         if self._sum is None and self.samples < self.length:
             if self.turns < self.fewest:
                 needed = f"{self.fewest:g} are needed; record longer"
@@ -122,15 +120,6 @@ class EnvelopeSpectra:
         """The share of samples at the limits of the converter."""
         return self._limits.clipped
 
-    def _submit(self, window: Floats) -> None:
-        self._submitted += 1
-        if self._pool is None:
-            self._keep(self._plan.measure(window))
-            return
-        if len(self._pending) >= 4:
-            self._keep(self._pending.popleft().result())
-        self._pending.append(self._pool.submit(self._plan.measure, window))
-
     def _keep(self, found: Spectra | None) -> None:
         if found is not None:
             self._sum = found if self._sum is None else self._sum.sum(found)
@@ -141,16 +130,14 @@ class Plan:
 
     def __init__(self, length: int, rate: float, rpm: float, last: float) -> None:
         from scipy import fft
-        from scipy.signal import windows
 
         self.length, self.turns = length, length / rate * rpm / 60
         self.bins = int(last * self.turns) + 2
-        self.taper = windows.tukey(length, 2 * TAPER).astype(np.float32)
         self.narrow = 1 << min(DEPTH, max(0, int(np.log2((length // 2) / (2 * self.bins)))))  # bands, of `width` bins
         self.width = (length // 2 - 1) // self.narrow
         # An envelope sampled so often has its first bins right: what folds back lies beyond them.
         self.size = int(fft.next_fast_len(self.width + self.bins))
-        self.weight = windows.hann(self.size, sym=False).astype(np.float32)
+        self.rise, self.weight, self.own = _tapers(length, self.size, self.bins)
 
     def measure(self, window: Floats) -> Spectra | None:
         """The spectra of one window; None where it holds no vibration."""
@@ -161,8 +148,11 @@ class Plan:
             return None
         # Scaled before anything is squared, which float32 holds up to 1e19 alone.
         scale = max(high, -low, TINIEST)
-        centred = (window - np.float32(window.mean(dtype=np.float64))) * np.float32(1 / scale)
-        lines = fft.rfft(centred * self.taper)
+        tapered = window - np.float32(window.mean(dtype=np.float64))
+        tapered *= np.float32(1 / scale)
+        tapered[: self.rise.size] *= self.rise
+        tapered[-self.rise.size :] *= self.rise[::-1]
+        lines = fft.rfft(tapered)
         magnitude = np.abs(lines)
         highest = magnitude.max()
         if not highest > 0:
@@ -172,21 +162,29 @@ class Plan:
         loudness = halved(2 * (scale / self.length) ** 2 * squares)
         lines *= 1 / np.maximum(magnitude, np.float32(FLOOR) * highest)
         narrow = lines[used].reshape(self.narrow, self.width)
-        signals = fft.ifft(narrow, self.size).view(np.float32)
-        np.square(signals, out=signals)
-        envelopes = signals[:, ::2] + signals[:, 1::2]
+        envelopes = squared_magnitude(fft.ifft(narrow, self.size))
         edge = int(TAPER * self.size)
-        inside = slice(edge, self.size - edge)
-        means = halved(envelopes[:, inside].mean(axis=1, dtype=np.float64))
-        fourth = [np.square(rows[:, inside]).mean(axis=1, dtype=np.float64) for rows in halved(envelopes)]
-        spectra = fft.rfft(envelopes * self.weight)[:, : self.bins]
-        own = fft.rfft(self.weight)[: self.bins]  # what the mean leaves
-        power = [
-            np.abs((rows - level[:, None] * own) / level[:, None]) ** 2 / self.size
-            for rows, level in zip(halved(spectra), means, strict=True)
-        ]
-        kurtosis = np.concatenate(fourth) / np.concatenate(means) ** 2
-        return Spectra(np.concatenate(power), self.turns, 1, kurtosis, np.concatenate(loudness))
+        inside = np.concatenate(halved(envelopes[:, edge : self.size - edge]))
+        means = inside.mean(axis=1, dtype=np.float64)
+        spectra = np.concatenate(halved(fft.rfft(envelopes * self.weight)[:, : self.bins]))
+        power = squared_magnitude(spectra / means[:, None] - self.own) / self.size
+        kurtosis = np.square(inside, out=inside).mean(axis=1, dtype=np.float64) / means**2
+        return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness))
+
+
+@lru_cache(maxsize=8)
+def _tapers(length: int, size: int, bins: int) -> tuple[Floats, Floats, NDArray[np.complex64]]:
+    """How a window rises at its ends, as a Tukey window does; the weight of envelopes, and what their mean leaves."""
+    from scipy import fft
+
+    rise = 0.5 - 0.5 * np.cos(np.pi * np.arange(int(TAPER * (length - 1)) + 1) / (TAPER * (length - 1)))
+    weight = hann(size).astype(np.float32)
+    return rise.astype(np.float32), weight, fft.rfft(weight)[:bins]
+
+
+def hann(size: int) -> Doubles:
+    """A periodic Hann window."""
+    return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:

@@ -165,17 +165,19 @@ def _check(
 
 def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
     """The speed by the lines near a comb's teeth; None unless CONSISTENT of them agree, the first too."""
-    found, teeth = [], []
+    found, teeth, spacing = [], [], lines.spacing
+    levels = np.where(lines.supplied(np.arange(lines.levels.size) * np.float64(spacing)), -np.inf, lines.levels)
     for tooth in range(1, 9):
-        near = np.arange(int(0.994 * tooth * hertz / lines.spacing) - 1, int(1.006 * tooth * hertz / lines.spacing) + 3)
-        if near[-1] >= lines.levels.size:
+        first, end = int(0.994 * tooth * hertz / spacing) - 1, int(1.006 * tooth * hertz / spacing) + 3
+        if end > levels.size:
             break
-        around = np.where(lines.supplied(near * np.float64(lines.spacing)), -np.inf, lines.levels[near])
-        peak = int(around.argmax())
-        if 0 < peak < near.size - 1 and around[peak] >= FIRST and np.isfinite(around[peak - 1 : peak + 2]).all():
-            before, top, after = around[peak - 1 : peak + 2]  # a parabola through the peak
+        peak = first + int(levels[first:end].argmax())
+        if not (first < peak < end - 1 and levels[peak] >= FIRST):
+            continue
+        before, top, after = levels[peak - 1 : peak + 2].tolist()  # a parabola through the peak
+        if min(before, after) > -np.inf:
             shift = 0.5 * (before - after) / min(before - 2 * top + after, -1e-9)
-            found.append((near[peak] + float(np.clip(shift, -0.5, 0.5))) * lines.spacing / tooth)
+            found.append((peak + min(max(shift, -0.5), 0.5)) * spacing / tooth)
             teeth.append(float(tooth))
     if len(found) < CONSISTENT or teeth[0] > 1:
         return None

@@ -62,7 +62,11 @@ STRANGE = 2.0  # distance of an unmatched cluster from the nearest class, in tho
 
 @dataclass(frozen=True)
 class Standardise(BeforeTraining):
-    """Shifts and scales the points of prepared windows; the model keeps how."""
+    """Shifts and scales the points of prepared windows; the model keeps how.
+
+    >>> Recipe((Standardise("source"),)).adapts
+    False
+    """
 
     name = "standardise"
     by: str = choice("source", "domain", default="domain")
@@ -101,14 +105,15 @@ def _statistics(values: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.f
 
 @dataclass(frozen=True)
 class IgnoreOrders(BeforeTraining):
-    """Sets the points of the input that are read at shaft orders to zero, so that nothing depends on the speed."""
+    """Sets the points of the input that are read at shaft orders to zero, so that nothing depends on the speed.
+
+    >>> IgnoreOrders().for_input(find_input("physics:use=band-kurtosis,envelope-orders")).points
+    (16, 656)
+    """
 
     name = "ignore-orders"
+    reads_target = False
     points: tuple[int, ...] = ()  # first and last + 1 of each channel, by `for_input`
-
-    @property
-    def adapts(self) -> bool:
-        return False
 
     def for_input(self, kind: Input) -> IgnoreOrders:
         from bearcat.data.inputs import OrderInput, Physics
@@ -122,17 +127,20 @@ class IgnoreOrders(BeforeTraining):
         return replace(self, points=(first[orders[0]], ends[-1]))
 
     def prepare(self, data: tasks.TrainingData) -> Prepared:
-        source, test, target = (part.values.copy() for part in (data.source_train, data.source_test, data.target_train))
-        for values in (source, test, target):
-            values[..., slice(*self.points)] = 0
-        parts = replace(data.source_train, values=source), replace(data.source_test, values=test)
-        unlabelled = replace(data.target_train, values=target)
-        return Prepared(replace(data, source_train=parts[0], source_test=parts[1], target_train=unlabelled))
+        parts: dict[str, Any] = {name: getattr(data, name) for name in ("source_train", "source_test", "target_train")}
+        parts = {name: replace(part, values=part.values.copy()) for name, part in parts.items()}
+        for part in parts.values():
+            part.values[..., slice(*self.points)] = 0
+        return Prepared(replace(data, **parts))
 
 
 @dataclass(frozen=True)
 class MatchClusters(BeforeTraining):
-    """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster."""
+    """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster.
+
+    >>> RECIPES["match-clusters"].change("matching", fit=0.5).find(MatchClusters).fit
+    0.5
+    """
 
     name = "matching"
     apart: float = 0.6  # recordings nearer than this, in windows' distances from their centre, are one cluster
@@ -261,7 +269,7 @@ class ClusterMatch(Finding):
         elif self.comparable and self.fewest_windows < self.wanted_windows:
             needed = f"and {self.wanted_windows} are needed"
             reason = f"the smallest target cluster has {self.fewest_windows} windows, {needed}."
-        return f"Not adapted: {reason}"
+        return f"Not adapted, so the model is that of the source alone: {reason}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,9 +300,7 @@ def has_several_states(source: tasks.Labelled) -> bool:
 
 
 def source_states(data: tasks.TrainingData) -> States:
-    """The recordings of the source's training windows, of each class at most its part of MOST_STATES: where there are
-    more, those whose windows are alike on average are one state.
-    """
+    """The source's recordings as states; of a class with more than its part of MOST_STATES, alike ones are merged."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     source, test, classes = data.source_train, data.source_test, len(data.classes)
@@ -322,9 +328,7 @@ def source_states(data: tasks.TrainingData) -> States:
 def _shifted(
     data: tasks.TrainingData, states: States, offsets: Mapping[int, NDArray[Any]], common: NDArray[Any]
 ) -> tasks.TrainingData:
-    """With an offset (point,) added to the source's windows of each state; one without an offset shifts as those of its
-    class do on average, or as all do.
-    """
+    """With an offset (point,) added to each state of the source; by default that of its class on average, or of all."""
     parts = []
     for part, state in ((data.source_train, states.train), (data.source_test, states.test)):
         parts.append(replace(part, values=part.values.copy()))
@@ -396,9 +400,7 @@ def _strange(clusters: Floats, centres: Floats, matching: Matching) -> Integers:
 
 
 def _common_share(clusters: Floats, centres: Floats, offset: Floats) -> float:
-    """How much of the reference's offset the other classes share: all or nothing, whichever brings the other clusters
-    nearer to classes; half where there are none.
-    """
+    """How much of the reference's offset other classes share: 1 or 0, what suits the other clusters; ½ without any."""
     if not len(clusters):
         return 0.5
     shifted, unshifted = (_squares(clusters, centres, each).min(axis=1).sum() for each in (offset, 0.0 * offset))

@@ -50,9 +50,7 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
 def domain(
     source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Binary cross-entropy of the domain classifier, source 1 and target 0: the mean over all windows of both (run,
-    batch), or the "sum of means" of each.
-    """
+    """Binary cross-entropy of the domain classifier, source 1, target 0: mean over all windows, or "sum of means"."""
     parts = functional.softplus(-source_logits), functional.softplus(target_logits)
     if reduction == "mean":
         return masked_mean(torch.cat(parts, dim=1), present)
@@ -182,9 +180,7 @@ def moments_between_groups(features: Tensor, member: Tensor, pairs: Tensor) -> T
 
 
 def information(logits: Tensor, present: Tensor | None) -> Tensor:
-    """The negative of the information that predictions hold (SHOT, Liang et al. 2020): their mean entropy less the
-    entropy of their mean.
-    """
+    """Mean entropy of predictions less the entropy of their mean: minus the information they hold (SHOT)."""
     probabilities = logits.softmax(dim=-1)
     sure = torch.special.entr(probabilities).sum(dim=-1)
     mean = (weights(logits, present)[..., None] * probabilities).sum(dim=1)

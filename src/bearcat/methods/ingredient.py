@@ -41,12 +41,25 @@ class Deferred:
 
 
 def per_run(default: float) -> Any:
-    """A field whose number may differ between the runs of a stack; in a stack it is a tensor (run,)."""
+    """A field whose number may differ between the runs of a stack; in a stack it is a tensor (run,).
+
+    >>> @dataclass(frozen=True)
+    ... class Entropy(Loss):
+    ...     name = "entropy"
+    ...     weight: float = per_run(0.1)
+    >>> Recipe((Entropy(weight=0.3),)).stack_key() == Recipe((Entropy(weight=0.5),)).stack_key()
+    True
+    """
     return field(default=default, metadata={"per_run": True})
 
 
 def choice(*known: str, default: str | None = None) -> Any:
-    """A field that has one of these values, by default the first."""
+    """A field that has one of these values, by default the first.
+
+    >>> SelfTraining(select="shares")
+    Traceback (most recent call last):
+    bearcat.errors.InputError: setting 'labels.select' is 'shares'; did you mean 'share'?
+    """
     return field(default=default or known[0], metadata={"known": known})
 
 
@@ -62,6 +75,16 @@ def check_choices(settings: Any, prefix: str) -> None:
 class View:
     """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels and
     masks (run, batch). A mask says which places of a padded batch hold a window; None means all.
+
+    A loss can be tried on a view that is made by hand:
+
+    >>> view = View(
+    ...     size=2, logits=torch.zeros(1, 4, 3), features=torch.zeros(1, 4, 8), labels=torch.zeros(1, 2).long(),
+    ...     present=None, pseudo_labels=None, selected=None, probabilities=None, head=torch.nn.Identity(),
+    ...     randomness=Randomness(torch.zeros(1).long()), ramp=torch.ones(1),
+    ... )
+    >>> Confusion().loss(view).shape
+    torch.Size([1])
     """
 
     size: int  # windows of the source batch; the target's come behind them
@@ -72,7 +95,7 @@ class View:
     pseudo_labels: Tensor | None  # of the target; None while nobody makes any
     selected: Tensor | None  # which of the pseudo-labels are used
     probabilities: Tensor | None  # (run, batch, class) of the target, from which the pseudo-labels were made
-    head: nn.Module  # the student's: features → logits
+    head: Callable[[Tensor], Tensor]  # the student's: features → logits
     randomness: Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
     module: nn.Module | None = None  # what the ingredient's `build` or `memory` made
@@ -106,11 +129,17 @@ class View:
 
 @dataclass(frozen=True)
 class Ingredient:
-    """One part of a method; the kinds below say what it does."""
+    """One part of a method; the kinds below say what it does.
+
+    >>> [each.name for each in RECIPES["CAT*-Temperature"].ingredients]
+    ['labels', 'alignment', 'confusion', 'sharpness']
+    """
 
     name: ClassVar[str]  # in settings (`--recipe-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
     phase: ClassVar[str | None] = None  # with which it begins: "alignment" (T_DA), "labels" (T_PL); None: with training
     uses_target: ClassVar[bool] = False  # whether a step needs target windows for it
+    reads_target: ClassVar[bool] = True  # whether it uses the target at all
+    version: ClassVar[int] = 1  # as Input.version
 
     def __post_init__(self) -> None:
         check_choices(self, f"{self.name}.")
@@ -118,7 +147,7 @@ class Ingredient:
     @property
     def adapts(self) -> bool:
         """Whether it uses the target; a recipe none of whose ingredients does trains on the source alone."""
-        return True
+        return self.reads_target
 
     def start(self, schedule: Schedule) -> int:
         """The first epoch in which it is on."""
@@ -135,7 +164,18 @@ class Ingredient:
 
 @dataclass(frozen=True)
 class Loss(Ingredient):
-    """A term of the loss; by default one on the target that is on from T_DA to the end."""
+    """A term of the loss; by default one on the target that is on from T_DA to the end.
+
+    >>> @dataclass(frozen=True)
+    ... class Entropy(Loss):
+    ...     name = "entropy"
+    ...     weight: float = per_run(0.1)
+    ...
+    ...     def loss(self, view: View) -> Tensor:
+    ...         return self.weight * torch.special.entr(view.target_logits.softmax(dim=-1)).sum(dim=-1).mean(dim=1)
+    >>> Recipe((Entropy(),)).adapts
+    True
+    """
 
     phase: ClassVar[str | None] = "alignment"
     uses_target = True
@@ -183,19 +223,23 @@ class Loss(Ingredient):
 
 @dataclass(frozen=True)
 class SourceLoss(Loss):
-    """A loss on the source alone, from the first epoch on."""
+    """A loss on the source alone, from the first epoch on.
+
+    >>> issubclass(Focal, SourceLoss) and not Recipe((Focal(),)).adapts
+    True
+    """
 
     phase: ClassVar[str | None] = None
-    uses_target = False
-
-    @property
-    def adapts(self) -> bool:
-        return False
+    uses_target = reads_target = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a preparation found in a run's windows, and whether it adapted the run."""
+    """What a preparation found in a run's windows, and whether it adapted the run.
+
+    >>> Finding(adapted=True, unknown=(3,)).to_dict()
+    {'adapted': True, 'unknown': (3,)}
+    """
 
     adapted: bool
     unknown: tuple[int, ...] = ()  # recordings of the target that match no class of the source
@@ -213,7 +257,14 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a preparation makes of a run's data."""
+    """What a preparation makes of a run's data.
+
+    >>> from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+    >>> source, target = Labelled(np.ones((4, 1, 8)), np.arange(4) % 2), Unlabelled(np.zeros((4, 1, 8)))
+    >>> data = TrainingData(("healthy", "inner"), source_train=source, source_test=source, target_train=target)
+    >>> type(Standardise("source").prepare(data).module).__name__
+    'InputScaling'
+    """
 
     data: TrainingData
     module: nn.Module | None = None  # what the network begins with; buffers alone, whose first axis is the run
@@ -222,7 +273,11 @@ class Prepared:
 
 @dataclass(frozen=True)
 class BeforeTraining(Ingredient):
-    """Something done to the prepared windows before training."""
+    """Something done to the prepared windows before training.
+
+    >>> RECIPES["match-clusters"].find(BeforeTraining).name
+    'matching'
+    """
 
     def prepare(self, data: TrainingData) -> Prepared:
         """The data to train with, what the network begins with, and what was found."""
@@ -235,7 +290,11 @@ class BeforeTraining(Ingredient):
 
 @dataclass(frozen=True)
 class Teaching(Ingredient):
-    """Something done between steps: to the teacher, or to what it and the student are shown."""
+    """Something done between steps: to the teacher, or to what it and the student are shown.
+
+    >>> [each.name for each in RECIPES["AT-views"].ingredients if isinstance(each, Teaching)]
+    ['weak', 'labels', 'strong']
+    """
 
     def teaches_from(self, schedule: Schedule) -> int:
         """The first epoch in which it acts; before `start` it may not read target windows of a step."""
@@ -259,11 +318,13 @@ class Teaching(Ingredient):
 
 @dataclass(frozen=True)
 class Perturbation(Ingredient):
-    """A way to take a step's gradient at other weights than those that descend."""
+    """A way to take a step's gradient at other weights than those that descend.
 
-    @property
-    def adapts(self) -> bool:
-        return False
+    >>> RECIPES["DANN*"].find(Perturbation) == Sharpness()
+    True
+    """
+
+    reads_target = False
 
     def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
         """Moves the weights to where the gradient is taken, and returns what they were. `gradients(scope)` are those

@@ -87,9 +87,14 @@ class JoinedStates(Finding):
 
 @dataclass(frozen=True)
 class KnownStates(BeforeTraining):
-    """Windows of the states of other benches join the source's, class by class, where names of classes say states."""
+    """Windows of the states of other benches join the source's, class by class, where names of classes say states.
+
+    >>> RECIPES["unseen-bearings"].find(KnownStates).share
+    1.0
+    """
 
     name = "known-states"
+    reads_target = False
     share: float = 1.0  # windows drawn of a class, over those that the source's classes have on average
     without: tuple[str, ...] = ()  # benches that are left out, so that the recipe can be tested on them
 
@@ -98,10 +103,6 @@ class KnownStates(BeforeTraining):
             raise InputError(f"setting 'known-states.share' must lie above 0 and at most at 10, not at {self.share:g}")
         for name in self.without:
             find_name(name, tuple(shipped_states()[1]), "bench")
-
-    @property
-    def adapts(self) -> bool:
-        return False
 
     def for_input(self, kind: Input) -> KnownStates:
         from bearcat.data.inputs import find_input

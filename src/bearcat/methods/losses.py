@@ -56,7 +56,11 @@ class Alignment(Loss):
 
 @dataclass(frozen=True)
 class Adversarial(Alignment):
-    """DANN: a domain classifier behind a gradient reversal layer."""
+    """DANN: a domain classifier behind a gradient reversal layer.
+
+    >>> RECIPES["DANN"].ingredients == (Adversarial(weight=1.0),)
+    True
+    """
 
     name = "alignment"
     stream = 21
@@ -74,7 +78,11 @@ class Adversarial(Alignment):
 
 @dataclass(frozen=True)
 class ConditionalAdversarial(Alignment):
-    """CDAN: the classifier reads the outer product of probabilities and features; CDAN+E counts sure windows more."""
+    """CDAN: the classifier reads the outer product of probabilities and features; CDAN+E counts sure windows more.
+
+    >>> RECIPES["CDAN+E"].ingredients == (ConditionalAdversarial(entropy=True),)
+    True
+    """
 
     name = "cdan"
     entropy: bool = False  # weights 1 + exp(−entropy), normalised in each domain
@@ -105,6 +113,9 @@ class ConditionalAdversarial(Alignment):
 class ClassifierDiscrepancy(Alignment):
     """MCD: a second head learns the source too; both disagree on the target as far as they can, the encoder undoes it
     (in one step, by a gradient reversal layer; the original takes turns: heads, then encoder four times).
+
+    >>> Recipe((ClassifierDiscrepancy(weight=0.5),)).adapts
+    True
     """
 
     name = "mcd"
@@ -124,6 +135,9 @@ class ClassifierDiscrepancy(Alignment):
 class Wasserstein(Alignment):
     """A critic whose mean answers on both domains differ as much as its slope of about 1 allows. It takes one step with
     each of the encoder's, through a gradient reversal layer, instead of five before it.
+
+    >>> Wasserstein().weight, Wasserstein().penalty
+    (0.1, 10.0)
     """
 
     name = "wasserstein"
@@ -149,7 +163,11 @@ class Wasserstein(Alignment):
 
 @dataclass(frozen=True)
 class KernelMatching(Alignment):
-    """MK-MMD: the mean discrepancy of features under five Gaussian kernels."""
+    """MK-MMD: the mean discrepancy of features under five Gaussian kernels.
+
+    >>> RECIPES["MK-MMD"].change("mk-mmd", weight=0.3).find(KernelMatching).weight
+    0.3
+    """
 
     name = "mk-mmd"
 
@@ -164,7 +182,11 @@ class KernelMatching(Alignment):
 
 @dataclass(frozen=True)
 class JointMatching(KernelMatching):
-    """JMMD: the same with the product of the kernels on features and a kernel on probabilities."""
+    """JMMD: the same with the product of the kernels on features and a kernel on probabilities.
+
+    >>> RECIPES["JMMD"].ingredients == (JointMatching(),)
+    True
+    """
 
     name = "jmmd"
 
@@ -176,7 +198,11 @@ class JointMatching(KernelMatching):
 
 @dataclass(frozen=True)
 class CovarianceMatching(Alignment):
-    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original, or of features."""
+    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original, or of features.
+
+    >>> CovarianceMatching(layer="features").name
+    'coral'
+    """
 
     name = "coral"
     layer: str = choice("logits", "features")
@@ -192,6 +218,9 @@ class CovarianceMatching(Alignment):
 class Transport(Alignment):
     """DeepJDOT: the cost of moving source windows with their labels to target windows with their predictions, by a
     fixed number of Sinkhorn's iterations; the original solves the problem without entropy.
+
+    >>> Recipe((Transport(features=0.01, rounds=50),)).adapts
+    True
     """
 
     name = "transport"
@@ -213,7 +242,11 @@ class Transport(Alignment):
 
 @dataclass(frozen=True)
 class Confusion(Loss):
-    """Minimum class confusion on the target."""
+    """Minimum class confusion on the target.
+
+    >>> Recipe((Adversarial(), Confusion(temperature=2.5))).find(Confusion).temperature
+    2.5
+    """
 
     name = "confusion"
     weight: float = per_run(1.0)
@@ -232,6 +265,9 @@ class Confusion(Loss):
 class Uniformity(Loss):
     """Class balance (French et al. 2018), of PCG-CNN (Wu et al. 2020): binary cross-entropy of the batch's mean
     probabilities of the target and the uniform distribution.
+
+    >>> RECIPES["PCG-CNN"].find(Uniformity).weight
+    0.005
     """
 
     name = "uniformity"
@@ -253,6 +289,9 @@ class Triplet(Loss):
     """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used (Wang et
     al. 2022). Features are brought to length 1: with their own lengths the loss was lowered by shrinking them, until
     all were 0 and nothing was learnt (LOG.md).
+
+    >>> Recipe((SelfTraining(), Triplet(margin=0.5))).find(Triplet).phase
+    'labels'
     """
 
     name = "triplet"
@@ -274,6 +313,9 @@ class Triplet(Loss):
 class Sharpness(Perturbation):
     """SDAT (Rangwani et al. 2022, after Foret et al. 2021): the step's gradient is taken at w + radius·g/‖g‖, g the
     gradient of the losses in scope. Modules of losses (the domain classifier) take plain steps.
+
+    >>> RECIPES["DANN*"].find(Sharpness).radius
+    0.05
     """
 
     name = "sharpness"
@@ -285,7 +327,7 @@ class Sharpness(Perturbation):
         found = gradients(self.scope)
         with torch.no_grad():
             before = [weight.detach().clone() for weight in weights]
-            norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in found]
+            norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in found]
             scale = self.radius / (torch.linalg.vector_norm(torch.stack(norms), dim=0) + 1e-12)
             for weight, gradient in zip(weights, found, strict=True):
                 weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))

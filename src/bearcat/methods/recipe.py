@@ -14,29 +14,23 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from bearcat.errors import InputError, suggest
-from bearcat.methods import losses
+from bearcat.methods import losses, selftraining
 from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
 from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
-from bearcat.methods.selftraining import (
-    ClassMeans,
-    Focal,
-    SelfTraining,
-    SmoothedLabels,
-    SourceFree,
-    StrongView,
-    TargetStatistics,
-    Teacher,
-    WeakView,
-)
+from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.methods.specimens import BalanceSpecimens, GroupDRO, InvariantRisk, SpecimenMatching
 from bearcat.settings import find_name, override, to_plain
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When things happen, in epochs (docs/method.md). An epoch is one pass over the source's training windows."""
+    """When things happen, in epochs (docs/method.md). An epoch is one pass over the source's training windows.
+
+    >>> Schedule().scaled(30).align_from
+    5
+    """
 
     epochs: int = 300
     batch: int = 64
@@ -67,7 +61,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method. Encoder and calibration are rows of ENCODERS and CALIBRATORS, written as `NAME:SETTING=VALUE`."""
+    """A method. Encoder and calibration are rows of ENCODERS and CALIBRATORS, written as `NAME:SETTING=VALUE`.
+
+    >>> recipe = Recipe((SelfTraining(), Adversarial(weight=0.5)), calibration="Temperature", encoder="dense")
+    >>> recipe.in_epochs(40).with_settings({"labels.tau": "0.95"}).find(SelfTraining).tau
+    0.95
+    """
 
     ingredients: tuple[Ingredient, ...] = ()
     calibration: str | None = None  # of the reported network, from T_cal on
@@ -200,6 +199,21 @@ class Recipe:
             f"calibration.{name}": text for name, text in PUBLISHED_CALIBRATORS.get(calibrator, {}).items()
         }
 
+    def holds_list(self, name: str) -> bool:
+        """Whether the value of this setting is a list itself, such as `schedule.drops` or `encoder.widths`."""
+        from bearcat.calibration import find_calibrator
+        from bearcat.models.networks import find_encoder
+
+        part, _, setting = name.rpartition(".")
+        owners: list[Any] = [each if each.name == part else getattr(each, part, None) for each in self.ingredients]
+        if part == "encoder":
+            owners.append(find_encoder(self.encoder))
+        elif part == "calibration":
+            owners.append(self.calibration and find_calibrator(self.calibration))
+        else:
+            owners.append({"schedule": self.schedule, "": self}.get(part))
+        return any(isinstance(getattr(owner, setting, None), tuple) for owner in owners)
+
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")
         if not dot:
@@ -254,8 +268,8 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 }
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
-_VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
-_SHOT = (SmoothedLabels(), SourceFree())
+_VIEWS = (selftraining.WeakView(), SelfTraining(), selftraining.StrongView(), Adversarial())
+_SHOT = (selftraining.SmoothedLabels(), selftraining.SourceFree())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
 FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
@@ -300,7 +314,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "CORAL": Recipe((losses.CovarianceMatching(),)),
         "CDAN": Recipe((losses.ConditionalAdversarial(),)),
         "CDAN+E": Recipe((losses.ConditionalAdversarial(entropy=True),)),
-        "AdaBN": Recipe((TargetStatistics(),)),
+        "AdaBN": Recipe((selftraining.TargetStatistics(),)),
         "MCD": Recipe((losses.ClassifierDiscrepancy(),)),
         "DeepJDOT": Recipe((losses.Transport(),)),
     },
@@ -308,8 +322,8 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "SHOT": Recipe(_SHOT),
     },
     "calibrated in training": {
-        "AT*-MDCA": Recipe((*_AT, *_STARS["*"], ClassMeans())),
-        "AT*-focal": Recipe((Focal(), *_AT, *_STARS["*"])),
+        "AT*-MDCA": Recipe((*_AT, *_STARS["*"], selftraining.ClassMeans())),
+        "AT*-focal": Recipe((selftraining.Focal(), *_AT, *_STARS["*"])),
     },
     "ours": {
         "AT-views": Recipe(_VIEWS),
@@ -348,6 +362,11 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     },
 }  # fmt: skip
 RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}
+"""All recipes by name; a row more is a recipe more.
+
+>>> RECIPES["CAT*-Temperature"].calibration
+'Temperature'
+"""
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/plant.md).
 DEFAULT_RECIPE = "match-clusters"
@@ -357,7 +376,11 @@ RENAMED = {"dense-moved": "match-clusters"}
 
 
 def find_recipe(name: str) -> str:
-    """The name of the recipe called so, in any case; the nearest is suggested if there is none."""
+    """The name of the recipe called so, in any case; the nearest is suggested if there is none.
+
+    >>> RECIPES[find_recipe("cat*-temperature")].calibration
+    'Temperature'
+    """
     if (new := RENAMED.get(name.lower())) is not None:
         raise InputError(f"the recipe '{name}' is now called '{new}'; use that name")
     return find_name(name, RECIPES, "recipe")

@@ -37,7 +37,11 @@ REPLACING = {"prototype": 1, "k-means": 10}  # rules of selection that make labe
 
 @dataclass(frozen=True)
 class Teacher:
-    """An average of the student that makes pseudo-labels and, at the end, the predictions."""
+    """An average of the student that makes pseudo-labels and, at the end, the predictions.
+
+    >>> SelfTraining(teacher=Teacher(momentum=0.99)).teacher.statistics
+    'target'
+    """
 
     momentum: float = 0.999
     # "target": parameters are averaged; normalisation statistics are its own, of target batches (authors' code).
@@ -54,7 +58,11 @@ class Teacher:
 
 @dataclass(frozen=True)
 class SelfTraining(Teaching, Loss):
-    """Who labels, which labels are used, and how the student's loss on them is averaged."""
+    """Who labels, which labels are used, and how the student's loss on them is averaged.
+
+    >>> Recipe((SelfTraining(tau=0.95), Adversarial())).with_settings({"labels.share": "0.3"}).find(SelfTraining).tau
+    0.95
+    """
 
     name = "labels"
     phase = "labels"
@@ -203,7 +211,11 @@ class SelfTraining(Teaching, Loss):
 
 @dataclass(frozen=True)
 class SmoothedLabels(SourceLoss):
-    """The supervised loss with smoothed labels: 1 − share for the label, and the share spread over all classes."""
+    """The supervised loss with smoothed labels: 1 − share for the label, and the share spread over all classes.
+
+    >>> Recipe((SmoothedLabels(share=0.2),)).adapts
+    False
+    """
 
     name = "smoothing"
     supervises = True
@@ -219,6 +231,9 @@ class SmoothedLabels(SourceLoss):
 class Focal(SourceLoss):
     """The supervised loss as focal loss (Lin et al. 2017), which keeps confidence lower: a window's cross-entropy times
     (1 − p)^gamma, p the probability of its label.
+
+    >>> Recipe((Focal(gamma=3.0), *RECIPES["AT*"].ingredients)).find(Focal).gamma
+    3.0
     """
 
     name = "focal"
@@ -232,7 +247,11 @@ class Focal(SourceLoss):
 
 @dataclass(frozen=True)
 class ClassMeans(SourceLoss):
-    """MDCA (Hebbalaguppe et al. 2022): |mean probability − share of labels| in a source batch, mean over classes."""
+    """MDCA (Hebbalaguppe et al. 2022): |mean probability − share of labels| in a source batch, mean over classes.
+
+    >>> RECIPES["AT*-MDCA"].find(ClassMeans).weight
+    1.0
+    """
 
     name = "mdca"
     weight: float = per_run(1.0)  # 10 in the authors' repository, with which it does not learn in short courses
@@ -248,6 +267,9 @@ class SourceFree(Teaching, Loss):
     """SHOT (Liang et al. 2020): from T_DA on no source window is used and the classifier is frozen. The encoder learns
     target windows alone: predictions that are sure and diverse, and pseudo-labels by the nearest centre of a class,
     made anew in each epoch. The original's classifier is weight-normalised and its optimiser SGD; ours are neither.
+
+    >>> RECIPES["SHOT"].find(SourceFree).frozen
+    ('head',)
     """
 
     name = "source-free"
@@ -286,7 +308,11 @@ class SourceFree(Teaching, Loss):
 
 @dataclass(frozen=True)
 class TargetStatistics(Teaching):
-    """AdaBN: the reported network is the student with running statistics of target windows."""
+    """AdaBN: the reported network is the student with running statistics of target windows.
+
+    >>> RECIPES["AdaBN"].ingredients == (TargetStatistics(),)
+    True
+    """
 
     name = "adabn"
     phase = "alignment"
@@ -307,7 +333,11 @@ class TargetStatistics(Teaching):
 
 @dataclass(frozen=True)
 class StrongView(Teaching):
-    """A composition of changes, each drawn for each window; 0 leaves one out."""
+    """A composition of changes, each drawn for each window; 0 leaves one out.
+
+    >>> Recipe((SelfTraining(), StrongView(snr=10.0))).for_input("frequency").find(StrongView).shift
+    0.0
+    """
 
     name = "strong"
     phase = "labels"
@@ -346,7 +376,11 @@ class StrongView(Teaching):
 
 @dataclass(frozen=True)
 class WeakView(StrongView):
-    """A little noise."""
+    """A little noise.
+
+    >>> [each.name for each in RECIPES["AT-views"].ingredients]
+    ['weak', 'labels', 'strong', 'alignment']
+    """
 
     name = "weak"
     resample: float = 0.0
@@ -360,9 +394,15 @@ class WeakView(StrongView):
 def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> None:
     """teacher ← momentum·teacher + (1 − momentum)·student, for parameters and, if asked, normalisation statistics."""
     followers, leaders = list(teacher.parameters()), list(student.parameters())
-    if statistics:
-        followers += list(teacher.buffers())
-        leaders += list(student.buffers())
+    counts = []  # of batches, as torch's own normalisation keeps them: whole numbers have no average
+    for own, other in zip(teacher.buffers(), student.buffers(), strict=True) if statistics else ():
+        if own.is_floating_point():
+            followers.append(own)
+            leaders.append(other)
+        else:
+            counts.append((own, other))
     with torch.no_grad():
+        for own, other in counts:
+            own.copy_(other)
         torch._foreach_mul_(followers, momentum)
         torch._foreach_add_(followers, leaders, alpha=1 - momentum)

@@ -48,6 +48,9 @@ class OfGroups(SourceLoss):
 class GroupDRO(OfGroups):
     """In place of the supervised loss: Σ q·(a group's mean cross-entropy), where q is multiplied by exp(step·loss) and
     normalised at each step.
+
+    >>> Recipe((GroupDRO(by="domain", step=0.1),)).find(GroupDRO).reads_groups
+    'domain'
     """
 
     name = "group-dro"
@@ -73,6 +76,9 @@ class GroupDRO(OfGroups):
 class InvariantRisk(OfGroups):
     """IRMv1's penalty, from T_DA on. A group of one class can only ask for the right scale of its logits, so `domain`
     is the better grouping where each specimen has one class and each domain all of them.
+
+    >>> InvariantRisk(weight=10.0).reads_groups
+    'specimen'
     """
 
     name = "irm"
@@ -85,7 +91,11 @@ class InvariantRisk(OfGroups):
 
 @dataclass(frozen=True)
 class SpecimenMatching(OfGroups, Alignment):
-    """How far the features of a class differ between the groups that have it, the mean over pairs of groups."""
+    """How far the features of a class differ between the groups that have it, the mean over pairs of groups.
+
+    >>> RECIPES["dense-specimen-MMD"].find(SpecimenMatching).statistic
+    'kernels'
+    """
 
     name = "specimen-matching"
     statistic: str = choice("moments", "kernels")
@@ -106,14 +116,14 @@ class SpecimenMatching(OfGroups, Alignment):
 class BalanceSpecimens(BeforeTraining):
     """Windows of the source come again until every specimen of a class has as many as the class's largest, as every
     class has as many as the largest class: what a drawing in which each comes equally often sees in the mean.
+
+    >>> Recipe((BalanceSpecimens(by="domain"),)).adapts
+    False
     """
 
     name = "balance-specimens"
+    reads_target = False
     by: str = choice("specimen", "domain")
-
-    @property
-    def adapts(self) -> bool:
-        return False
 
     def prepare(self, data: TrainingData) -> Prepared:
         source, chosen = data.source_train, self._places(data)

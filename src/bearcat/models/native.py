@@ -34,6 +34,7 @@ from torch import Tensor
 from bearcat.errors import InputError
 from bearcat.models.stacked import StackedNorm
 from bearcat.settings import cache_folder
+from bearcat.storage import abandoned
 
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
@@ -297,7 +298,9 @@ def _library(dtype: torch.dtype) -> Any:
         _check_private(kept.parent)
         with suppress(OSError, ValueError):  # there is none, or it is not whole
             return _loaded(kept)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
+        for left in abandoned(kept.parent, ".draft-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".draft-", dir=kept.parent) as folder:  # others may be doing the same
             made = _compiled(compiler, real, Path(folder))
             made.replace(kept)
             made.with_suffix(".sha256").replace(kept.with_suffix(".sha256"))
@@ -340,9 +343,7 @@ def _is_own_group(number: int) -> bool:
 
 
 def _loaded(path: Path) -> Any:
-    """The library, opened once: the bytes compared with the checksum beside it are those that are loaded (half a file,
-    which a power cut leaves, would crash the process).
-    """
+    """The library, opened once, of bytes that match their checksum: half a file would crash the process."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
     found, opened = os.fstat(file), Path(f"/proc/self/fd/{file}")
     recorded = path.with_suffix(".sha256").read_text(encoding="ascii")

@@ -15,8 +15,9 @@ import errno
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -29,6 +30,7 @@ from torch.nn import functional
 
 from bearcat.errors import InputError
 from bearcat.models import native, stacked
+from bearcat.models.plain import SILERO_FFT, Frozen, PlainModules, SileroLayers, is_stacked, seeded, silero_weights
 from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.ranges import check_range
 from bearcat.settings import from_text
@@ -192,12 +194,19 @@ class InputScaling(nn.Module):
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a network is built; its fields are its settings."""
+    """How a network is built; its fields are its settings.
+
+    >>> find_encoder("dense:widths=32,16").build(runs=2, channels=1, points=64, dropout=0.5).features
+    16
+    """
 
     shortest: ClassVar[int] = 1  # points of a window it can take
+    version: ClassVar[int] = 1  # raise it when what it builds changes and its code does not, such as weights in a file
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        """The module for a stack of runs, called as ConvolutionalEncoder is; its `features` says how many it makes."""
+        """The module for a stack of runs, called as ConvolutionalEncoder is; its `features` says how many it makes. Or
+        any torch module that takes windows (batch, channel, point) alone: then it is built for each run by itself.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not build a module")
 
     def activations(self, channels: int, points: int) -> int:
@@ -248,17 +257,45 @@ class Linear(Encoder):
         return 2 * channels * points
 
 
-ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear}
+@dataclass(frozen=True)
+class Silero(Encoder):
+    """Convolutions pretrained on speech, which stay frozen (extra `silero`), and trained dense layers behind them."""
+
+    shortest = SILERO_FFT
+    widths: tuple[int, ...] = (128,)  # of the dense layers; none: the head alone is trained
+    level: float = 0.1  # standard deviation of a window, full scale being 1
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        def behind(features: int) -> nn.Module:
+            return DenseEncoder(runs, (features, *self.widths), dropout)
+
+        return Frozen(SileroLayers(self.level), runs, channels, points, silero_weights, behind)
+
+
+ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear, "silero": Silero}
+"""All encoders by name; a row more is an encoder more.
+
+>>> ENCODERS["dense"]().widths
+(256, 128)
+"""
 
 
 def find_encoder(text: str) -> Encoder:
-    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes."""
+    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes.
+
+    >>> find_encoder("dense:widths=64,32").widths
+    (64, 32)
+    """
     return from_text(text, ENCODERS, "encoder")
 
 
 class Network(nn.Module):
     """Scaling, where the method found how, encoder, head: windows (run, batch, channel, point) → logits (run, batch,
     class) and features.
+
+    >>> network = build_network("linear", runs=1, channels=1, points=64, classes=3)
+    >>> [part.shape for part in network(torch.zeros(1, 5, 1, 64))]
+    [torch.Size([1, 5, 3]), torch.Size([1, 5, 64])]
     """
 
     def __init__(self, encoder: nn.Module, runs: int, classes: int) -> None:
@@ -278,13 +315,22 @@ class Network(nn.Module):
 
 
 def build_network(encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5) -> Network:
-    """A network with this encoder (`NAME:SETTING=VALUE`); its weights are not initialised."""
+    """A network with this encoder (`NAME:SETTING=VALUE`); its weights are not initialised.
+
+    >>> build_network("cnn", runs=4, channels=2, points=1024, classes=3).head.weight.shape
+    torch.Size([4, 3, 256])
+    """
     found = find_encoder(encoder)
     if points < found.shortest:
         raise InputError(
             f"windows of {points} points are too short for the encoder '{encoder}'; use at least {found.shortest}"
         )
-    network = Network(found.build(runs, channels, points, dropout), runs, classes)
+    with seeded(0):
+        module = found.build(runs, channels, points, dropout)
+        if not is_stacked(module):
+            make = partial(found.build, 1, channels, points, dropout)
+            module = PlainModules(module, runs, make, (channels, points), encoder)
+    network = Network(module, runs, classes)
     for name, tensor in network.state_dict().items():
         if tensor.ndim == 0 or len(tensor) != runs:
             raise InputError(
@@ -292,6 +338,13 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
                 f" weight and buffer is the run, {runs} here; register other buffers with persistent=False"
             )
     return network
+
+
+def trains_alone(encoder: str, channels: int, points: int) -> bool:
+    """Whether the encoder is a plain module, whose runs gain nothing in a stack, or cannot be built."""
+    with suppress(Exception), seeded(0):
+        return not is_stacked(find_encoder(encoder).build(1, channels, points, 0.5))
+    return True
 
 
 def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
@@ -376,7 +429,9 @@ def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
 
 
 def path_of(module: nn.Module) -> str:
-    """Which kernels a module and its parts run, such as "native", or "plain" where they have none of their own."""
+    """Which kernels a module and its parts run; "one by one" where a plain module is called for each run."""
+    if isinstance(module, PlainModules):
+        return "one by one"
     paths = {part.path for part in module.modules() if isinstance(part, Accelerated)}
     return "+".join(sorted(paths)) or "plain"
 
@@ -405,17 +460,24 @@ def rectified_dropout(
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
     drawn = [module for module in network.modules() if isinstance(module, StackedConvolution | StackedDense)]
+    plain = [module for module in network.modules() if isinstance(module, PlainModules)]
+    by_themselves = {part for module in plain for part in module.modules()}
     for module in network.modules():
         if isinstance(module, StackedNorm):
             module.reset()
-        elif module not in drawn:  # the weights of other layers would depend on what else is drawn
+        elif isinstance(module, Frozen):
+            module.load()
+        elif module not in drawn and module not in by_themselves:  # it would depend on what else is drawn
             for name, _ in module.named_parameters(recurse=False):
                 raise InputError(
                     f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.models.stacked"
                 )
     for run, seed in enumerate(seeds):
         word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
-        generator = torch.Generator().manual_seed(word & 0x7FFF_FFFF_FFFF_FFFF)
+        word &= 0x7FFF_FFFF_FFFF_FFFF
+        for module in plain:
+            module.initialise(run, word)
+        generator = torch.Generator().manual_seed(word)
         for layer in drawn:
             bound = 1 / math.sqrt(layer.weight[0, 0].numel())
             for parameter in (layer.weight, layer.bias):

@@ -23,7 +23,11 @@ RESERVED = 4  # dropout layers of this package: 0 and 1 of the convolutional enc
 
 
 class StackedConvolution(nn.Module):
-    """Convolution over time without padding: (batch, run × inputs, time) → (batch, run × outputs, time − width + 1)."""
+    """Convolution over time without padding: (batch, run × inputs, time) → (batch, run × outputs, time − width + 1).
+
+    >>> StackedConvolution(runs=2, inputs=3, outputs=4, width=5)(torch.zeros(8, 2 * 3, 100)).shape
+    torch.Size([8, 8, 96])
+    """
 
     def __init__(self, runs: int, inputs: int, outputs: int, width: int) -> None:
         super().__init__()
@@ -41,7 +45,11 @@ class StackedConvolution(nn.Module):
 
 
 class StackedNorm(nn.Module):
-    """Batch normalisation of (batch, run × channel, time), with statistics for each run and channel."""
+    """Batch normalisation of (batch, run × channel, time), with statistics for each run and channel.
+
+    >>> StackedNorm(runs=2, channels=4)(torch.zeros(8, 2 * 4, 96), batch_statistics=True).shape
+    torch.Size([8, 8, 96])
+    """
 
     momentum = 0.1
     epsilon = 1e-5
@@ -92,7 +100,11 @@ class StackedNorm(nn.Module):
 
 
 class StackedDense(nn.Module):
-    """A dense layer: (run, batch, inputs) → (run, batch, outputs)."""
+    """A dense layer: (run, batch, inputs) → (run, batch, outputs).
+
+    >>> StackedDense(runs=2, inputs=16, outputs=3)(torch.zeros(2, 8, 16)).shape
+    torch.Size([2, 8, 3])
+    """
 
     def __init__(self, runs: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -133,7 +145,13 @@ class _Dense(torch.autograd.Function):
 
 
 class Randomness:
-    """Where dropout comes from: a key for each run, (run,) int64, and a count of the forward passes so far."""
+    """Where dropout comes from: a key for each run, (run,) int64, and a count of the forward passes so far.
+
+    >>> randomness = Randomness(torch.tensor([7, 8]))
+    >>> randomness.next()  # a forward pass
+    >>> randomness.uniform(layer=0, count=5).shape
+    torch.Size([2, 5])
+    """
 
     def __init__(self, key: Tensor) -> None:
         self.key = key
@@ -166,7 +184,11 @@ def mixed(value: Tensor) -> Tensor:
 
 
 def dropout(values: Tensor, probability: float, randomness: Randomness | None, layer: int) -> Tensor:
-    """Dropout of an encoder's layer, numbered from 0; the numbers of this package's own modules are others."""
+    """Dropout of an encoder's layer, numbered from 0; the numbers of this package's own modules are others.
+
+    >>> dropout(torch.ones(2, 8, 16), 0.5, None, layer=0).mean().item()  # without randomness nothing is dropped
+    1.0
+    """
     return dropped(values, probability, randomness, RESERVED + layer)
 
 

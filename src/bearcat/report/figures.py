@@ -1,4 +1,5 @@
-"""Figures of a comparison: critical differences, scores by task, reliability, confusion, curves over epochs.
+"""Figures of a comparison: critical differences, scores by task, reliability, confusion, curves over epochs,
+swept settings.
 
 Each function takes results and returns a figure, or None where the runs have nothing for it to draw. Curves averaged
 over tasks take the task × seed cells that every method finished, so that no method is shown on easier tasks than
@@ -15,6 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import numpy as np
 
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
-from bearcat.report.stats import ALPHA, Comparison, target_scores
+from bearcat.report.stats import ALPHA, METRICS, Comparison, target_scores
 from bearcat.report.typeset import NARROW, PALETTE, WIDE, ReportFigure, count, empty_figure, house_style, shortened
 from bearcat.storage import write_atomically
 
@@ -33,6 +35,7 @@ PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibr
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
 MeanCurve = tuple[Floats, Floats]  # mean over tasks and seeds, and the standard deviation over seeds (nan for one)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+Lines = dict[str, dict[str, str]]  # a method with its other settings → value of the setting → the method's whole name
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -103,6 +106,11 @@ def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
     return ReportFigure(f"ranks-{score}", f"Critical differences: {score}", caption, drawing)
 
 
+def axis_label(comparison: Comparison) -> str:
+    metric = METRICS[comparison.metric]
+    return f"target {metric.label}{', %' if metric.unit == 'Percent' else ' × 100'}"
+
+
 @house_style()
 def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> ReportFigure | None:
     """A bar for each method in each task, mean and standard deviation over seeds, as the paper draws its tables."""
@@ -122,7 +130,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
         )  # fmt: skip
     turned = max(map(len, tasks), default=0) * len(tasks) > 90
     axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
-    axis.set_ylabel(f"target {score}, %")
+    axis.set_ylabel(axis_label(comparison))
     drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in methods], WIDE))
     spread = any(cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
     lines = "; thin lines are one standard deviation over seeds" if spread else ""
@@ -422,3 +430,64 @@ def averaged_over(results: Sequence[Result]) -> str:
 def _ends(curves: Mapping[str, MeanCurve]) -> str:
     """Where every mean ends, for a caption."""
     return ", ".join(f"{name} {mean[np.isfinite(mean)][-1]:.1f} %" for name, (mean, _) in curves.items())
+
+
+def swept(method: str) -> tuple[str, dict[str, str]]:
+    """A method's name without its swept settings, and those settings."""
+    words = method.split(", ")
+    settings = [*takewhile(lambda word: re.fullmatch("[^=]+=.+", word), reversed(words[1:]))][::-1]
+    pairs = (word.partition("=") for word in settings)
+    return ", ".join(words[: len(words) - len(settings)]), {setting: value for setting, _, value in pairs}
+
+
+def sensitivities(comparison: Comparison) -> list[ReportFigure]:
+    """A figure for each setting that has several values in some method."""
+    found: dict[str, Lines] = {}
+    for method in comparison.methods:
+        name, settings = swept(method)
+        for setting, value in settings.items():
+            others = [f"{other}={each}" for other, each in settings.items() if other != setting]
+            found.setdefault(setting, {}).setdefault(", ".join([name, *others]), {})[value] = method
+    several = {
+        setting: {name: values for name, values in lines.items() if len(values) > 1} for setting, lines in found.items()
+    }
+    return [_sensitivity(comparison, setting, lines) for setting, lines in several.items() if lines]
+
+
+@house_style()
+def _sensitivity(comparison: Comparison, setting: str, lines: Lines) -> ReportFigure:
+    """The mean over tasks against the value; bars are the standard deviation over seeds, averaged over tasks."""
+    places, logarithmic = _places(list(dict.fromkeys(value for values in lines.values() for value in values)))
+    drawing, style_of, width = empty_figure(NARROW + 1, 2.6), styles(list(lines)), NARROW + 1
+    axis = drawing.subplots()
+    for name, values in lines.items():
+        order = sorted(values, key=lambda text: places[text])
+        cells = [[comparison.cells[values[text], task] for task in comparison.averaged_tasks] for text in order]
+        means, spread = (
+            [100 * float(np.mean(np.nan_to_num([getattr(cell, part) for cell in each]))) for each in cells]
+            for part in ("mean", "sd")
+        )
+        at = [places[text] for text in order]
+        axis.errorbar(at, means, spread, label=shortened(name), capsize=2, **style_of[name])
+    if logarithmic:
+        axis.set_xscale("log")
+    axis.set_xticks(list(places.values()), list(places))
+    axis.minorticks_off()
+    axis.set(xlabel=setting, ylabel=axis_label(comparison))
+    drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in lines], width))
+    score = METRICS[comparison.metric]
+    caption = (
+        f"Target {score.short} against {setting}, mean over {count(len(comparison.averaged_tasks), 'task')}; bars are"
+        " one standard deviation over seeds."
+    )
+    title = f"Sensitivity to {setting}: {score.label}"
+    return ReportFigure(f"sensitivity-{setting}-{score.label}", title, caption, drawing)
+
+
+def _places(texts: list[str]) -> tuple[dict[str, float], bool]:
+    """Where values stand: numbers at their size, on a logarithmic axis from a factor of ten on; words in order."""
+    try:
+        places = {text: float(text) for text in texts}
+    except ValueError:
+        return {text: float(place) for place, text in enumerate(texts)}, False
+    return places, min(places.values()) > 0 and max(places.values()) >= 10 * min(places.values())

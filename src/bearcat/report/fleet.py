@@ -37,7 +37,8 @@ from bearcat.report.typeset import count, shortened, templates
 from bearcat.storage import write_atomically
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus
-from bearcat.watch.store import Fleet, Store, TrendRow
+from bearcat.watch.status import Fleet
+from bearcat.watch.store import Store, TrendRow
 
 ROWS, NAMED = 500, 10_000  # points in the table, and named in a list below it
 DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
@@ -47,7 +48,6 @@ MARKS = 40  # alarms and other events marked in a trend
 FRESH = 5.0  # seconds for which a served page is not made anew
 LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
-SIGNS = {ALARM: "▲", CHECK: "◆", NO_SIGNAL: "⊘", LEARNING: "…", OK: "✓"}  # so that colour is not the only sign
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
 def _template() -> Any:
     """The page with its style and script, compiled once."""
     environment = templates()
-    environment.globals |= {"signs": SIGNS, "count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
+    environment.globals |= {"count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
     environment.globals["opened"] = OPENED
     environment.filters |= {"time": time_text, "visible": _shown, "sentence": _sentence}
     files = resources.files("bearcat.report")

@@ -1,5 +1,7 @@
-"""The pages: of one run, for the engineer and then for researchers, and of a whole benchmark, with its files beside it.
+"""The pages: of recordings; of one run, for the engineer and then for researchers; and of a whole benchmark, with its
+files beside it.
 
+>>> write_recordings_page(bearcat.diagnose("plant"), Path("page.html"), "Plant")
 >>> write_run_page(Path("bearcat-out"))
 PosixPath('bearcat-out/report.html')
 """
@@ -10,6 +12,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from bearcat.errors import InputError
 from bearcat.names import csv_cell
 from bearcat.record import DomainScores, Record
 from bearcat.report import figures, typeset
+from bearcat.report.figures import sensitivities
+from bearcat.report.plots import draw_evidence
 from bearcat.report.recordings import DIAGNOSIS, NETWORK, PHYSICS, RecordingScores, witness_scores
 from bearcat.report.results import (
     Missing,
@@ -28,7 +33,7 @@ from bearcat.report.results import (
     read_result,
     settings_table,
 )
-from bearcat.report.stats import Comparison, comparisons
+from bearcat.report.stats import METRICS, USUAL, Comparison, comparisons
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
 from bearcat.storage import write_atomically
@@ -40,11 +45,56 @@ SCORES = {
 }  # fmt: skip
 IN_OVERVIEW = ("Incomplete", "Mixed versions")  # kinds of caveats that are not repeated below
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
-SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}  # of the files in each folder
+USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
+CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
+# Of the files in each folder; figures in the formats that are asked for instead.
+SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}
 
 
-def write_run_page(folder: Path) -> Path:
-    """report.html of the run in this folder, with the runs beside it for comparison; its path."""
+def write_recordings_page(found: Diagnoses, path: Path, title: str) -> Path:
+    """One page of diagnosed recordings: the list, worst first, then the evidence of each alarm or check."""
+    made = f"{count(len(found), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
+    numbers = tuple((what, number, "") for what, number in _counted(found))
+    return typeset.write_page(path, typeset.templates(), title, made, numbers, _recording_sections(found, "Recordings"))
+
+
+def _counted(found: Diagnoses) -> list[tuple[str, str]]:
+    """The parts of the summary: what, and how many."""
+    parts = found.summary.partition(": ")[2].rstrip(".").split(", ") if found else []
+    return [(what, number) for number, _, what in (part.partition(" ") for part in parts)]
+
+
+def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
+    """The recordings, worst first, and the evidence of those that somebody has to look at."""
+    rows = found.worst_first.table()
+    for row, each in zip(rows, found.worst_first, strict=True):
+        row["why"] = each.sentence
+        folder = each.machine == str(Path(each.recording.partition("#")[0]).parent)  # which the path says already
+        row |= {"machine": "" if folder else each.machine or "", "bearing": each.bearing or ""}
+        row["rpm"] = "" if each.rpm is None else f"{each.rpm:.0f}"
+    used = [name for name in USED if any(row[name] for row in rows)]
+    others = [name for name in (rows[0] if rows else ()) if name not in ("recording", "fault line", "reason", *USED)]
+    names = ["recording", *used, *others]
+    note = "Lines are of the envelope spectrum, in dB above its background."
+    if "agreement" in names:
+        note += (
+            " Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows that"
+            " resemble nothing the model was adapted to."
+        )
+    cells = tuple(tuple(TableEntry(row[name], status=name == "decision") for name in names) for row in rows)
+    table = Table("recordings", title, note, tuple(names), cells)
+    sections = [Section("Recordings", tables=(table,) if rows else (), decision=found.summary, cards=True)]
+    drawn = [each for each in found.urgent if each.drawing is not None]
+    pictures = tuple(typeset.in_page(draw_evidence(each, CARD)) for each in drawn[:MOST_DRAWN])
+    if not pictures:
+        return sections
+    left_out = len(drawn) - len(pictures)
+    more = (f"The {len(pictures)} worst are drawn; {left_out} more are in the list.",) if left_out else ()
+    return [*sections, Section("Evidence", more, figures=pictures, cards=True)]
+
+
+def write_run_page(folder: Path, path: Path | None = None) -> Path:
+    """The page of the run in this folder (report.html), with the runs beside it for comparison; its path."""
     environment = typeset.templates()
     result = read_result(folder)
     together = [*result.beside, result]
@@ -60,38 +110,26 @@ def write_run_page(folder: Path) -> Path:
     sections = (
         *_first_sections(record),
         _research_section(result, together),
-        Section("What was run", run_sentences, tables=_chosen_tables(record), folded=settings),
+        Section("What was run", run_sentences, tables=_chosen_tables(record), folded=settings, research=True),
     )
     title = f"Diagnosis of {record.settings.target}"
-    return typeset.write_page(folder / "report.html", environment, title, subtitle, _headline(record), sections)
+    path = path or folder / "report.html"
+    return typeset.write_page(path, environment, title, subtitle, _headline(record), sections)
 
 
 def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
-    """What an engineer needs first: what to do, how far to trust it, and how many recordings it is about."""
-    decision, found = record.decision, Diagnoses(record.recordings)
-    numbers = [(action, str(number), "") for action, number in reversed(found.counts.items()) if found]
-    numbers.append(("Recommendation", decision.action, ""))
-    if decision.expected is not None and decision.interval is not None:
-        interval = f"{100 * decision.interval[0]:.0f} to {_percent(decision.interval[1], 0)}"
-        numbers.append(("Expected accuracy", _percent(decision.expected, 0), interval))
-    return tuple(numbers)
+    """What an engineer needs first: what to do with the model, and how many recordings are what."""
+    found = [("Recommendation", record.decision.action), *_counted(Diagnoses(record.recordings))]
+    return tuple((what, value, "") for what, value in found)
 
 
 def _first_sections(record: Record) -> list[Section]:
-    """The target's recordings, worst first, and what to do with the model: what an engineer reads."""
-    found, sections = Diagnoses(record.recordings), []
-    if found:
-        rows = found.worst_first.table()
-        note = (
-            "Fault line: the strongest in the envelope spectrum, in dB above background, where speed and bearing are"
-            " known. Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows"
-            " that resemble nothing the model was adapted to."
-        )
-        cells = tuple(tuple(map(TableEntry, row.values())) for row in rows)
-        table = Table("recordings", f"Recordings of {record.settings.target}", note, tuple(rows[0]), cells)
-        sections.append(Section("Recordings", tables=(table,), decision=found.summary))
+    """What to do with the model, the target's recordings, worst first, and their evidence: what an engineer reads."""
     sentences = tuple(text for text in (record.adaptation_sentence, record.saved_sentence) if text)
-    return [*sections, Section("Recommendation", sentences, decision=record.decision.sentence)]
+    said = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
+    sections = [Section("Recommendation", sentences, decision=said)]
+    found = Diagnoses(record.recordings)
+    return [*sections, *(_recording_sections(found, f"Recordings of {record.settings.target}") if found else ())]
 
 
 def _research_section(result: Result, together: Sequence[Result]) -> Section:
@@ -99,6 +137,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     record, mine = result.record, result.predictions
     data, settings, familiarity = record.data, record.settings, result.saved.record.estimates.familiarity
     sentences = [
+        record.decision.sentence,
         f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
         f" and {data.target_train} windows of {settings.target} without their labels; scores are of other windows, at"
         " the last epoch.",
@@ -130,6 +169,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         tuple(warned),
         (_score_table(together), *_candidate_tables(record)),
         tuple(typeset.in_page(figure) for figure in drawn if figure is not None),
+        research=True,
     )
 
 
@@ -181,14 +221,18 @@ def _chosen_tables(record: Record) -> tuple[Table, ...]:
     return (Table("chosen", "Chosen from the recordings", note, header, rows),) if rows else ()
 
 
-def _percent(value: float | None, decimals: int = 1) -> str:
-    return NOTHING if value is None else f"{100 * value:.{decimals}f} %"
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f} %"
 
 
 def write_bench_report(
-    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1
-) -> Path:
-    """OUT/report.html, runs.csv, tables/ (md, tex, csv) and figures/ (png, svg); the page's path."""
+    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1,
+    metrics: Sequence[str] = USUAL, formats: Sequence[str] = SUFFIXES["figures"],
+) -> Path:  # fmt: skip
+    """OUT/report.html, runs.csv, tables/ (md, tex, csv) and figures/ (png, svg, or these formats); the page's path."""
+    for metric in metrics:
+        if results and all(result.score("target", METRICS[metric].score) is None for result in results):
+            raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
     environment = typeset.templates()
     written: list[str] = []
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
@@ -200,7 +244,7 @@ def write_bench_report(
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
-            sections.append(_group_section(group, mine, absent, out, written, decimals))
+            sections.append(_group_section(group, mine, absent, out, written, decimals, metrics, formats))
         sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
         settings = tuple(settings_table(method, results) for method in methods)
         sections.append(_runs_section(results))
@@ -237,10 +281,10 @@ def _remove_earlier(out: Path) -> None:
 
 def _group_section(
     group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], out: Path, written: list[str],
-    decimals: int,
+    decimals: int, metrics: Sequence[str], formats: Sequence[str],
 ) -> Section:  # fmt: skip
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
-    title, compared = f"{group[0]}, {group[1]} input", comparisons(results)
+    title, compared = f"{group[0]}, {group[1]} input", comparisons(results, metrics)
     if not results:
         sentences: tuple[str, ...] = (f"None of {count(len(missing), 'planned run')} is finished.",)
     else:
@@ -255,34 +299,35 @@ def _group_section(
     said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
     tables = []
     for table in result_tables(results, missing, decimals, compared):
-        named = replace(table, name=_free_name(table.name, "tables", written))
+        named = replace(table, name=_free_name(table.name, "tables", SUFFIXES["tables"], written))
         typeset.write_table(named, out / "tables")
         for sentence in said:  # on the page, which has said it already; a file stands alone
             named = replace(named, note=" ".join(named.note.replace(sentence, "").split()))
         tables.append(named)
     shown = []
     for figure in _figures(results, compared) if results else ():
-        name = _free_name(typeset.file_name("-".join((*group, figure.name))), "figures", written)
-        shown.append(typeset.in_page(replace(figure, name=name), out / "figures"))
+        name = _free_name(typeset.file_name("-".join((*group, figure.name))), "figures", formats, written)
+        shown.append(typeset.in_page(replace(figure, name=name), out / "figures", formats))
     return Section(title, sentences, tuple(warned), tuple(tables), tuple(shown))
 
 
-def _free_name(name: str, folder: str, written: list[str]) -> str:
+def _free_name(name: str, folder: str, suffixes: Sequence[str], written: list[str]) -> str:
     """The name, with a number appended where two datasets' or methods' names make the same file name."""
     taken = {file.lower() for file in written}
-    while f"{folder}/{name}.{SUFFIXES[folder][0]}".lower() in taken:
+    while f"{folder}/{name}.{suffixes[0]}".lower() in taken:
         name += "-2"
-    written += [f"{folder}/{name}.{suffix}" for suffix in SUFFIXES[folder]]
+    written += [f"{folder}/{name}.{suffix}" for suffix in suffixes]
     return name
 
 
 def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> list[typeset.ReportFigure]:
     """All figures of one dataset and input that these runs have the numbers for."""
     made: list[typeset.ReportFigure | None] = []
-    for found, score in ((compared["accuracy"], "accuracy"), (compared["ece"], "ECE")):
+    for found in compared.values():
         if found.blocks_used and len(found.methods) > 1:
-            made.append(figures.critical_difference(found, score))
-        made.append(figures.task_bars(results, found, score))
+            made.append(figures.critical_difference(found, METRICS[found.metric].label))
+        made.append(figures.task_bars(results, found, METRICS[found.metric].label))
+        made += sensitivities(found)
     made += [figures.calibration_gain(results), figures.score_curves(results), figures.pseudo_label_curves(results)]
     for method in ordered_methods(results):
         made.append(figures.reliability([run for run in results if run.cell.method == method]))
@@ -310,20 +355,13 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
-    row |= _recording_columns(result)
+    found = witness_scores(result)
+    for name in (PHYSICS, NETWORK, DIAGNOSIS):  # as missed_network or ece_diagnosis
+        own = found.get(name)
+        row |= {f"{score.name}_{name.split()[0]}": getattr(own, score.name, None) for score in fields(RecordingScores)}
     row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
     row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
     return row
-
-
-def _recording_columns(result: Result) -> dict[str, Any]:
-    """The scores of recordings by each witness, as missed_network or ece_diagnosis."""
-    found = witness_scores(result)
-    return {
-        f"{score.name}_{name.split()[0]}": getattr(found.get(name), score.name, None)
-        for name in (PHYSICS, NETWORK, DIAGNOSIS)
-        for score in fields(RecordingScores)
-    }
 
 
 def _runs_section(results: Sequence[Result]) -> Section:

@@ -1,41 +1,39 @@
 """Figures of recordings: two domains beside each other (`bearcat data show`), evidence of physics (`bearcat diagnose`).
 
 >>> draw_evidence(diagnosis).render("png")
->>> draw_shift(rows, ("load0", "load3"), Path("shift.png"))
+>>> draw_shift(rows, ("load0", "load3")).save("shift.png")
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bearcat.data.bearing import FAULT_LINES
+from bearcat.data.bearing import FAULT_LINES, marks_of
 from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, spectrum
-from bearcat.diagnosis.physics import DECIBELS, FAULTS, MULTIPLES
+from bearcat.data.recording import Recording, Windows
+from bearcat.diagnosis.drawing import draw
+from bearcat.diagnosis.kurtogram import squared_envelope
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
+from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style
+from bearcat.report.views import ENVELOPE_TO, draw_envelope, draw_marks, draw_spectrum, draw_waveform
 from bearcat.settings import to_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
-ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
 Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a recording of it in each domain
-COLOURS = dict(zip(FAULTS, (PALETTE[3], PALETTE[1], PALETTE[0]), strict=True))
 
 
 @house_style()
-def draw_shift(rows: Rows, domains: tuple[str, str], path: Path) -> None:
+def draw_shift(rows: Rows, domains: tuple[str, str]) -> ReportFigure:
     """Per class a row: waveform, spectrum and envelope spectrum of two domains side by side, on the same scales."""
     drawing = empty_figure(16, 1.5 + 1.25 * len(rows))
     axes = drawing.subplots(len(rows), 6, squeeze=False)
@@ -57,7 +55,7 @@ def draw_shift(rows: Rows, domains: tuple[str, str], path: Path) -> None:
         units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
         axes[0][column].set_title(f"{titles[column // 2]}\n{domains[column % 2]}", color=PALETTE[column % 2])
         _tidy(axes[:, column], units[column // 2])
-    _save(drawing, path)
+    return ReportFigure("shift", " and ".join(domains), "a row for each class", drawing)
 
 
 def _tidy(column: Sequence[Axes], unit: str) -> None:
@@ -78,7 +76,7 @@ def _tidy(column: Sequence[Axes], unit: str) -> None:
 
 
 @house_style()
-def draw_input(rows: Rows, domains: tuple[str, str], preparation: Preparation, path: Path) -> None:
+def draw_input(rows: Rows, domains: tuple[str, str], preparation: Preparation) -> ReportFigure:
     """Per class a row, per part of the input a column: mean and spread over the windows of two domains in one plot."""
     from matplotlib.lines import Line2D
 
@@ -105,7 +103,7 @@ def draw_input(rows: Rows, domains: tuple[str, str], preparation: Preparation, p
         [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right", frameon=False,
         ncols=2 if sum(map(len, domains)) < 80 else 1,
     )  # fmt: skip
-    _save(drawing, path)
+    return ReportFigure("input", " and ".join(domains), "mean, 10 % and 90 % of windows; a row for each class", drawing)
 
 
 def _draw_part(axis: Axes, part: Input, windows: Windows, side: int) -> None:
@@ -130,73 +128,27 @@ def _draw_part(axis: Axes, part: Input, windows: Windows, side: int) -> None:
                       transform=axis.get_xaxis_transform())  # fmt: skip
 
 
-def _save(drawing: Figure, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:  # ValueError: a suffix matplotlib does not know
-        raise InputError(f"{path}: cannot be written ({str(error).splitlines()[0]}); choose another --out") from error
-
-
 def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
     """The three views of one recording. Without a known rate, axes count samples."""
     signal, rate, milli = recording.signal, recording.rate or 1.0, 1000.0 if recording.rate else 1.0
-    shown = signal[:WAVEFORM]
-    axes[0].plot(np.arange(shown.size) / rate * milli, shown, color=colour, linewidth=0.5)
-    windows = spectrum(cut(recording, min(WINDOW, signal.size))[:, 0])
-    mean = np.sqrt((windows[:, 1:] ** 2).mean(axis=0))  # without the mean of the signal
-    frequencies = np.arange(1, mean.size + 1) * rate / min(WINDOW, signal.size)
-    axes[1].plot(frequencies / milli, 20 * np.log10(np.maximum(mean, 1e-12)), color=colour, linewidth=0.8)
-    envelope = envelope_spectrum(signal)
-    frequencies = np.arange(envelope.size) * rate / signal.size
-    drawn = (frequencies > 0) & (frequencies <= (ENVELOPE_TO if recording.rate else 0.05))
-    highest = max(float(envelope[drawn].max(initial=0.0)), 1e-30)
-    axes[2].plot(frequencies[drawn], envelope[drawn] / highest, color=colour, linewidth=0.6)
+    draw_waveform(axes[0], signal[:WAVEFORM], rate / milli, colour)
+    draw_spectrum(axes[1], signal, rate / milli, WINDOW, colour)
+    last = ENVELOPE_TO if recording.rate else 0.05
+    draw_envelope(axes[2], squared_envelope(signal, rate), rate, last, colour, signal.size)
     if recording.rate and recording.rpm and recording.bearing:
-        marks = recording.bearing.frequencies(recording.rpm)
-        marks["2×BSF"] = 2 * marks["BSF"]
-        for place, name in enumerate(sorted(("BPFO", "BPFI", "2×BSF"), key=marks.__getitem__)):
-            axes[2].axvline(marks[name], color="grey", linewidth=0.5, linestyle=":")
-            axes[2].text(marks[name], 1.38 - 0.16 * place, f" {name}", fontsize=6, color="grey", ha="left", va="center")
-        axes[2].set_ylim(0, 1.48)
+        marks = {mark.label: mark for mark in marks_of(recording.bearing, recording.rpm)}
+        places = [(marks[label].hertz, marks[label], label) for label in ("BPFO", "BPFI", "2×BSF")]
+        draw_marks(axes[2], places, (0, last), (0, 1.05), inches=2.0)
         axes[2].set_yticks([0, 0.5, 1])
 
 
 @house_style()
-def draw_evidence(diagnosis: Diagnosis) -> ReportFigure:
-    """Level over background by order; multiples of each fault's order dashed, sidebands of the likeliest dotted."""
-    physics = diagnosis.physics
-    if physics is None or physics.evidence is None or physics.levels is None:
-        raise InputError(f"{diagnosis.recording}: there is no evidence of physics to draw; diagnose the file again")
-    evidence, drawing = physics.evidence, empty_figure(WIDE, 2.9)
-    axis = drawing.subplots()
-    levels = DECIBELS * physics.levels[evidence.faults[physics.likeliest_fault].row]
-    orders = np.arange(levels.size) / physics.turns
-    axis.plot(orders, levels, color="#444444", linewidth=0.7)
-    highest = max(12.0, 1.35 * float(levels.max()))
-    for fault, found in evidence.faults.items():
-        name, times, modulator = FAULTS[fault]
-        strong = fault == physics.likeliest_fault
-        for number, line in zip(MULTIPLES, found.lines, strict=True):
-            place = number * found.order * found.scale
-            axis.axvline(place, color=COLOURS[fault], linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, zorder=0)
-            text = f"{number * times if number * times > 1 else ''}{name}"
-            text += f"\n{DECIBELS * line:.0f} dB" if strong else ""
-            axis.text(
-                place, highest, text, color=COLOURS[fault], ha="center", va="top" if strong else "bottom", fontsize=6.5,
-                backgroundcolor="#ffffffcc" if strong else "none",
-            )  # fmt: skip
-            if strong and modulator is not None:
-                side = 1.0 if modulator == "shaft" else evidence.cage
-                for sign in (-1, 1):
-                    at = (number * found.order + sign * side) * found.scale
-                    axis.axvline(at, color=COLOURS[fault], linestyle=(0, (1, 1.5)), linewidth=0.7, zorder=0)
-    axis.set(
-        xlim=(0, orders[-1]), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest),
-        xlabel=f"order (multiples of the shaft's {physics.rpm / 60:.2f} Hz)", ylabel="level above background, dB",
-    )  # fmt: skip
-    low, high = physics.band
-    title = f"{shortened(diagnosis.recording, 60)}: {physics.state}, {100 * physics.confidence:.0f} %"
-    axis.set_title(f"{title}; envelope spectrum of {low / 1000:.3g}–{high / 1000:.3g} kHz", pad=12)
-    probabilities = ", ".join(f"{state} {100 * share:.0f} %" for state, share in physics.probabilities.items())
-    return ReportFigure("evidence", title, f"{physics.reason} ({probabilities})", drawing)
+def draw_evidence(diagnosis: Diagnosis, width: float = WIDE) -> ReportFigure:
+    """The envelope spectrum with its fault lines, the waveform below; the caption is the reason in words."""
+    if diagnosis.drawing is None:
+        raise InputError(f"{diagnosis.recording}: there is nothing to draw; its signal could not be read")
+    small = width < WIDE
+    height = 0.25 if not diagnosis.drawing.levels else 0.44 if small else 0.55
+    drawing = empty_figure(width, height * width)
+    draw(drawing, diagnosis.drawing, diagnosis.physics, small)
+    return ReportFigure("evidence", diagnosis.title, diagnosis.sentence, drawing)

@@ -11,16 +11,25 @@ seed. docs/plant.md says what counts.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
+from bearcat.diagnosis.levels import VibrationSeverity
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
+from bearcat.diagnosis.speed import SpeedEvidence
+from bearcat.errors import InputError
+from bearcat.names import from_csv_cell
+from bearcat.ranges import check_range
 from bearcat.report.results import Result
+from bearcat.storage import check_regular, read_json
 from bearcat.trust.decision import (
+    ACTIONS,
     ALARM,
     CANNOT_TELL,
     CHECK,
@@ -28,6 +37,7 @@ from bearcat.trust.decision import (
     OK,
     SURE,
     UNKNOWN_STATE,
+    Decision,
     RecordingEvidence,
     decide,
 )
@@ -35,6 +45,52 @@ from bearcat.trust.decision import (
 PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
 UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"
 BINS = 10  # of the calibration error
+LARGEST = 1 << 29  # bytes of a file of results
+HEADER = {"recording", "decision", "reasons", "state", "confidence"}  # columns of a csv file of results
+
+
+def is_results(path: Path) -> bool:
+    """Whether a file holds what `diagnose` or `predict` wrote, by its name and, of csv, by its header."""
+    if path.suffix.lower() == ".csv" and path.is_file():
+        with path.open("rb") as file:
+            header = file.readline(1 << 12).decode("utf-8-sig", errors="replace")
+        return set(header.strip().split(",")) >= HEADER
+    return path.suffix.lower() == ".json"
+
+
+def read_results(path: Path) -> Diagnoses:
+    """The diagnoses that `diagnose --format json` or csv wrote; of csv without pictures, which it does not hold."""
+    try:
+        check_regular(path)
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path}: is larger than {LARGEST >> 20} MiB; diagnose fewer recordings at once")
+        if path.suffix.lower() == ".json":
+            found = [Diagnosis.from_dict(each) for each in read_json(path)["recordings"]]
+        else:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                found = [_from_row(row) for row in csv.DictReader(file)]
+        if other := [each.decision.action for each in found if each.decision.action not in ACTIONS]:
+            raise ValueError(f"'{other[0]}' is no decision on a recording")
+        return Diagnoses(found)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        wrong = f"holds no results of bearcat ({type(error).__name__}: {error!s:.80})"
+        raise InputError(f"{path}: {wrong}; write it again with diagnose or predict, --format json") from error
+
+
+def _from_row(row: Mapping[str, str]) -> Diagnosis:
+    """One row of a csv file of results."""
+    text = {name: from_csv_cell(value) for name, value in row.items() if name and value}
+    sure, reasons = float(text["confidence"]), text.get("reasons", "").split("; ")
+    decision = Decision(text["decision"], sure, None, tuple(filter(None, reasons)))
+    found = Diagnosis(text["recording"], decision, text["state"], sure, {}, label=text.get("class"))
+    found = replace(found, machine=text.get("machine"), point=text.get("point"), bearing=text.get("bearing"))
+    if "velocity" in text and "zone" in text:
+        found = replace(found, vibration=VibrationSeverity(float(text["velocity"]), text["zone"]))
+    speed = float(text["speed"]) if "speed" in text else None
+    check_range("rpm", speed)
+    return replace(found, speed=SpeedEvidence(speed))
 
 
 @dataclass(frozen=True)
@@ -81,12 +137,12 @@ def _share(values: np.ndarray) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float | None:
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float | None:
     """ECE of recordings: the mean distance of confidence and accuracy over bins (lowest, highest], by their sizes."""
     if not len(confidence):
         return None
-    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    gaps = np.bincount(place, confidence - right, minlength=bins)  # sums, so that sizes are in them already
+    place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    gaps = np.bincount(place, confidence - right, minlength=BINS)  # sums, so that sizes are in them already
     return float(np.abs(gaps).sum() / len(confidence))
 
 
@@ -97,12 +153,15 @@ def witness_scores(result: Result) -> dict[str, RecordingScores]:
     if not any(labels.get(each.recording) for each in found):
         return {}
     action = decide(replace(record.evidence, physics=None)).action
+    plain = [
+        replace(each, witnesses=replace(each.witnesses, network=None, baseline=None)) for each in found if each.physics
+    ]
     # Each alone is what it would say by itself, in its own words: a network's own confidence, not a fitted one.
     witnesses = {
         PHYSICS: [_alone(each, each.physics.probabilities) for each in found if each.physics is not None],
         GENERAL: [_alone(each, seen.probabilities) for each in found if (seen := each.witnesses.general) is not None],
         NETWORK: [_alone(each, own.states, action) for each in found if (own := each.witnesses.network) is not None],
-        UNTRAINED: list(Diagnoses(_without_network(each) for each in found if each.physics).beside_each_other()),
+        UNTRAINED: list(Diagnoses(plain).beside_each_other()),
         # Of the witnesses as they are kept and the fusion as it is now, so that reports of any runs can be compared.
         DIAGNOSIS: list(Diagnoses(found).beside_each_other(record.decision.action, record.decision.expected)),
     }  # fmt: skip
@@ -121,14 +180,7 @@ def _alone(each: Diagnosis, shares: Mapping[str, float], action: str | None = No
     state = UNKNOWN_STATE if familiar is False else CANNOT_TELL if sure < SURE and action is None else state
     evidence = RecordingEvidence(
         state, sure, 1 - shares.get(HEALTHY, 0.0), state not in (HEALTHY, CANNOT_TELL), agreement=agreement,
-        familiar=familiar, model=action, supported=action is None, strikes=action is None and _strikes(each),
+        familiar=familiar, model=action, supported=action is None,
+        strikes=action is None and each.physics is not None and each.physics.strikes,
     )  # fmt: skip
     return replace(each, state=state, confidence=sure, probabilities=shares, decision=decide(evidence))
-
-
-def _strikes(each: Diagnosis) -> bool:
-    return each.physics is not None and each.physics.strikes
-
-
-def _without_network(each: Diagnosis) -> Diagnosis:
-    return replace(each, witnesses=replace(each.witnesses, network=None, baseline=None))

@@ -30,7 +30,39 @@ ALPHA = 0.05
 SAME = 1e-6
 EXACT_UP_TO = 200  # non-zero differences; counting signs beyond takes seconds, and the normal distribution is as good
 RESAMPLES = 2000
-HIGHER_IS_BETTER = {"accuracy": True, "ece": False}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of the target by which methods are compared; tables print it in hundredths."""
+
+    score: str  # a field of DomainScores
+    title: str
+    short: str
+    higher_is_better: bool = True
+    unit: str = "Percent"
+
+    @property
+    def label(self) -> str:
+        """In figures."""
+        return self.short.partition(" (")[0]
+
+
+METRICS = {
+    "accuracy": Metric("accuracy", "Accuracy on the target", "accuracy"),
+    "balanced": Metric("balanced_accuracy", "Balanced accuracy on the target", "balanced accuracy"),
+    "macro-f1": Metric("macro_f1", "Macro-F1 on the target", "macro-F1"),
+    "nll": Metric("nll", "Negative log-likelihood on the target, lower is better", "NLL", False, "Hundredths of a nat"),
+    "brier": Metric("brier", "Brier score on the target, lower is better", "Brier score", False, "Hundredths"),
+    "ece": Metric(
+        "ece", "Expected calibration error on the target, 10 bins, lower is better", "ECE (10 bins)", False
+    ),
+    "missed-faults": Metric(
+        "missed_faults", "Missed faults on the target (faulty windows called healthy), lower is better",
+        "missed faults", False,
+    ),
+}  # fmt: skip
+USUAL = ("accuracy", "ece")  # where none is asked for
 
 Scores = Mapping[tuple[str, str, int], float]  # (method, task, seed) → score on the target
 
@@ -100,7 +132,7 @@ class Comparison:
 
     @property
     def higher_is_better(self) -> bool:
-        return HIGHER_IS_BETTER[self.metric]
+        return METRICS[self.metric].higher_is_better
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -112,8 +144,8 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comparison:
-    """Results of ONE dataset and input by "accuracy" or "ece" of the target; `over` "tasks" tests means of tasks."""
-    for name, value, known in (("metric", metric, tuple(HIGHER_IS_BETTER)), ("over", over, ("cells", "tasks"))):
+    """Results of ONE dataset and input by one of METRICS; `over` "tasks" tests means of tasks."""
+    for name, value, known in (("metric", metric, tuple(METRICS)), ("over", over, ("cells", "tasks"))):
         if value not in known:
             raise InputError(f"{name} is '{value}'{suggest(value, known)}")
     scores = target_scores(results, metric)
@@ -125,7 +157,7 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
     tested = values = values.reshape(len(complete), len(methods))
     if over == "tasks":
         tested = np.array([group.mean(axis=0) for group in _grouped(values, tasks)]).reshape(-1, len(methods))
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    sign = 1 if METRICS[metric].higher_is_better else -1
     ranked = ranks(-sign * tested)
     average_ranks = ranked.mean(axis=0) if len(tested) else np.full(len(methods), math.nan)
     cells = spreads(scores)
@@ -162,13 +194,17 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
     )
 
 
-def comparisons(results: Sequence[Result]) -> dict[str, Comparison]:
-    """By every score; nothing where there are no results."""
-    return {metric: compare(results, metric) for metric in HIGHER_IS_BETTER} if results else {}
+def comparisons(results: Sequence[Result], metrics: Sequence[str] = USUAL) -> dict[str, Comparison]:
+    """By each of these scores; nothing where there are no results."""
+    return {metric: compare(results, metric) for metric in metrics} if results else {}
 
 
 def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:
-    """(method, task, seed) → score on the target, where there is one; two datasets or a double cell are errors."""
+    """(method, task, seed) → score on the target, where there is one; two datasets or a double cell are errors.
+
+    The score is one of METRICS or any field of DomainScores.
+    """
+    name = METRICS[metric].score if metric in METRICS else metric
     groups = sorted({f"{result.cell.dataset} ({result.cell.input})" for result in results})
     if len(groups) > 1:
         raise InputError(f"results of {', '.join(groups)} cannot be compared; give one dataset and input at a time")
@@ -180,7 +216,7 @@ def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str
                 f"{result.folder}: there are two results of {cell.method} on {cell.task} with seed {cell.seed}; "
                 "give each run a name of its own"
             )
-        scores[cell.method, cell.task, cell.seed] = result.score("target", metric)
+        scores[cell.method, cell.task, cell.seed] = result.score("target", name)
     return {key: float(score) for key, score in scores.items() if score is not None and math.isfinite(score)}
 
 

@@ -35,15 +35,11 @@ from bearcat.report.results import (
     troubles,
     untested_bearings,
 )
-from bearcat.report.stats import ALPHA, Comparison, Spread
+from bearcat.report.stats import ALPHA, METRICS, USUAL, Comparison, Spread
 from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_entry, percent_entry
 
-TITLES = {
-    "accuracy": "Accuracy on the target",
-    "ece": "Expected calibration error on the target, 10 bins, lower is better",
-    "ece15": "Expected calibration error on the target, 15 bins, lower is better",
-}
-SHORT_TITLES = {"accuracy": "accuracy", "ece": "ECE (10 bins)"}
+# What published figures are compared by.
+TITLES = {name: METRICS[name].title for name in USUAL} | {"ece15": METRICS["ece"].title.replace("10", "15")}
 UNCALIBRATED = "The arg max of uncalibrated logits, as the published code counts; vector and matrix scaling change it."
 MARKS = {"": ("", ""), "+MCC": ("✓", ""), "+SDAT": ("", "✓"), "*": ("✓", "✓")}
 KINDS = {"": "AT", "-Temperature": "CAT", "-CPCS": "CAT", "-Vector": "CAT", "-Matrix": "CAT"}
@@ -93,14 +89,16 @@ def result_tables(
     group = _Group(tuple(results), tuple(missing), compared or stats.comparisons(results), decimals)
     tables = []
     for metric, comparison in group.comparisons.items():
-        if comparison.methods or metric == "accuracy":
+        if comparison.methods or metric == USUAL[0]:
             tables.append(_score_table(group, comparison))
         if comparison.pairs:
             tables += [_ranking_table(group, comparison), _test_table(group, comparison)]
-    tables += [*_uncalibrated_table(group), *_recording_tables(group), *_ablation_tables(group)]
-    for metric in TITLES:
+    if "accuracy" in group.comparisons:
+        tables += [*_uncalibrated_table(group), *_ablation_tables(group)]
+    tables += _recording_tables(group)
+    for metric in TITLES if compared is None or set(USUAL) <= compared.keys() else ():
         tables += _published_tables(group, metric)
-    return tables
+    return [*tables, _runtime_table(group)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +150,9 @@ def _score_table(group: _Group, comparison: Comparison) -> Table:
     methods = [method for method in ordered_methods(group.results) if method in comparison.methods]
     averaged = comparison.averaged_tasks
     rows = _task_rows(group, comparison.cells, methods, averaged, comparison.higher_is_better)
-    header, note = ["Method", "Average", *group.headings.values()], [_seeds_note(group, comparison.cells, averaged)]
+    unit = METRICS[comparison.metric].unit
+    header = ["Method", "Average", *group.headings.values()]
+    note = [_seeds_note(group, comparison.cells, averaged, unit)]
     if len(methods) > 1:
         bold, sentence = _bold_ranks(comparison)
         header.insert(2, "Average rank")
@@ -160,7 +160,7 @@ def _score_table(group: _Group, comparison: Comparison) -> Table:
             row.insert(1, number_entry(comparison.ranks[method], "{:.2f}", method in bold))
         note += ["Bold: the best mean of each column, as printed.", sentence, comparison.rule, comparison.warning]
     full = [[TableEntry(method), *row] for method, row in zip(methods, rows, strict=True)]
-    return group.table(comparison.metric, TITLES[comparison.metric], note, header, full)
+    return group.table(comparison.metric, METRICS[comparison.metric].title, note, header, full)
 
 
 def _uncalibrated_table(group: _Group) -> list[Table]:
@@ -180,7 +180,7 @@ def _uncalibrated_table(group: _Group) -> list[Table]:
 def _ranking_table(group: _Group, comparison: Comparison) -> Table:
     rows, (bold, sentence) = [], _bold_ranks(comparison)
     baseline = comparison.averages.get("DANN") if comparison.metric == "ece" else None
-    choose = max if comparison.higher_is_better else min
+    choose, unit = max if comparison.higher_is_better else min, METRICS[comparison.metric].unit.lower()
     best_of = {
         task: choose(comparison.cells[name, task].mean for name in comparison.methods)
         for task in comparison.averaged_tasks
@@ -198,7 +198,7 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
         row.append(number_entry(-pair.effect if pair else None, "{:+.2f}"))
         rows.append([*row, _p_entry(pair.p_holm if pair else None)])
     note = (
-        "Best average rank first. Average over tasks in percent with its 95 % bootstrap interval (tasks drawn with "
+        f"Best average rank first. Average over tasks in {unit} with its 95 % bootstrap interval (tasks drawn with "
         "replacement, then seeds within them); difference from the best method in percentage points; effect: "
         "rank-biserial correlation against the best, −1 where worse in every cell. Wins: of "
         f"{count(len(comparison.averaged_tasks), 'task')}, those with the best mean, equals included."
@@ -209,7 +209,7 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
     )
     header = ["Method", "Average", "95 % from", "to", "Average rank", "Wins", "Difference", "Effect", "p (Holm)"]
     header[6:6] = ["Ratio to DANN"] if baseline else []
-    title = f"Ranking by {SHORT_TITLES[comparison.metric]}"
+    title = f"Ranking by {METRICS[comparison.metric].short}"
     return group.table(f"{comparison.metric}-ranking", title, note, header, rows)
 
 
@@ -235,7 +235,7 @@ def _test_table(group: _Group, comparison: Comparison) -> Table:
         comparison.rule,
         comparison.warning or (f"Over tasks: {by_task.warning}" if by_task.warning else ""),
     )
-    title = f"Pairwise tests of {SHORT_TITLES[comparison.metric]}"
+    title = f"Pairwise tests of {METRICS[comparison.metric].short}"
     return group.table(f"{comparison.metric}-tests", title, note, header, rows)
 
 
@@ -270,6 +270,26 @@ def _recording_tables(group: _Group) -> list[Table]:
         " few recordings in a cell make it large."
     )
     return [group.table("recordings", "Recordings", [note], header, rows)]
+
+
+def _runtime_table(group: _Group) -> Table:
+    """What a run of each method cost: medians over its runs."""
+    rows = []
+    for method in ordered_methods(group.results):
+        records = [result.record for result in group.results if result.cell.method == method]
+        memory = [record.memory / 1e6 for record in records if record.memory is not None]
+        weights = [record.parameters for record in records if record.parameters is not None]
+        row = [TableEntry(method), number_entry(len(records), "{}")]
+        row += [number_entry(float(np.median([record.run_seconds for record in records])), "{:.1f}")]
+        row += [number_entry(float(np.median([record.stack for record in records])), "{:.0f}")]
+        row += [number_entry(float(np.median(values)) if values else None, "{:.0f}") for values in (weights, memory)]
+        rows.append([*row, TableEntry(", ".join(sorted({record.device for record in records})))])
+    header = ("Method", "Runs", "Seconds a run", "Runs together", "Parameters", "Memory, MB", "Device")
+    note = (
+        "Medians over runs. Seconds: a run's share of those that were trained together. Parameters: trained numbers of"
+        " a run. Memory: the most that all runs together held on a graphics card, else that the process held."
+    )
+    return group.table("runtime", "Time and memory", [note], header, rows)
 
 
 def _ablation_tables(group: _Group) -> list[Table]:
@@ -398,13 +418,13 @@ def _bold_ranks(comparison: Comparison) -> tuple[set[str], str]:
     )
 
 
-def _seeds_note(group: _Group, cells: Cells, averaged: Sequence[str]) -> str:
+def _seeds_note(group: _Group, cells: Cells, averaged: Sequence[str], unit: str = "Percent") -> str:
     """Over how many seeds means go, and over which tasks averages do where those are not all."""
     numbers = {spread.n for spread in cells.values()} or {0}
     fewer = ", in brackets where fewer" if len(numbers) > 1 else ""
-    note = f"Percent; mean ± standard deviation over {max(numbers)} seeds{fewer}."
+    note = f"{unit}; mean ± standard deviation over {max(numbers)} seeds{fewer}."
     if max(numbers) < 2:
-        note = "Percent; one seed per task." if max(numbers) else "There is no result."
+        note = f"{unit}; one seed per task." if max(numbers) else "There is no result."
     if len(averaged) == len(group.headings):
         return note
     note += f" Averages are over {len(averaged)} of {count(len(group.headings), 'task')}"

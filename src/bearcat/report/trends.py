@@ -26,7 +26,8 @@ from bearcat.diagnosis.spectra import TURNS
 from bearcat.report.typeset import NOTHING, count
 from bearcat.trust.decision import OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event
-from bearcat.watch.store import TrendRow, written_time
+from bearcat.watch.status import written_time
+from bearcat.watch.store import TrendRow
 
 DAY = 86_400.0
 WIDTH, HEIGHT = 340.0, 116.0  # of a trend

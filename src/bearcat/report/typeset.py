@@ -19,20 +19,21 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
 from bearcat.names import csv_cell
 from bearcat.storage import write_atomically
 
-DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
+DRAWN_AS_VECTORS = 120_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -41,6 +42,13 @@ PRINTING = 120  # seconds for the printing of a page
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
 NOTHING = "–"
+SIGNS = {"alarm": "▲", "check": "◆", "no signal": "⊘", "learning": "…", "ok": "✓"}  # beside the colour of a status
+_STYLING = threading.RLock()  # matplotlib's settings are those of the whole process
+# Of figures: matplotlib's backend, its class, and what it would say of itself and the day.
+FORMATS = {
+    "png": ("agg", "Agg", ("Software",)), "svg": ("svg", "SVG", ("Date", "Creator")),
+    "pdf": ("pdf", "Pdf", ("CreationDate", "Creator", "Producer")), "eps": ("ps", "PS", ()),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class TableEntry:
     value: float | None = None
     bold: bool = False
     spread: float | None = None  # the standard deviation behind "±"
+    status: bool = False  # the text is one of SIGNS, and is shown with its sign and colour
 
 
 def number_entry(value: float | None, form: str = "{:.3f}", bold: bool = False) -> TableEntry:
@@ -62,8 +71,8 @@ def number_entry(value: float | None, form: str = "{:.3f}", bold: bool = False) 
     return TableEntry(text, value, bold)
 
 
-def percent_entry(fraction: float | None, form: str = "{:.1f}", bold: bool = False) -> TableEntry:
-    return number_entry(None if fraction is None else 100 * fraction, form, bold)
+def percent_entry(fraction: float | None, form: str = "{:.1f}") -> TableEntry:
+    return number_entry(None if fraction is None else 100 * fraction, form)
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A floating table with booktabs' rules, shrunk to the page where it is wider."""
+    """A floating table with booktabs' rules, shrunk to the page where it is wider; its note is a comment."""
 
     def entry_text(entry: TableEntry) -> str:
         text = entry.text.translate(_LATEX)
@@ -105,7 +114,7 @@ def latex(table: Table) -> str:
         r"% \usepackage{booktabs, graphicx, amssymb}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{table.title.translate(_LATEX)}. {table.note.translate(_LATEX)}}}",
+        rf"\caption{{{table.title.translate(_LATEX)}.}}",
         rf"\label{{tab:{table.name}}}",
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{columns}}}",
@@ -116,6 +125,7 @@ def latex(table: Table) -> str:
         r"\bottomrule",
         r"\end{tabular}}",
         r"\end{table}",
+        f"% {' '.join(table.note.split()).translate(_LATEX)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -182,30 +192,73 @@ class ReportFigure:
         """The drawing with its layout settled, so that each format need not find it again."""
         self.drawing.get_layout_engine().execute(self.drawing)
         self.drawing.set_layout_engine("none")
-        self.drawing.set_dpi(RESOLUTION)
         return self.drawing
 
+    @cached_property
+    def _rendered(self) -> dict[str, bytes]:
+        return {}
+
     def render(self, kind: str) -> bytes:
-        """The figure as "png" or "svg"; the same results give the same bytes."""
+        """The figure as one of FORMATS; the same results give the same bytes of "png" and "svg"."""
+        if kind in self._rendered:  # a page and a file want the same
+            return self._rendered[kind]
         content = io.BytesIO()
         with house_style():
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.backends.backend_svg import FigureCanvasSVG
+            import matplotlib
 
             # Figure.savefig would draw everything once more for each format before it draws.
-            canvas: Any = (FigureCanvasAgg if kind == "png" else FigureCanvasSVG)(self._laid_out)
-            if kind == "png":
-                canvas.print_png(content, metadata={"Software": None})
-            else:
-                canvas.print_svg(content, metadata={"Date": None, "Creator": None})
-        return content.getvalue()
+            backend, name, metadata = FORMATS[kind]
+            canvas = getattr(import_module(f"matplotlib.backends.backend_{backend}"), f"FigureCanvas{name}")
+            matplotlib.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42})  # text stays text
+            drawing = self._laid_out if kind != "eps" else _mix_with_white(self._laid_out)
+            drawing.set_dpi(RESOLUTION)  # which SVG and PDF set to theirs
+            getattr(canvas(drawing), f"print_{kind}")(content, metadata=dict.fromkeys(metadata))
+        return self._rendered.setdefault(kind, content.getvalue())
 
-    def write(self, folder: Path) -> tuple[bytes, bytes]:
-        """Writes NAME.png and NAME.svg and returns their contents."""
-        png, svg = self.render("png"), self.render("svg")
-        write_atomically(folder / f"{file_name(self.name)}.png", png)
-        write_atomically(folder / f"{file_name(self.name)}.svg", svg)
-        return png, svg
+    def save(self, path: str | Path) -> Path:
+        """Writes the figure as its name says: one of FORMATS."""
+        path = Path(path)
+        if (kind := path.suffix.lower().removeprefix(".")) not in FORMATS:
+            raise InputError(f"{path}: cannot be written; a picture's name ends in .{', .'.join(FORMATS)}", "out")
+        write_atomically(path, self.render(kind))
+        return path
+
+    def _repr_png_(self) -> bytes:
+        return self.render("png")
+
+    def write(self, folder: Path, kinds: Sequence[str] = ("png", "svg")) -> tuple[bytes, ...]:
+        """Writes NAME.png and so on and returns their contents."""
+        last = sorted(kinds, key=lambda kind: kind == "eps")  # it changes colours
+        contents = {kind: self.render(kind) for kind in last}
+        for kind, content in contents.items():
+            write_atomically(folder / f"{file_name(self.name)}.{kind}", content)
+        return tuple(contents[kind] for kind in kinds)
+
+
+def _mix_with_white(drawing: Any) -> Any:
+    """The drawing with see-through colours mixed with white, for EPS, where they would hide what is below."""
+    from matplotlib.collections import Collection
+    from matplotlib.colors import to_rgba_array
+    from matplotlib.patches import Patch
+
+    for artist in (*drawing.findobj(Patch), *drawing.findobj(Collection)):
+        for name in ("facecolor", "edgecolor"):
+            colours = to_rgba_array(getattr(artist, f"get_{name}")())
+            share = colours[:, 3:]
+            mixed = colours.copy()
+            mixed[:, :3], mixed[:, 3:] = share * colours[:, :3] + 1 - share, share > 0
+            artist.set_alpha(None)
+            getattr(artist, f"set_{name}")(mixed if isinstance(artist, Collection) else mixed[0])
+    return drawing
+
+
+def chosen_formats(text: str) -> tuple[str, ...]:
+    """`pdf,eps` as formats of figures."""
+    kinds = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    for kind in kinds or ("",):
+        if kind not in FORMATS:
+            raise InputError(f"--figures: unknown format '{kind}'{suggest(kind, list(FORMATS))}")
+    return kinds
 
 
 def count(number: int, what: str, several: str | None = None) -> str:
@@ -229,7 +282,7 @@ def house_style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
-    with matplotlib.rc_context(), warnings.catch_warnings():
+    with _STYLING, matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
             matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
@@ -291,12 +344,16 @@ class Section:
     figures: tuple[PageFigure, ...] = ()
     folded: tuple[Table, ...] = ()  # tables behind a click
     decision: str = ""  # stands first, in larger letters
+    cards: bool = False  # figures stand beside each other, and tables are never behind a click
+    research: bool = False  # all of it is behind a click
 
 
-def in_page(figure: ReportFigure, folder: Path | None = None) -> PageFigure:
+def in_page(figure: ReportFigure, folder: Path | None = None, kinds: Sequence[str] = ("png", "svg")) -> PageFigure:
     """A figure for the page; its files too, where a folder is given."""
-    png, svg = (b"", figure.render("svg")) if folder is None else figure.write(folder)
-    kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", png or figure.render("png"))
+    svg = figure.render("svg")
+    kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", figure.render("png"))
+    if folder is not None:
+        figure.write(folder, kinds)
     address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
     return PageFigure(figure.title, figure.caption, address, round(figure.drawing.get_figwidth() * 118))
 
@@ -309,6 +366,7 @@ def templates() -> Any:
         raise InputError("reports need an extra; pip install 'bearcat[report]'") from error
     strict = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment.globals["signs"] = SIGNS
     environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
     return environment
 

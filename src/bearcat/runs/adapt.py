@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,15 @@ PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there 
 
 @dataclass(frozen=True, eq=False)
 class Adaptation:
-    """A finished adaptation: its folder, its record (docs/record.md), the runs beside it, and what to be warned of."""
+    """A finished adaptation: its folder, its record (docs/record.md), the runs beside it, and what to be warned of.
+
+    >>> adapted = bearcat.adapt(
+    ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
+    ...     settings={"seconds": 1, "severities": 4, "faults": "inner,outer"},
+    ... )
+    >>> adapted.recordings[0].recording
+    'simulated/N09_M07_F10/healthy/1'
+    """
 
     folder: Path
     record: Record
@@ -85,6 +94,13 @@ class Adaptation:
     def to_frame(self) -> Any:
         """The target's recordings as a pandas data frame."""
         return self.recordings.to_frame()
+
+    def plot(self) -> Any:
+        """The evidence of the target's recordings, the worst first, as a matplotlib figure."""
+        return self.recordings.plot()
+
+    def _repr_html_(self) -> str:
+        return f"{self.recordings._repr_html_()}<p>{escape(self.decision.sentence)}</p>"
 
     def __repr__(self) -> str:
         settings = self.record.settings
@@ -296,7 +312,7 @@ def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequen
     for name, label in labels.items():
         if label not in classes:
             raise InputError(f"{name}: label '{label}' is no class of the model{suggest(label, classes)}")
-        found = [recording for recording in recordings if recording == name or recording.endswith(f"/{name}")]
+        found = [each for each in recordings if each == name or each.endswith(f"/{name}") or name.endswith(f"/{each}")]
         if len(found) != 1:
             problem = "is no recording of the run" if not found else "names several recordings"
             raise InputError(f"{name}: {problem}{suggest(name, recordings)}")

@@ -27,12 +27,13 @@ from typing import Any
 import torch
 
 from bearcat.calibration import CALIBRATORS
-from bearcat.cluster import connect_ray, lost_workers
+from bearcat.child import connect_ray, lost_workers
 from bearcat.data.inputs import INPUTS
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
-from bearcat.models.networks import ENCODERS, find_encoder
+from bearcat.models.networks import ENCODERS, find_encoder, trains_alone
+from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack
@@ -95,9 +96,9 @@ class Execution:
     def late(self) -> bool:
         return self.seconds_left is not None and self.seconds_left < 0
 
-    def fail(self, spec: RunSpec, sentence: str) -> None:
+    def fail(self, spec: RunSpec, sentence: str, traceback: str = "") -> None:
         """Marks a run, which must be ours, as failed."""
-        self.store.fail(spec.identity, sentence)
+        self.store.fail(spec.identity, sentence, traceback)
         self.listener.message(f"{spec.cell}: failed: {sentence}")
         self.listener.settled(spec.identity, False)
 
@@ -193,10 +194,10 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
         trouble = _train(specs, device, execution)
     if trouble is None:
         return
-    memory_short, sentence = trouble
+    memory_short, *reason = trouble
     store.drop_stack(runs)
     if len(specs) == 1:
-        execution.fail(specs[0], sentence)
+        execution.fail(specs[0], *reason)
         return
     parts = [[spec] for spec in specs]
     if memory_short:
@@ -208,10 +209,10 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
             complete(part, device, execution)
 
 
-def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[bool, str] | None:
-    """Trains runs as one stack; None where all is well, else whether memory was short, and a sentence.
+def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[bool, str, str] | None:
+    """Trains runs as one stack; None where all is well, else whether memory was short, a sentence and the traceback.
 
-    The error itself is dropped, because its traceback would keep the memory that was short.
+    The error itself is dropped, because its frames would keep the memory that was short.
     """
     runs, store, epochs = [spec.identity for spec in specs], execution.store, specs[0].recipe.schedule.epochs
     checkpoint = store.stack(runs) / CHECKPOINT
@@ -236,7 +237,7 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
         if disk_sentence(error, store) is not None:
             raise
         short = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-        trouble = short, error_sentence(error)
+        trouble = short, error_sentence(error), traceback_text(error)
     else:
         store.drop_stack(runs)
         for run in runs:
@@ -245,12 +246,6 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     if short and device.type == "cuda":
         torch.cuda.empty_cache()
     return trouble
-
-
-def error_sentence(error: BaseException) -> str:
-    """An error in one line."""
-    text = (str(error).splitlines() or [""])[0]
-    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
 @dataclass(frozen=True)
@@ -270,9 +265,12 @@ class Stack:
             except InputError as error:
                 with execution.locked([spec]) as ours:
                     for unusable in ours:
-                        execution.fail(unusable, str(error))
+                        execution.fail(unusable, str(error), traceback_text(error))
         for waiting in groups.values():
-            size = self.size or stack_size(waiting[0].recipe, library.split(waiting[0]).outline(), self.device)
+            recipe, outline = waiting[0].recipe, library.split(waiting[0]).outline()
+            size = self.size or stack_size(recipe, outline, self.device)
+            if trains_alone(recipe.encoder, *outline.target_train.values.shape[1:]):
+                size = 1  # nothing is gained, and nobody knows how much memory it needs
             while waiting:
                 if execution.late:
                     raise TimeUp
@@ -382,7 +380,7 @@ class Cluster:
                             continue
                         execution.fail(spec, f"its worker was lost {ATTEMPTS} times ({loss})")
                     except errors.RayError as error:
-                        execution.fail(spec, error_sentence(error))
+                        execution.fail(spec, error_sentence(error), traceback_text(error))
                     else:
                         _keep(spec, found, execution)
                     locks.pop(spec.identity).close()
@@ -396,10 +394,10 @@ class Cluster:
             raise TimeUp
 
 
-def _keep(spec: RunSpec, found: dict[str, bytes] | str | None, execution: Execution) -> None:
+def _keep(spec: RunSpec, found: dict[str, bytes] | tuple[str, str] | None, execution: Execution) -> None:
     """Writes what `train_remotely` returned."""
-    if isinstance(found, str):
-        execution.fail(spec, found)
+    if isinstance(found, tuple):
+        execution.fail(spec, *found)
     elif found is not None:
         for name in FILES:
             write_atomically(execution.store.folder(spec.identity) / name, found[name])
@@ -408,24 +406,26 @@ def _keep(spec: RunSpec, found: dict[str, bytes] | str | None, execution: Execut
         execution.store.drop_stack([spec.identity])
 
 
-def rows_of(spec: RunSpec) -> dict[str, tuple[str, Any]]:
-    """The rows of tables that a run names, for workers that have not run the driver's script."""
-    texts = {"input": spec.preparation.input, "encoder": spec.recipe.encoder, "calibrator": spec.recipe.calibration}
-    names = {table: text.split(":")[0] for table, text in texts.items() if text is not None}
-    return {table: (name, TABLES[table][find_name(name, TABLES[table], table)]) for table, name in names.items()}
+def rows_of(spec: RunSpec) -> list[tuple[str, str, Any]]:
+    """Table, name and row of what a run names, for workers that have not run the driver's script."""
+    recipe = spec.recipe
+    texts = [("input", spec.preparation.input), ("encoder", recipe.encoder)]
+    texts += [("calibrator", text) for text in (recipe.calibration, recipe.final) if text is not None]
+    names = [(table, text.split(":")[0]) for table, text in texts]
+    return [(table, name, TABLES[table][find_name(name, TABLES[table], table)]) for table, name in names]
 
 
 def train_remotely(
     spec: RunSpec,
-    rows: dict[str, tuple[str, Any]],
+    rows: list[tuple[str, str, Any]],
     device: str,
     place: tuple[str, str],
     seconds_left: float | None,
     checkpoint_seconds: float,
-) -> dict[str, bytes] | str | None:
-    """On a worker: trains one run and returns its folder's files, or why there are none; None: the time was up."""
+) -> dict[str, bytes] | tuple[str, str] | None:
+    """On a worker: a run's files, or why there are none, in a sentence and with the traceback; None: time was up."""
     torch.set_num_threads(1)
-    for table, (name, row) in rows.items():
+    for table, name, row in rows:
         TABLES[table].setdefault(name, row)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = RunStore(Path(place[0]))  # the driver's, where it is at the same place here
@@ -437,4 +437,4 @@ def train_remotely(
         state = store.state(spec.identity, ours=True)
         if state.record is not None:
             return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}
-        return state.detail or None
+        return (state.detail, state.traceback) if state.detail else None

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import chain, permutations
+from itertools import chain, permutations, product
 from pathlib import Path
 from typing import Any
 
-from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
+from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset, takes_root
 from bearcat.data.catalogue import find_domain
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import Mix
@@ -88,9 +88,11 @@ def read_grid(path: Path) -> Grid:
 def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -> list[RunSpec]:
     """Every run of the grid, method by method. The dataset is opened only where the grid leaves domains open."""
     if grid.parts:
-        if root is not None:
-            raise InputError("the grid has several datasets, and --root is for one; set BEARCAT_DATA to their folder")
-        return [spec for part in grid.parts for spec in plan(part, None, library)]
+        names = {part.data for part in grid.parts if takes_root(part.data)}
+        if root is not None and len(names) != 1:
+            instead = "set BEARCAT_DATA to the folder they lie in" if names else "leave --root out"
+            raise InputError(f"{len(names)} datasets of the grid lie in a folder, and --root is for one; {instead}")
+        return [spec for part in grid.parts for spec in plan(part, root if part.data in names else None, library)]
     dataset, label = open_dataset(grid.data, root, dict(grid.settings)), grid.label or dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
     mixes = [found for mix in grid.mixes for found in _each_fault(mix, dataset, library or Library())]
@@ -215,10 +217,17 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
                 raise InputError("'recipe' is missing; bearcat recipes lists them")
             recipe = known(*_names("recipe", [table["recipe"]]))
             (name,) = _names("name", [table.get("name", recipe)])
-            settings = _texts("set", table.get("set", {}))
-            if "input" in dict(settings):
+            own, given = RECIPES[recipe], table.get("set", {})
+            if isinstance(given, dict) and isinstance(given.get("encoder"), str):
+                own = replace(own, encoder=given["encoder"])  # whose settings may hold lists
+            values = _swept(own, given)
+            if "input" in values:
                 raise InputError("'set.input' is no setting of a method; list the inputs with 'inputs'")
-            methods.append(Method(name, recipe, settings))
+            several = [setting for setting, texts in values.items() if isinstance(texts, list)]
+            for texts in product(*(text if isinstance(text, list) else [text] for text in values.values())):
+                settings = dict(zip(values, texts, strict=True))
+                named = ", ".join([name, *(f"{setting}={settings[setting]}" for setting in several)])
+                methods.append(Method(named, recipe, tuple(settings.items())))
     _names("methods", [method.name for method in methods])
     return tuple(methods)
 
@@ -303,6 +312,26 @@ def _overridden(settings: Any, place: str, table: Any) -> Any:
         raise InputError(f"'{place}.input' is no setting of a grid; list the inputs with 'inputs'")
     with naming(place):
         return override(settings, texts)
+
+
+def _swept(recipe: Recipe, table: Any) -> dict[str, str | list[str]]:
+    """The settings of a method; those with several values have a list of texts. A list is several values, unless the
+    setting itself holds a list, as `schedule.drops` does: its several values are lists in a list.
+    """
+    _check("set", table)
+    found: dict[str, str | list[str]] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= _swept(recipe, {f"{name}.{key}": each for key, each in value.items()})
+        elif isinstance(value, list) and (not recipe.holds_list(name) or all(isinstance(each, list) for each in value)):
+            given = [[each] if isinstance(each, dict) else each for each in value]  # a table is refused by its name
+            texts = [text for each in given for _, text in _texts("set", {name: each})]
+            if not texts:
+                raise InputError(f"'set.{name}' is an empty list; give it values or leave it out")
+            found[name] = list(_names(f"set.{name}", texts))
+        else:
+            found |= dict(_texts("set", {name: value}))
+    return found
 
 
 def _texts(place: str, table: Any) -> tuple[tuple[str, str], ...]:

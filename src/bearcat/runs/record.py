@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -69,11 +70,14 @@ def claim(folder: Path, spec: RunSpec) -> None:
     note = folder / SPEC
     try:
         if note.exists():
-            owner = None
+            owner, before = None, dict[str, str]()
             with suppress(ValueError, KeyError, TypeError):  # a damaged note is no loss while nothing is finished
-                owner = str(read_json(note)["identity"])
+                owner, before = str(read_json(note)["identity"]), dict(read_json(note).get("code", {}))
             if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
-                raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
+                now = spec.to_dict().get("code", {})
+                other = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
+                differs = f"other code of {', '.join(other)}" if other else "other settings, seed or data"
+                raise InputError(f"{folder}: holds another run ({differs}); choose another --out")
         elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(OWN) for path in folder.iterdir())):
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
         settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
@@ -124,6 +128,8 @@ def make_record(
         versions=versions | {"torch": torch.__version__, "numpy": np.__version__},
         seconds=round(seconds, 2),
         stack=len(trained.finite),
+        parameters=trained.parameters,
+        memory=peak_memory(device),
         kernels=trained.kernels,
         precision=trained.precision,
         chosen=spec.chosen,
@@ -131,6 +137,17 @@ def make_record(
         leakage=split.leakage,
         adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
     )
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Bytes at most: on a graphics card since its count was last set back, else of this process since its start."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def describe_bound(temperature: float) -> str:

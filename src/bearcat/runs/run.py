@@ -93,6 +93,9 @@ def run_stack(
     if all(done):
         return list(found.values())
     started = time.monotonic()
+    if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats(device)
     known = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
         Run(spec.recipe, library.training(spec, split), spec.seed, evidence.train_checks)
@@ -281,7 +284,8 @@ def _diagnoses(
         network = network_evidence(pooled, classes, *judged)
         machine = infos[origin].machine or infos[origin].domain
         point = infos[origin].channel
-        found.append(Diagnosis.of(origin, Witnesses(network=network), machine=machine, point=point))
+        diagnosis = Diagnosis.of(origin, Witnesses(network=network), machine=machine, point=point)
+        found.append(replace(diagnosis, machine_stated=infos[origin].machine is not None))
     return found
 
 
@@ -292,10 +296,13 @@ def heard(library: Library, spec: RunSpec, diagnoses: Sequence[Diagnosis]) -> li
         signal = signals.get(each.recording, SignalEvidence())
         seen = replace(each.witnesses, physics=signal.physics, general=signal.general, without=spec.tested)
         if signal.quality is not None and signal.quality.no_signal is not None:
-            found.append(Diagnosis.silent(each.recording, signal.quality, *each.where))
+            silent = Diagnosis.silent(each.recording, signal.quality, *each.where)
+            found.append(replace(silent, drawing=signal.drawing, machine_stated=each.machine_stated))
             continue
-        notes, rms = ((), None) if signal.quality is None else (signal.quality.notes, signal.quality.rms)
-        found.append(replace(each, witnesses=seen, quality=notes, rms=rms))
+        quality, rms = ((), None) if signal.quality is None else (signal.quality.notes, signal.quality.rms)
+        notes = each.notes if signal.vibration is None else (*each.notes, *signal.vibration.notes)
+        again = replace(each, witnesses=seen, quality=quality, rms=rms, drawing=signal.drawing, notes=notes)
+        found.append(replace(again, vibration=signal.vibration))
     return found
 
 

@@ -1,8 +1,8 @@
 """What a run is, and the data it needs.
 
 A `RunSpec` holds everything that determines a run's result. Its identity, a hash of the version of our results, every
-setting, the seed and the content of the files, names the run wherever it is kept: its folder in a store, run.json in
-the folder of `bearcat adapt`.
+setting, the seed, the content of the files and the code of rows that are not the package's own, names the run wherever
+it is kept: its folder in a store, run.json in the folder of `bearcat adapt`.
 
 >>> library = Library()
 >>> task = Task("N15_M07_F10", "N09_M07_F10")
@@ -22,11 +22,13 @@ import numpy as np
 from bearcat.calibration import find_calibrator
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import LATER
+from bearcat.data.channels import Declared
 from bearcat.data.choose import Choice, suited_input
-from bearcat.data.datasets.folder import FolderEntry
+from bearcat.data.datasets.folder import FolderEntry, ManifestRow
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.recording import Recording, parts_of
+from bearcat.data.stream import STATING
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.diagnosis.fusion import Witnesses, fuse
 from bearcat.diagnosis.physics import FAULTS
@@ -36,12 +38,13 @@ from bearcat.methods.before_training import MatchClusters, has_several_states
 from bearcat.methods.known_states import state_codes
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.networks import ENCODERS
+from bearcat.plugins import row_identity, written_in
 from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
 from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
-from bearcat.training.loop import RESULT_VERSION
+from bearcat.training.loop import RESULT_VERSION, recipe_rows
 
 CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
 SignalByName = dict[str, SignalEvidence]  # of recordings, by origin
@@ -87,6 +90,7 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""
+        calibrator = self.recipe.calibration or self.recipe.final
         return {
             "data": self.data_dict(),
             "source": list(self.task.sources),
@@ -97,9 +101,23 @@ class RunSpec:
             "split": asdict(self.split),
             **({} if self.mix == Mix() else {"mix": self._mix()}),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
-            "calibrator": self.recipe.calibration and to_plain(find_calibrator(self.recipe.calibration)),
+            "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
             "precision": self.precision,
+            **({"code": self.code} if self.code else {}),
         }
+
+    @cached_property  # a cluster's worker, which may not have the files, is given it
+    def code(self) -> dict[str, str]:
+        """What names the code of the rows that are not the package's own (plugins.py)."""
+        return {name: identity for name, row in self._rows().items() if (identity := row_identity(row)) is not None}
+
+    def files_unlike(self, code: Mapping[str, str]) -> list[str]:
+        """The user's own files of the rows whose code another run, with this `code`, had otherwise."""
+        unlike = (row for name, row in self._rows().items() if code.get(name) != self.code.get(name))
+        return sorted({file for row in unlike for file in written_in(row)})
+
+    def _rows(self) -> dict[str, Any]:
+        return {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
 
     def _mix(self) -> dict[str, Any]:
         """The mix and its words, without the numbers of recordings where there are none."""
@@ -143,11 +161,15 @@ def look(recording: Recording, preparation: Preparation, without: str | None) ->
     """
     found: SignalByName = {}
     for part in [recording] if preparation.cut is None else parts_of(recording, preparation.cut):
-        orders = part.bearing.orders() if part.speed is None and part.bearing is not None else None
-        analysis = SignalAnalysis(part.origin, part.rate or preparation.rate, part.rpm, orders, without=without)
+        bearing = part.bearing if part.speed is None else None
+        orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
+        rate, declared = part.rate or preparation.rate, part.declared.completed(Declared(), part.channel or "")
+        analysis = SignalAnalysis(
+            part.origin, rate, part.rpm, orders, without=without, unit=declared.unit, doubt=doubt
+        )  # fmt: skip
         for _ in analysis.observe([part.signal]):
             pass
-        found[part.origin] = analysis.finish()
+        found[part.origin] = replace(analysis.finish(), vibration=analysis.severity(declared, part.rpm))
     return found
 
 
@@ -155,6 +177,12 @@ def _observe(
     found: dict[str, SignalByName], preparation: Preparation, without: str | None, recording: Recording
 ) -> None:
     found[recording.origin] = look(recording, preparation, without)
+
+
+def _worth_reading(row: ManifestRow) -> bool:
+    """Whether a folder's file may say more when it is read again: of known speed and bearing, or of a zone."""
+    turns = row.rpm is not None or row.path.suffix.lower() in STATING
+    return (row.bearing is not None and turns) or row.declared.wanted
 
 
 class Library:
@@ -180,8 +208,7 @@ class Library:
         """What signals of these recordings of the run's target say by themselves, by origin; each file is read once."""
         found = self._signals.setdefault(_signal_key(spec, spec.task.target), {})
         for entry in self.catalogue(spec.dataset).only([spec.task.target]).entries:
-            # A folder's files are not read again where speed or bearing cannot be known.
-            known = not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)
+            known = not isinstance(entry, FolderEntry) or _worth_reading(entry.row)
             wanted = any(name == entry.origin or name.startswith(f"{entry.origin} ") for name in recordings)
             if known and wanted and entry.origin not in found:
                 found[entry.origin] = look(entry.read(), spec.preparation, spec.tested)

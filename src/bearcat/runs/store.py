@@ -16,12 +16,12 @@ import shutil
 import socket
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from bearcat.errors import InputError
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
@@ -44,6 +44,7 @@ class RunState:
     kind: str
     detail: str = ""
     record: Record | None = None
+    traceback: str = ""  # of a failed run, where one was kept
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,11 @@ class RunStore:
         if not ours and (owner := self.owner(run)):
             return RunState("running", owner)
         try:
-            return RunState("failed", str(read_json(folder / FAILURE)["sentence"]))
+            failure = read_json(folder / FAILURE)
+            return RunState("failed", str(failure["sentence"]), traceback=str(failure.get("traceback", "")))
         except FileNotFoundError:
             return RunState("missing")
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return RunState("failed", f"{folder / FAILURE} is damaged, so the reason is lost")
 
     def settled(self, run: str) -> bool:
@@ -110,10 +112,10 @@ class RunStore:
                 path.rename(folder / f"{path.stem}.corrupt-{number}{path.suffix}")
         return f"*.corrupt-{number}.*"
 
-    def fail(self, run: str, sentence: str) -> None:
+    def fail(self, run: str, sentence: str, traceback: str = "") -> None:
         """Keeps the reason why a run, which must be ours, has no result."""
-        reason = {"sentence": sentence, "host": socket.gethostname(), "when": time.strftime("%Y-%m-%d %H:%M:%S %z")}
-        write_json(self.folder(run) / FAILURE, reason)
+        when = {"host": socket.gethostname(), "when": time.strftime("%Y-%m-%d %H:%M:%S %z")}
+        write_json(self.folder(run) / FAILURE, {"sentence": sentence, "traceback": traceback} | when)
 
     def stack(self, runs: Sequence[str]) -> Path:
         """The folder of these runs while they are trained together, in this order; made where it does not exist."""
@@ -190,20 +192,28 @@ def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> lis
 
 
 def outdated(specs: Sequence[RunSpec], store: RunStore) -> list[str]:
-    """Finished runs that may be taken for these and do not count: a sentence for each reason."""
-    wanted, names = {digest_json([spec.to_dict(), spec.seed]) for spec in specs}, {spec.identity for spec in specs}
-    reasons = Counter[str]()
+    """How many of these runs are finished in a way that does not count: a sentence for each reason."""
+    asked = {_without_code(spec.to_dict(), spec.seed): spec for spec in specs}
+    names, reasons = {spec.identity for spec in specs}, dict[str, set[str]]()
     for folder in (store.path / "runs").glob("*") if specs else ():
         try:
             record = read_json(folder / RECORD)
             version = record["versions"]["result"]
-            if folder.name not in names and digest_json([record["settings"], record["seed"]]) in wanted:
-                newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
-                reason = newer if version != str(RESULT_VERSION) else "of other data"
-                reasons[f"{reason}; not used, but to be trained again"] += 1
+            settings = _without_code(record["settings"], record["seed"])
+            if folder.name not in names and settings in asked:
+                spec, code = asked[settings], record["settings"].get("code", {})
+                files = ", ".join(spec.files_unlike(code))
+                reason = "of other data" if code == spec.code else f"of other code{f' ({files})' if files else ''}"
+                if version != str(RESULT_VERSION):
+                    reason = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
+                reasons.setdefault(f"{reason}; not used, but to be trained again", set()).add(settings)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # unfinished, or damaged and not requested
-    return [f"{count(number, 'finished run')} of this grid: {reason}" for reason, number in reasons.items()]
+    return [f"{count(len(cells), 'finished run')} of this grid: {reason}" for reason, cells in reasons.items()]
+
+
+def _without_code(settings: Mapping[str, Any], seed: int) -> str:
+    return digest_json([{name: value for name, value in settings.items() if name != "code"}, seed])
 
 
 def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:

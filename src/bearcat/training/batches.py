@@ -152,9 +152,7 @@ class Batch:
 
 
 class Feed:
-    """Hands out an epoch's batches from fixed memory on the device, counting there, so that a recorded step can be
-    replayed for every other.
-    """
+    """An epoch's batches from fixed memory on the device, counted there, so that a recorded step can be replayed."""
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
@@ -282,9 +280,7 @@ def stack_data(
 
 
 def group_numbers(windows: Labelled, grouping: str) -> Integers:
-    """The group of each window, (window,), counted from 0. A recording whose specimen is not said is one of its own;
-    where nothing is known, all windows are one group.
-    """
+    """The group of each window (window,), from 0 on; without a specimen its recording, without that one for all."""
     nothing = np.zeros(len(windows), dtype=np.int64)
     if grouping == "domain":
         return windows.domain if len(windows.domain) else nothing

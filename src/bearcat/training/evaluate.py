@@ -63,31 +63,49 @@ def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
 
 
-def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> dict[str, Tensor]:
-    """Accuracy and calibration of each run (run,); windows without a known class do not count."""
+def scores(
+    logits: Tensor, calibration: Calibration | None, labels: Tensor, wanted: Sequence[str] | None = None
+) -> dict[str, Tensor]:
+    """Accuracy and calibration of each run (run,), all or the wanted; windows without a known class do not count."""
     weight = (labels != UNKNOWN).to(logits.dtype)
     known = labels.clamp(min=0)
     plain = logits.softmax(dim=-1)
     calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
-    return {
-        "accuracy": accuracy(calibrated, known, weight),
-        "accuracy_uncalibrated": accuracy(plain, known, weight),
-        "balanced_accuracy": balanced_accuracy(calibrated, labels),
-        "ece": ece(calibrated, known, weight),
-        "ece_uncalibrated": ece(plain, known, weight),
-        "ece15": ece(calibrated, known, weight, bins=15),
-        "ece15_uncalibrated": ece(plain, known, weight, bins=15),
-        "nll": nll(calibrated, known, weight),
-        "brier": brier(calibrated, known, weight),
+    every: dict[str, Callable[[], Tensor]] = {
+        "accuracy": lambda: accuracy(calibrated, known, weight),
+        "accuracy_uncalibrated": lambda: accuracy(plain, known, weight),
+        "balanced_accuracy": lambda: balanced_accuracy(calibrated, labels),
+        "macro_f1": lambda: macro_f1(calibrated, labels),
+        "ece": lambda: ece(calibrated, known, weight),
+        "ece_uncalibrated": lambda: ece(plain, known, weight),
+        "ece15": lambda: ece(calibrated, known, weight, bins=15),
+        "ece15_uncalibrated": lambda: ece(plain, known, weight, bins=15),
+        "nll": lambda: nll(calibrated, known, weight),
+        "brier": lambda: brier(calibrated, known, weight),
     }
+    return {name: every[name]() for name in wanted or every}
 
 
 def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The mean over classes of the share of their windows that are recognised, (run,); nan where no label is known."""
+    member, called = _by_class(probabilities, labels)
+    return ((member * called).sum(dim=1) / member.sum(dim=1)).nanmean(dim=1)  # 0/0, a class without windows, is nan
+
+
+def macro_f1(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The mean over classes of 2·hits / (windows of the class + windows called so), (run,): precision and recall in one
+    number. A class that neither has windows nor is called does not count; nan where no label is known.
+    """
+    member, called = _by_class(probabilities, labels)
+    return (2 * (member * called).sum(dim=1) / (member + called).sum(dim=1)).nanmean(dim=1)
+
+
+def _by_class(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Of windows with a known label: whether each is of a class, and is called so; (run, window, class), 0 or 1."""
     classes = probabilities.shape[-1]
     member = functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
-    right = (probabilities.argmax(dim=-1) == labels)[..., None]
-    return ((member * right).sum(dim=1) / member.sum(dim=1)).nanmean(dim=1)  # 0/0, a class without windows, is nan
+    called = functional.one_hot(probabilities.argmax(dim=-1), classes) * (labels != UNKNOWN)[..., None]
+    return member, called
 
 
 def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
@@ -103,9 +121,9 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Ep
             calibration = end.calibration if network is (end.teacher or end.student) else None
             source = end.batches.source_test, end.batches.source_test_labels
             for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
-                found = scores(predict(network, values)[0], calibration, labels)
-                for score in ("accuracy", "ece", "ece_uncalibrated"):
-                    measured[f"{domain}_{score}_{name}"] = found[score]
+                wanted = ("accuracy", "ece", "ece_uncalibrated")
+                for score, value in scores(predict(network, values)[0], calibration, labels, wanted).items():
+                    measured[f"{domain}_{score}_{name}"] = value
         if end.pseudo_labels is not None:
             chosen = (end.pseudo_labels >= 0) & (train_labels != UNKNOWN)
             right = (end.pseudo_labels == train_labels) & chosen

@@ -107,7 +107,7 @@ class TrainingState:
             self.remember(name, value)
         broken = ~torch.stack([value.isfinite() for value in self.totals.values()]).all(dim=0)
         for parameter in self.student.parameters():
-            broken = broken | ~parameter.isfinite().flatten(1).all(dim=1)
+            broken = broken | ~parameter.isfinite().view(self.runs, -1).all(dim=1)
         self.finite &= ~broken
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
             tensors = [each for network in self._networks().values() for each in network.state_dict().values()]
@@ -149,7 +149,7 @@ class TrainingState:
         tensors, metadata = load_tensors(path)
         if metadata.get("identity") != identity:
             raise InputError(
-                f"{path}: belongs to another training (other settings, seed or data); use another --out or delete it"
+                f"{path}: belongs to another training (settings, code, seed or data); use another --out or delete it"
             )
         if metadata["teacher"]:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)

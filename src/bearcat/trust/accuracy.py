@@ -22,14 +22,6 @@ Booleans = NDArray[np.bool_]
 
 LEVEL = 0.9  # of intervals
 STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
-# Names in records, and headings of columns.
-ESTIMATORS = {
-    "confidence": "confidence",
-    "atc_confidence": "thresholded confidence (ATC)",
-    "agreement": "check models, windows",
-    "votes": "check models, recordings",
-    "consensus": "check models, majority",
-}
 DRAWS = 500  # of the bootstrap
 FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
 
@@ -94,7 +86,7 @@ def by_votes(target: Target) -> Floats:
 
 
 def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
-    """How right every window's prediction (window,) is expected to be, by all ESTIMATORS with evidence: by its
+    """How right every window's prediction (window,) is expected to be, by all estimators with evidence: by its
     confidence; if that reaches a threshold (ATC; Garg et al., 2022); by how many check models that never adapt agree
     with it, how many check models say its class of the recording, or whether most of them do.
     """

@@ -22,7 +22,7 @@ USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
 ACTIONS = (OK, CHECK, ALARM)
 HEALTHY, UNKNOWN_STATE, CANNOT_TELL = "healthy", "unknown", "cannot tell"
-UNREADABLE, NO_SIGNAL = "unreadable", "no signal"
+UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
 # Expected accuracy and its lower end to use a model; below POOR it is not to be used (docs/results.md says how chosen).
 GOOD, SAFE, POOR = 0.95, 0.75, 0.6
@@ -35,6 +35,8 @@ SAFE_FAULT = 0.25  # probability of a fault above which a recording is not calle
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 MOST_REASONS = 2  # of a recording
+FAMILY = 8.5  # dB of a family of lines of an unknown bearing above other orders, from which on it is an alarm
+CONCERN, DANGER = "C", "D"  # zones of ISO 20816-3: not for long, and damaging
 # What the accuracy to expect has been tested on, and what not, by the kind of past runs.
 TESTED = {
     "condition": "tested on other loads and speeds, not on other bearings",
@@ -139,6 +141,10 @@ class RecordingEvidence:
     contradiction: str = ""  # the witness that says otherwise, in words
     strikes: bool = False  # something strikes at no fault line
     quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
+    wrong_speed: bool = False  # the fault is by lines that fit best at the edge of the search for the speed
+    family: float | None = None  # dB of lines of a bearing that nobody named, which are `shown`; None: not looked for
+    zone: str | None = None  # of ISO 20816-3, A to D; `vibration` says it in words
+    vibration: str = ""
 
 
 def decide(evidence: ModelEvidence | RecordingEvidence) -> Decision:
@@ -221,7 +227,7 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     strange = evidence.familiar is False and evidence.model is not None
     refused = evidence.model == REFUSE
     faulty = evidence.state not in (HEALTHY, CANNOT_TELL, NO_SIGNAL)
-    reasons = []
+    reasons = [evidence.vibration] * (evidence.zone == DANGER)
     if strange:
         reasons.append("unlike anything the model was adapted to")
     if evidence.shown:
@@ -232,6 +238,7 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
         reasons.append("the model is not to be used")
     if evidence.strikes and not faulty:
         reasons.append("something strikes at no fault line")
+    reasons += [evidence.vibration] * (evidence.zone == CONCERN)
     reasons += evidence.quality
     if evidence.state == CANNOT_TELL and not reasons:
         reasons.append("the evidence is not enough")
@@ -242,8 +249,9 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     if not faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
         reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")
     believed = evidence.alarming and evidence.confidence >= evidence.min_confidence
-    believed = believed and (evidence.supported or not refused)
-    if (strange and evidence.unfamiliar_alarm) or believed:
+    believed = believed and (evidence.supported or not refused) and not evidence.wrong_speed
+    unexplained = evidence.family is not None and evidence.family >= FAMILY
+    if (strange and evidence.unfamiliar_alarm) or believed or unexplained or evidence.zone == DANGER:
         action = ALARM
     else:
         action = OK if evidence.state == HEALTHY and not reasons and not strange else CHECK

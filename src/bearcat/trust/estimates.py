@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from bearcat.names import without_nan
 from bearcat.trust import accuracy as by_windows
 from bearcat.trust.accuracy import LEVEL, Booleans, Estimate, Floats, Integers, Source, Target, confidence
 from bearcat.trust.decision import ModelEvidence
@@ -30,7 +31,7 @@ KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the sur
 UNCERTAIN = 5  # recordings to be checked first, at most
 FAR = 0.1  # an estimate this far from the truth deserves a sentence
 PAST_RUNS = Path(__file__).parent / "past_runs.json"
-# Three rows of ESTIMATORS and the agreement of windows. Chosen by leaving groups and datasets out (docs/results.md).
+# Three estimators and the agreement of windows. Chosen by leaving groups and datasets out (docs/results.md).
 EVIDENCE = ("consensus", "votes", "agreement", "window_agreement")
 Past = Mapping[str, Sequence[Sequence[float]]]  # group → its runs: the EVIDENCE in this order, and the truth
 # Kinds of past runs (data/specimens.py, `trust_shift`), and by which of them a run of a kind is judged: what another
@@ -83,7 +84,7 @@ def estimates(
         {"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())}
         for share, surest in zip(KEPT_SHARES, kept, strict=True)
     ]
-    found: dict[str, Any] = _without_nan({
+    found: dict[str, Any] = without_nan({
         "mean_confidence": float(confidences.mean()),
         "accuracy": {name: _finite(estimate) for name, estimate in accuracy.items()}, "window_agreement": united,
         "expected": _finite(expected), "tested_on": compared, "abstention": {"kept": abstention},
@@ -203,9 +204,7 @@ def judged_by(shift: str) -> PastRuns:
 
 
 def careful(expected: Estimate, shift: str) -> Estimate:
-    """The estimate with a value MOST_ABOVE its lower end at most: values far too high are then as rare as truths below
-    the interval.
-    """
+    """The estimate with a value MOST_ABOVE its lower end at most, so that values far too high are rare."""
     return replace(expected, value=min(expected.value, expected.low + MOST_ABOVE[shift]))
 
 
@@ -232,12 +231,3 @@ def _finite(estimate: Estimate) -> dict[str, float] | None:
 
 def _kept_windows(windows: int) -> list[int]:
     return [max(1, round(share * windows)) for share in KEPT_SHARES]
-
-
-def _without_nan(value: Any) -> Any:
-    """The same with None for nan and infinity, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {name: _without_nan(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

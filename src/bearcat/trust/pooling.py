@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc
 
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans, Floats, Integers
@@ -75,6 +74,8 @@ class Familiarity:
         """
         if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
             return False
+        from scipy.special import bdtrc  # which takes a quarter of a second to load
+
         return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
 
     def covering(self, shares: Sequence[float]) -> Familiarity:
@@ -165,7 +166,7 @@ def unit(features: NDArray[Any]) -> NDArray[np.float32]:
 
 def nearest(known: NDArray[Any], new: NDArray[Any], neighbours: int) -> tuple[Floats, Integers]:
     """The distance (window,) of each new row to its neighbours-th nearest known one; and those (window, neighbour)."""
-    squared = (known**2).sum(axis=1) - 2 * (new @ known.T) + (new**2).sum(axis=1)[:, None]
+    squared = np.vecdot(known, known) - 2 * (new @ known.T) + np.vecdot(new, new)[:, None]
     places = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
     farthest = np.take_along_axis(squared, places[:, -1:], axis=1)[:, 0]
     return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), places

@@ -21,13 +21,14 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, file_state, grouped, inside
 from bearcat.data.datasets.folder import MANIFEST, ManifestRow, read_manifest, speed_in_name
 from bearcat.data.stream import FORMATS
+from bearcat.data.times import time_in
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import listed
@@ -36,14 +37,6 @@ from bearcat.watch.incoming import AHEAD, MEASUREMENT
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
 LONGEST_NAME = 200  # characters of a machine or a point
-DATE = r"(?P<year>(?:19|20)\d\d)(?P<mark>[-._/]?)(?P<month>0[1-9]|1[0-2])(?P=mark)(?P<day>0[1-9]|[12]\d|3[01])"
-CLOCK = (
-    r"(?:[T /_.-]{0,3}(?P<hour>[01]\d|2[0-3])(?:[-:._hH]?(?P<minute>[0-5]\d)"
-    r"(?:[-:._mM]?(?P<second>[0-5]\d)(?:[.,_](?P<part>\d{1,9}))?s?)?)?)?"
-)
-ZONE = r"(?P<zone>Z|(?P<sign>[+-])(?P<hours>0\d|1[0-4]):?(?P<minutes>00|15|30|45))?"
-STAMP = re.compile(rf"(?<!\d){DATE}{CLOCK}{ZONE}(?!\d)")
-EPOCH = re.compile(r"(?<!\d)(\d{10})(\d{3})?(?:[.,](\d{1,6}))?(?!\d)")  # seconds or milliseconds since 1970
 YEAR = re.compile(r"(19|20)\d\d([-._]?\d\d){0,2}")  # a folder with which a time begins
 DIGITS = re.compile(r"[\d._-]+")
 
@@ -76,29 +69,6 @@ def zone_called(name: str | None) -> tzinfo:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError) as error:  # a name that is no path inside the zones, or is not there
         raise InputError(f"--timezone: there is no time zone '{name}'; write it as Europe/Berlin or UTC") from error
-
-
-def time_in(text: str, zone: tzinfo = UTC) -> float | None:
-    """The time that a text holds, in seconds since 1970; None where it holds none."""
-    for found in STAMP.finditer(text):
-        groups = found.groupdict()
-        year, month, day, hour, minute, second = (
-            int(groups[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")
-        )
-        own = zone
-        if groups["sign"]:
-            away = timedelta(hours=int(groups["hours"]), minutes=int(groups["minutes"]))
-            own = timezone(away if groups["sign"] == "+" else -away)
-        elif groups["zone"]:
-            own = UTC
-        try:
-            whole = datetime(year, month, day, hour, minute, second, tzinfo=own)
-        except ValueError:  # 31 February
-            continue
-        return whole.timestamp() + float(f"0.{groups['part'] or 0}")
-    if number := EPOCH.search(text):
-        return int(number[1]) + int(number[2] or 0) / 1000 + float(f"0.{number[3] or 0}")
-    return None
 
 
 class WatchedFolder:
@@ -193,7 +163,7 @@ class WatchedFolder:
         if when is None:
             when = time_in("/".join([*folders[cut:], path.stem]), self.zone)
         if when is None:
-            when = self._last_change(machine, state)
+            when = self._last_change(machine, path, state)
         speed = speed_in_name(point or "") or speed_in_name(machine)
         return self._checked(Arrival(name, machine, point, when, state.st_size, state.st_mtime_ns, (), speed))
 
@@ -236,7 +206,7 @@ class WatchedFolder:
                 continue
             points = {row.point for row in same}
             point = same[0].point if len(points) == 1 and len(same) == 1 else None
-            when = self._last_change(machine, status) if when is None else when
+            when = self._last_change(machine, path, status) if when is None else when
             arrival = Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
             found += [arrival] if self._checked(arrival) is not None else []
         for problem in problems:
@@ -245,8 +215,8 @@ class WatchedFolder:
             self._manifests[str(folder)] = state, found
         return found
 
-    def _last_change(self, machine: str, status: os.stat_result) -> float:
-        sentence = f"{shown(machine)}: names of files have no time, so that of their last change counts"
+    def _last_change(self, machine: str, path: Path, status: os.stat_result) -> float:
+        sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"
         self._say(machine, sentence, False)
         return status.st_mtime
 

@@ -2,7 +2,7 @@
 
 Short recordings add up to a block of some turns of the shaft before anything is read. A block is compared with the
 baseline of its operating state, less what the neighbours on the machine and the same point of sister machines show too;
-its p-value adds to the evidence for a change (alarms.py). The spectra of the last blocks, pooled, say what the change
+its p-value adds to the evidence for a change (usual.py). The spectra of the last blocks, pooled, say what the change
 is. A line that a neighbour shows louder, or a change while a neighbour is in alarm, is cross-talk: to be checked.
 
 >>> memory = PointMemory("pump 3", "drive end", WatchRule())
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -31,18 +32,20 @@ from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CANNOT_TELL, CHECK, HEALTHY, NO_SIGNAL, SAFE_FAULT, SURE
-from bearcat.watch.alarms import PERSISTENCE, Tail, add_evidence, threshold
-from bearcat.watch.pool import FORGET, Block, Pool
-from bearcat.watch.snapshot import LEARNING, Assessment, Event, PointStatus, Snapshot, line_values
+from bearcat.watch.snapshot import FORGET, LEARNING, Assessment, Block, Event, PointStatus, Pool, Snapshot, line_values
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
     MARGINS,
     NAMES,
+    PERSISTENCE,
     OperatingState,
+    Tail,
     WatchRule,
+    add_evidence,
     excesses,
     score,
+    threshold,
 )
 
 GROWN = 6.0  # dB beyond the change at an alarm that are worth a second one, and of all points that are worth a check
@@ -390,9 +393,7 @@ class PointMemory:
         return tuple(np.median(np.nan_to_num(rows), axis=0).tolist()) if rows else (0.0,) * len(NAMES)
 
     def _swapped(self) -> bool:
-        """Whether levels of several bands jumped between two blocks and stayed, while nothing strikes and no line
-        rose: another sensor or mounting.
-        """
+        """Whether levels jumped between two blocks and stayed, without strikes or lines: another sensor or mounting."""
         onset = self.onset or 0.0
         since = np.nan_to_num([change for time, change in self.recent if time >= onset])
         before = np.nan_to_num([change for time, change in self.recent if time < onset][-5:])
@@ -460,7 +461,7 @@ class PointMemory:
     # How it is kept.
 
     def to_bytes(self) -> bytes:
-        """For the store: plain values as JSON, arrays as they are."""
+        """For the store: plain values as JSON, arrays as they are, a checksum, since wrong values are wrong alarms."""
         from safetensors.numpy import save
 
         plain: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
@@ -479,7 +480,8 @@ class PointMemory:
             arrays[f"state {number}"] = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
         for name, pool in (("pool", self.pool), ("block", self.block.pool)):
             arrays |= {} if pool is None else pool.to_arrays(name)
-        return bytes(save(arrays, metadata={"bearcat": json.dumps(plain)}))
+        content = bytes(save(arrays, metadata={"bearcat": json.dumps(plain)}))
+        return content + zlib.crc32(content).to_bytes(4)
 
     @staticmethod
     def from_bytes(content: bytes) -> PointMemory:
@@ -487,12 +489,15 @@ class PointMemory:
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
+        content, checksum = content[:-4], content[-4:]
+        if zlib.crc32(content).to_bytes(4) != checksum:
+            raise ValueError("what is kept of a point is damaged")
         try:
             header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
             plain, arrays = json.loads(header["__metadata__"]["bearcat"]), load(content)
             memory = PointMemory(plain["machine"], plain["point"], from_plain(WatchRule, plain["rule"]))
             memory._restore(plain, arrays)
-        except (SafetensorError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        except (SafetensorError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise ValueError("what is kept of a point is damaged") from error
         return memory
 

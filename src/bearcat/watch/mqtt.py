@@ -31,7 +31,7 @@ from bearcat.storage import digest
 from bearcat.watch.incoming import receive
 from bearcat.watch.notify import NETWORK_SECONDS, Bundle, Note, SendError, address_of, printable
 from bearcat.watch.snapshot import PointStatus
-from bearcat.watch.store import Fleet
+from bearcat.watch.status import Fleet
 
 MQTT_PASSWORD = "BEARCAT_MQTT_PASSWORD"  # noqa: S105 (the name of a variable of the environment)
 KINDS = ("recording", "measurement")  # of messages that come in

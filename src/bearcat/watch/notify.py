@@ -40,7 +40,8 @@ from bearcat.names import shown
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, count, empty_figure, house_style
 from bearcat.storage import digest
 from bearcat.watch.snapshot import MEASUREMENTS, Event
-from bearcat.watch.store import Store, TrendRow, written_time
+from bearcat.watch.status import written_time
+from bearcat.watch.store import Store, TrendRow
 
 BUNDLE = 100  # events in a bundle, at most
 MOST = 1000  # events that are asked for at once

@@ -1,4 +1,4 @@
-"""Where what is watched goes: senders of events, MQTT, and numbers for Prometheus.
+"""Where what is watched goes: senders of events, MQTT, numbers for Prometheus, and the store as one table.
 
 >>> with Out("plant.db", Path("plant"), notify="logger --tag bearcat", metrics="9108") as out:
 ...     Watching(WatchedFolder(Path("plant")), store, out=out).once()
@@ -7,15 +7,20 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import threading
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bearcat.data.signals import library
 from bearcat.errors import InputError
+from bearcat.names import csv_cell
+from bearcat.storage import drafted
 from bearcat.watch.mqtt import MqttLink
 from bearcat.watch.notify import (
     MAIL_PASSWORD,
@@ -28,11 +33,17 @@ from bearcat.watch.notify import (
     WebhookSender,
 )
 from bearcat.watch.snapshot import STATUSES, Assessment, PointStatus
+from bearcat.watch.status import written_time
+from bearcat.watch.store import Store
 
 MOST_LABELS = 500  # points with numbers of their own: those with the most evidence
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 LOOPBACK = "127.0.0.1"
 FLUSH_SECONDS = 5.0  # that statuses may take to reach a broker at the end; the next run publishes them again
+BATCH = 10_000  # rows that are in memory at once
+TEXTS = ("machine", "point", "time", "recording", "digest", "status", "state", "operating_state")
+NUMBERS = ("confidence", "p_value", "evidence", "threshold")
+Rows = list[dict[str, Any]]
 
 
 class Out(AbstractContextManager["Out"]):
@@ -171,3 +182,34 @@ class WatchMetrics(AbstractContextManager["WatchMetrics"]):
             evidence.add_metric(key, value)
             limits.add_metric(key, limit)
         yield from (counts, evidence, limits)
+
+
+def write_table(store: Store, path: Path) -> int:
+    """Writes a file whose name ends in .parquet or .csv; how many rows. An earlier file stays until all is written."""
+    writers = {".parquet": _parquet, ".csv": _csv}
+    if path.suffix.lower() not in writers:
+        raise InputError(f"--out: {path}: the name must end in .parquet or .csv")
+    columns, number = [*TEXTS[:6], *NUMBERS, *TEXTS[6:], "late", *store.measurement_names()], 0
+    with drafted(path) as draft, writers[path.suffix.lower()](draft, columns) as write:
+        rows = store.export()
+        while batch := list(islice(rows, BATCH)):
+            write([{name: row.get(name) for name in columns} | {"time": written_time(row["time"])} for row in batch])
+            number += len(batch)
+    return number
+
+
+@contextmanager
+def _parquet(path: Path, columns: list[str]) -> Iterator[Callable[[Rows], None]]:
+    pyarrow, parquet = library("pyarrow", "formats", str(path)), library("pyarrow.parquet", "formats", str(path))
+    kinds = dict.fromkeys(TEXTS, pyarrow.string()) | {"late": pyarrow.bool_()}
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in columns])
+    with parquet.ParquetWriter(path, schema) as writer:
+        yield lambda rows: writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+
+
+@contextmanager
+def _csv(path: Path, columns: list[str]) -> Iterator[Callable[[Rows], None]]:
+    with path.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        yield lambda rows: writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)

@@ -1,4 +1,4 @@
-"""The tables of a store, and how a store of an older version is brought to this one.
+"""The tables of a store, how one of an older version is brought to this one, and connections to it.
 
 A change to a table is made here and, for stores that exist, by a function at the end of MIGRATIONS.
 
@@ -7,7 +7,12 @@ A change to a table is made here and, for stores that exist, by a function at th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from bearcat.errors import InputError
 
@@ -15,6 +20,13 @@ try:
     import sqlalchemy as sql
 except ImportError as missing:
     raise InputError("watching machines needs an extra; pip install 'bearcat[watch]'") from missing
+from sqlalchemy.exc import SQLAlchemyError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
+SYNCHRONOUS = "FULL"  # in a file, what was committed survives a power cut
 
 tables = sql.MetaData()
 META = sql.Table("meta", tables, sql.Column("name", sql.Text, primary_key=True), sql.Column("value", sql.Text))
@@ -106,3 +118,79 @@ EVENTS = sql.Table(
 
 # From version 1 to 2, from 2 to 3, and so on. A new store has the tables above at once.
 MIGRATIONS: list[Callable[[sql.Connection], None]] = []
+
+
+def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, Path | None]:
+    """Connections to a store, how to call it, and its file."""
+    scheme, _, _ = address.partition("://")
+    if "://" not in address:
+        path = Path(address)
+        _check_file(path, create)
+        return _sqlite_engine(path, write), str(path), path
+    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise InputError(f"--store: '{scheme}://' is no address of a store; give a file, or postgresql://…")
+    try:
+        import psycopg  # noqa: F401
+        from sqlalchemy.engine import make_url
+    except ImportError as error:
+        raise InputError("a store in PostgreSQL needs an extra; pip install 'bearcat[watch]'") from error
+    try:
+        url = make_url(address).set(drivername="postgresql+psycopg")
+    except (SQLAlchemyError, ValueError) as error:
+        raise InputError("--store: is no address such as postgresql://user@host/database") from error
+    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
+    engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
+    return engine, name, None
+
+
+def _check_file(path: Path, create: bool) -> None:
+    """Refuses what is no SQLite file; a new one is only for its owner to read."""
+    try:
+        if not path.exists() and create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if not path.is_file():
+            what = "is no file" if path.exists() else "there is no such store"
+            raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened ({os.strerror(error.errno or 0)}); check the path") from error
+    if head != b"SQLite format 3\0" and not (create and head == b""):
+        raise InputError(f"{path}: is no store of bearcat watch; choose another file")
+
+
+def _sqlite_engine(path: Path, write: bool) -> Engine:
+    import sqlite3
+
+    mode = "rw" if write else "ro"
+    place = f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+    def connect() -> sqlite3.Connection:
+        opened = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        if path.stat().st_size == 0:
+            opened.execute("PRAGMA journal_mode = WAL")  # which the file keeps
+        opened.execute("PRAGMA trusted_schema = OFF")
+        opened.execute("PRAGMA foreign_keys = ON")
+        opened.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+        return opened
+
+    def begin(connection: Connection) -> None:
+        # A transaction that writes begins as such, so that nobody changes what it has read.
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    engine = sql.create_engine("sqlite://", creator=connect, poolclass=sql.pool.QueuePool)
+    sql.event.listen(engine, "begin", begin)
+    return engine
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[int]:
+    """A file beside the store, whose lock the system frees however a process ends."""
+    file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)

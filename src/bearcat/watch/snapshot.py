@@ -1,4 +1,5 @@
-"""What is measured of one point at one time, and what is said of the point then.
+"""What is measured of one point at one time, and what is said of the point then; and envelope spectra that add up:
+short recordings to a block that can be read, and blocks to a pool that forgets slowly.
 
 >>> [found] = find_measurements([Path("2024-05-01T10-32-39.wav")])
 >>> measure(found, Given(bearing=find_bearing("6205")), time=1714559559.0, machine="pump 3")[0].values["rms"]
@@ -11,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.channels import unit_of
 from bearcat.deploy.find import FoundMeasurement
 from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.levels import BANDS
-from bearcat.diagnosis.physics import DECIBELS, FAULTS, levels_over_background
+from bearcat.diagnosis.physics import DECIBELS, FAULTS, PhysicsEvidence, levels_over_background, physics_evidence
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.diagnosis.spectra import TURNS, Spectra
 from bearcat.errors import InputError
@@ -39,6 +41,7 @@ MEASUREMENTS: dict[str, tuple[str, str | None]] = {
     "load": ("load", ""),
     "temperature": ("temperature", "°C"),
 }
+FORGET = 0.8  # of a pool that each block leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +121,7 @@ def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | 
         envelope = np.clip(np.round(4 * levels), 0, 255).astype(np.uint8).tobytes()
     return replace(
         own, rate=measured.rate, values=values, orders=measured.orders, rpm=rpm, turns=measured.turns,
-        quality=() if quality is None else (*quality.notes, *signal.doubts(alone=True)),
+        quality=tuple(filter(None, (*(quality.notes if quality else ()), *signal.doubts(alone=True), signal.doubt))),
         general=None if signal.general is None else dict(signal.general.probabilities), spectra=spectra,
         envelope=envelope,
     )  # fmt: skip
@@ -155,7 +158,15 @@ class Event:
 
 @dataclass(frozen=True)
 class PointStatus:
-    """What is known of a point now: a row of the fleet."""
+    """What is known of a point now: a row of the fleet.
+
+    >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
+    >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
+    >>> fleet[0].machine, fleet[0].point, fleet[0].recordings
+    ('pump-3', 'drive-end', 1)
+    """
 
     machine: str
     point: str
@@ -188,3 +199,85 @@ class Assessment:
     confidence: float
     band: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # what is usual, lowest and highest
     events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Spectra of the last recordings, older ones with less weight."""
+
+    spectra: Spectra
+    weight: float
+    rate: float
+    rpm: float
+
+    def add(self, other: Pool, forget: float = FORGET) -> Pool:
+        """With another one's spectra; only these where the bands are other ones."""
+        own, new = self.spectra, other.spectra
+        if own.power.shape != new.power.shape or abs(other.rate / self.rate - 1) > 1e-6:
+            return other
+        old, weight = forget * self.weight, forget * self.weight + 1
+        power, kurtosis, loudness = (
+            (old * getattr(own, name) + getattr(new, name)) / weight for name in ("power", "kurtosis", "loudness")
+        )
+        pooled = Spectra(rounded(power), new.turns, own.windows + new.windows, kurtosis, loudness, new.axes)
+        return Pool(pooled, weight, other.rate, other.rpm)
+
+    def physics(self, orders: Mapping[str, float]) -> PhysicsEvidence:
+        """What physics reads in the spectra."""
+        return physics_evidence(self.spectra, self.rate, self.rpm, orders)
+
+    def to_arrays(self, name: str) -> dict[str, NDArray[np.generic]]:
+        """For the store, under this name; the power as its logarithm, in two bytes each."""
+        own = self.spectra
+        numbers = [self.weight, self.rate, self.rpm, own.turns, float(own.windows), float(own.axes)]
+        return {
+            f"{name}.power": np.log10(own.power).astype(np.float16),
+            f"{name}.bands": np.stack([own.kurtosis, own.loudness]), f"{name}.numbers": np.array(numbers),
+        }  # fmt: skip
+
+    @staticmethod
+    def from_arrays(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> Pool | None:
+        """Back from `to_arrays`; None where there is none."""
+        if f"{name}.numbers" not in arrays:
+            return None
+        weight, rate, rpm, turns, windows, axes = arrays[f"{name}.numbers"].tolist()
+        power = 10 ** arrays[f"{name}.power"].astype(np.float64)
+        kurtosis, loudness = arrays[f"{name}.bands"].astype(np.float64)
+        return Pool(Spectra(power, turns, int(windows), kurtosis, loudness, int(axes)), weight, rate, rpm)
+
+
+def rounded(power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As the store keeps it, so that a restart changes nothing."""
+    return np.asarray(10 ** np.log10(np.maximum(power, 1e-30)).astype(np.float16).astype(np.float64))
+
+
+def pool_of(snapshot: Snapshot) -> Pool | None:
+    """Of one recording; None where its speed is not known."""
+    own = snapshot.spectra
+    if own is None or snapshot.rate is None or snapshot.rpm is None:
+        return None
+    loudness = np.broadcast_to(own.loudness, own.kurtosis.shape).astype(np.float64)
+    spectra = Spectra(rounded(own.power), own.turns, own.windows, own.kurtosis, loudness, own.axes)
+    return Pool(spectra, 1.0, snapshot.rate, snapshot.rpm)
+
+
+@dataclass
+class Block:
+    """Recordings that are read together."""
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    pool: Pool | None = None
+    turns: float = 0.0
+
+    def add(self, snapshot: Snapshot) -> None:
+        self.rows.append(dict(snapshot.values))
+        self.turns += snapshot.turns or 0.0
+        new = pool_of(snapshot)
+        self.pool = new if self.pool is None or new is None else self.pool.add(new, forget=1.0)
+
+    def values(self) -> dict[str, float]:
+        """Medians of the measurements."""
+        if len(self.rows) == 1:
+            return self.rows[0]
+        names = sorted(set().union(*self.rows))
+        return {name: float(np.median([row[name] for row in self.rows if name in row])) for name in names}

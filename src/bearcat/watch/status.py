@@ -1,18 +1,26 @@
-"""The status of a point in words: what it is, since when, and why; at most two reasons, the most important first."""
+"""The status of a point in words: what it is, since when, and why; at most two reasons, the most important first.
+
+A `Fleet` is the status of several points.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.recording import STATUS, percent
+from bearcat.errors import InputError
+from bearcat.report.typeset import count
 from bearcat.trust.decision import ALARM, CHECK, MOST_REASONS, NO_SIGNAL, OK
-from bearcat.watch.alarms import PERSISTENCE
-from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus, Snapshot
-from bearcat.watch.usual import BAND_NAMES, LEVEL
+from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, STATUSES, Event, PointStatus, Snapshot
+from bearcat.watch.usual import BAND_NAMES, LEVEL, PERSISTENCE
 
 if TYPE_CHECKING:
     from bearcat.watch.memory import Findings, PointMemory
@@ -157,3 +165,80 @@ def day(time: float | None) -> str:
         return ""
     when = datetime.fromtimestamp(time, UTC)
     return f"{when.day} {when:%b %Y %H:%M}"
+
+
+class Fleet(list[PointStatus]):
+    """Points, worst first.
+
+    >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
+    >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
+    >>> fleet.counts["learning"]
+    1
+    """
+
+    columns = tuple(field.name for field in fields(PointStatus))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = Counter(each.status for each in self)
+        return {status: found[status] for status in STATUSES}
+
+    @property
+    def summary(self) -> str:
+        """How many points are what, in one line."""
+        parts = [f"{number} {status}" for status, number in self.counts.items() if number]
+        hidden = sum(each.alarm is not None and each.status != ALARM for each in self)
+        more = f" {count(hidden, 'alarm is', 'alarms are')} still open." if hidden else ""
+        return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}.{more}"
+
+    @property
+    def exit_status(self) -> int:
+        """0 all are ok or learning, 1 an alarm is open, 3 none but something to check or without signal."""
+        if any(each.status == ALARM or each.alarm is not None for each in self):
+            return STATUS[ALARM]
+        return STATUS[CHECK] if self.counts[CHECK] or self.counts[NO_SIGNAL] else 0
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows of a table for people."""
+        return [
+            {
+                "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
+                "fault": each.fault or "", "confidence": percent(each.confidence if each.fault else None),
+                "evidence": each.evidence or "",
+                "last": written_time(each.time),
+                "reason": "; ".join(each.reasons) or f"{each.learnt} of {each.wanted} recordings learnt",
+            }
+            for each in self
+        ]  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain values, a row for each point."""
+        return [
+            asdict(each) | {"reasons": list(each.reasons), "since": written_time(each.since) or None,
+                            "time": written_time(each.time) or None, "alarm": written_time(each.alarm) or None,
+                            "acknowledged": written_time(each.acknowledged) or None}
+            for each in self
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary, *("  ".join(row.values()).rstrip() for row in self.table())])
+
+    def to_frame(self) -> Any:
+        """A pandas data frame, a row for each point."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError("a data frame needs pandas; pip install pandas, or use rows()") from error
+        return pandas.DataFrame(self.rows(), columns=list(self.columns))
+
+
+REASONS = Fleet.columns.index("reasons")
+
+
+def written_time(seconds: float | None) -> str:
+    """A time as people and programs read it: 2024-05-01T10:32:39Z; nothing where there is none."""
+    if seconds is None or not isfinite(seconds):
+        return ""
+    return str(np.datetime64(round(seconds), "s")) + "Z"

@@ -14,27 +14,36 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
+import re
+import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 
-from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.errors import InputError, suggest
-from bearcat.report.typeset import count
 from bearcat.settings import from_plain, to_plain
-from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL
+from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch.memory import PointMemory
-from bearcat.watch.schema import EVENTS, MEMORIES, META, MIGRATIONS, NAMES, POINTS, RECORDINGS, SNAPSHOTS, tables
+from bearcat.watch.schema import (
+    EVENTS,
+    MEMORIES,
+    META,
+    MIGRATIONS,
+    NAMES,
+    POINTS,
+    RECORDINGS,
+    SNAPSHOTS,
+    lock_file,
+    open_engine,
+    tables,
+)  # fmt: skip
 from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
+from bearcat.watch.status import REASONS, Fleet, written_time
 from bearcat.watch.usual import WatchRule
 
 import sqlalchemy as sql  # isort: skip (after the module that says how to install it)
@@ -44,14 +53,21 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine, Row
 
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
-BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
 CACHED = 256  # memories of points that are kept ready
+DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 SISTERS = 12  # machines with a point of the same name that a point is compared with
 OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
 MOST_NAMES = 1000  # of measurements
 PART = 400  # rows or names in one query
 MEASURED = np.dtype([("name", "<u2"), ("value", "<f4")])
 BAND = np.dtype([("name", "<u2"), ("low", "<f4"), ("high", "<f4")])
+KINDS: dict[type, tuple[type, ...]] = {  # by the type of a column, those of its values
+    sql.Text: (str,), sql.Double: (float, int), sql.Integer: (int,), sql.BigInteger: (int,), sql.LargeBinary: (bytes,),
+    sql.Boolean: (bool,),
+}  # fmt: skip
+TIMES = ("since", "time", "alarm", "acknowledged")
+YEARS = -62_135_596_800.0, 253_402_300_799.0  # of the calendar, 1 to 9999, in seconds since 1970
+FINITE = -sys.float_info.max, sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -86,75 +102,6 @@ class TrendRow:
     late: bool
 
 
-class Fleet(list[PointStatus]):
-    """Points, worst first."""
-
-    columns = tuple(field.name for field in fields(PointStatus))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        found = Counter(each.status for each in self)
-        return {status: found[status] for status in STATUSES}
-
-    @property
-    def summary(self) -> str:
-        """How many points are what, in one line."""
-        parts = [f"{number} {status}" for status, number in self.counts.items() if number]
-        hidden = sum(each.alarm is not None and each.status != ALARM for each in self)
-        more = f" {count(hidden, 'alarm is', 'alarms are')} still open." if hidden else ""
-        return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}.{more}"
-
-    @property
-    def exit_status(self) -> int:
-        """0 all are ok or learning, 1 an alarm is open, 3 none but something to check or without signal."""
-        if any(each.status == ALARM or each.alarm is not None for each in self):
-            return STATUS[ALARM]
-        return STATUS[CHECK] if self.counts[CHECK] or self.counts[NO_SIGNAL] else 0
-
-    def table(self) -> list[dict[str, str]]:
-        """The rows of a table for people."""
-        return [
-            {
-                "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
-                "fault": each.fault or "", "confidence": percent(each.confidence if each.fault else None),
-                "evidence": each.evidence or "",
-                "last": written_time(each.time),
-                "reason": "; ".join(each.reasons) or f"{each.learnt} of {each.wanted} recordings learnt",
-            }
-            for each in self
-        ]  # fmt: skip
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Plain values, a row for each point."""
-        return [
-            asdict(each) | {"reasons": list(each.reasons), "since": written_time(each.since) or None,
-                            "time": written_time(each.time) or None, "alarm": written_time(each.alarm) or None,
-                            "acknowledged": written_time(each.acknowledged) or None}
-            for each in self
-        ]  # fmt: skip
-
-    def __repr__(self) -> str:
-        return "\n".join([self.summary, *("  ".join(row.values()).rstrip() for row in self.table())])
-
-    def to_frame(self) -> Any:
-        """A pandas data frame, a row for each point."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise InputError("a data frame needs pandas; pip install pandas, or use rows()") from error
-        return pandas.DataFrame(self.rows(), columns=list(self.columns))
-
-
-REASONS = Fleet.columns.index("reasons")
-
-
-def written_time(seconds: float | None) -> str:
-    """A time as people and programs read it: 2024-05-01T10:32:39Z; nothing where there is none."""
-    if seconds is None or not isfinite(seconds):
-        return ""
-    return str(np.datetime64(round(seconds), "s")) + "Z"
-
-
 class Store:
     """A store that is open. Close it, or use it in a `with` statement."""
 
@@ -170,7 +117,7 @@ class Store:
     @staticmethod
     def open(address: str | Path, write: bool = False, create: bool = False) -> Store:
         """The store in a file or at a PostgreSQL address; `create`: a new one where there is none."""
-        engine, name, path = _engine(str(address), write or create, create)
+        engine, name, path = open_engine(str(address), write or create, create)
         store = Store(engine, name, path, write or create)
         try:
             store._prepare(create)
@@ -215,8 +162,8 @@ class Store:
         """Of the schema; None: there is none. InputError where another program's tables are there."""
         there = sql.inspect(connection).get_table_names()
         if META.name in there and POINTS.name in there:
-            text = connection.scalar(sql.select(META.c.value).where(META.c.name == "version"))
-            if text is not None and text.isdecimal():
+            text = str(connection.scalar(sql.select(META.c.value).where(META.c.name == "version")))
+            if re.fullmatch(r"\d{1,9}", text):
                 return int(text)
         if there and self.path is not None:
             raise InputError(f"{self.name}: is no store of bearcat watch; choose another file")
@@ -237,11 +184,13 @@ class Store:
                 what = "another process keeps it locked; wait until it has ended"
             elif "readonly" in reason or "unable to open" in reason:
                 what = "cannot be opened; check the folder and the rights of your user"
-            elif "not a database" in reason or "malformed" in reason:
-                what = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
+            elif any(word in reason for word in ("not a database", "malformed", "decode to UTF-8")):
+                what = DAMAGED
             else:
                 what = f"the database says: {reason}"
             raise InputError(f"{self.name}: {what}") from error
+        except UnicodeDecodeError as error:  # in what the database says, or in a text that it holds
+            raise InputError(f"{self.name}: {DAMAGED}") from error
         except SQLAlchemyError as error:
             raise InputError(f"{self.name}: {(str(error).splitlines() or [''])[0]}") from error
 
@@ -265,18 +214,29 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        if self._connection is not None:
-            yield self._connection
-            return
-        with self._sentences(), self.engine.connect() as connection:
-            yield connection
+        try:
+            if self._connection is not None:
+                yield self._connection
+                return
+            with self._sentences(), self.engine.connect() as connection:
+                yield connection
+        except InputError:
+            raise
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:  # bearcat has not written it
+            raise InputError(f"{self.name}: {DAMAGED}") from error
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Keeps others from watching with this store; InputError where one does already."""
         with ExitStack() as stack:
             if self.path is not None:
-                file = stack.enter_context(_lock_file(self.path))
+                file = stack.enter_context(lock_file(self.path))
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     free = True
@@ -301,7 +261,7 @@ class Store:
         """When a change is an alarm; None: none was set yet."""
         with self._reading() as connection:
             text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
-        return None if text is None else _rule(json.loads(text))
+            return None if text is None else _rule(json.loads(text))
 
     def set_rule(self, rule: WatchRule) -> None:
         with self.transaction() as connection:
@@ -313,10 +273,10 @@ class Store:
         if machine is not None:
             query = query.where(POINTS.c.machine == machine)
         with self._reading() as connection:
-            found = [_status(row) for row in connection.execute(query)]
+            found = [_status(row) for row in _rows(connection, query)]
 
         def order(each: PointStatus) -> tuple[Any, ...]:
-            rank = STATUSES.index(each.status) if each.status in STATUSES and each.alarm is None else 0
+            rank = STATUSES.index(each.status) if each.alarm is None else 0
             return rank, each.acknowledged is not None, -(each.confidence or 0), each.machine, each.point
 
         return Fleet(sorted(found, key=order))
@@ -328,7 +288,7 @@ class Store:
             rows: list[TrendRow] = []
             for start in range(0, len(ids), PART):
                 query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS)
-                found = connection.execute(query.where(SNAPSHOTS.c.id.in_(ids[start : start + PART])))
+                found = _rows(connection, query.where(SNAPSHOTS.c.id.in_(ids[start : start + PART])))
                 rows += [self._trend_row(connection, row) for row in found]
         return sorted(rows, key=lambda row: row.time)
 
@@ -336,7 +296,7 @@ class Store:
         query = sql.select(SNAPSHOTS.c.id, SNAPSHOTS.c.marked).where(SNAPSHOTS.c.point == point)
         if since is not None:
             query = query.where(SNAPSHOTS.c.time >= since)
-        found = connection.execute(query.order_by(SNAPSHOTS.c.time)).all()
+        found = list(_rows(connection, query.order_by(SNAPSHOTS.c.time)))
         if len(found) <= most:
             return [row.id for row in found]
         even = set(np.linspace(0, len(found) - 1, max(most, 2)).round().astype(int).tolist())
@@ -360,7 +320,7 @@ class Store:
             ids = self._thinned(connection, self._point(connection, machine, point), None, most)
             for start in range(0, len(ids), PART):
                 query = sql.select(*columns).where(SNAPSHOTS.c.id.in_(ids[start : start + PART]))
-                found += [(row.time, row.rpm, row.envelope) for row in connection.execute(query) if row.envelope]
+                found += [(row.time, row.rpm, row.envelope) for row in _rows(connection, query) if row.envelope]
         return sorted(found)
 
     def events(
@@ -376,13 +336,13 @@ class Store:
         if open_only:
             query = query.where(EVENTS.c.acknowledged.is_(None), EVENTS.c.kind.in_(OPEN))
         with self._reading() as connection:
-            return [_event(row) for row in connection.execute(query)][::-1]
+            return [_event(row) for row in _rows(connection, query)][::-1]
 
     def unsent(self, most: int = 1000) -> list[Event]:
         """Events whose notifications are still to be made, oldest first."""
         query = sql.select(EVENTS).where(sql.not_(EVENTS.c.sent)).order_by(EVENTS.c.number).limit(most)
         with self._reading() as connection:
-            return [_event(row) for row in connection.execute(query)]
+            return [_event(row) for row in _rows(connection, query)]
 
     def memory(self, machine: str, point: str) -> PointMemory | None:
         return next((each for each in self.memories(machine) if each.point == point), None)
@@ -402,18 +362,18 @@ class Store:
         columns = POINTS.c.machine, POINTS.c.point, MEMORIES.c.content
         query = sql.select(*columns).select_from(POINTS.join(MEMORIES)).where(where).order_by(POINTS.c.id).limit(most)
         with self._reading() as connection:
-            rows, rule = connection.execute(query).all(), self.rule
+            rows, rule = list(_rows(connection, query)), self.rule
         found: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
         for machine, point, content in rows:
             before, memory = self._cache.get((machine, point), (b"", None))
             if memory is None or before != content:
                 try:
-                    memory = PointMemory.from_bytes(bytes(content))
+                    memory = PointMemory.from_bytes(content)
                 except ValueError as error:
                     damaged = f"what is kept of '{machine}/{point}' is damaged; restore a backup, or forget the point"
                     raise InputError(f"{self.name}: {damaged}") from error
             memory.rule = rule or memory.rule
-            found[machine, point] = bytes(content), memory
+            found[machine, point] = content, memory
         self._remember(found)
         return [memory for _, memory in found.values()]
 
@@ -444,7 +404,7 @@ class Store:
         columns = [RECORDINGS.c[field.name] for field in fields(RecordingFile)]
         query = sql.select(*columns).where(*where).order_by(RECORDINGS.c.id).limit(most)
         with self._reading() as connection:
-            return [RecordingFile(**row._mapping) for row in connection.execute(query)]
+            return [RecordingFile(**row._mapping) for row in _rows(connection, query)]
 
     # What is written.
 
@@ -487,17 +447,15 @@ class Store:
             "operating_state": judged.operating_state, "marked": bool(judged.events),
         }  # fmt: skip
 
-    def _add_event(self, connection: Connection, event: Event, sent: bool) -> Event:
-        row = asdict(event) | {"sent": sent}
-        row.pop("number")
-        inserted = connection.execute(sql.insert(EVENTS).values(row))
-        (number,) = inserted.inserted_primary_key or (None,)
-        return replace(event, number=number)
-
     def add_events(self, events: Sequence[Event], sent: bool = False) -> list[Event]:
         """What happened without a recording; the events with their numbers."""
+        added = list[Event]()
         with self.transaction() as connection:
-            return [self._add_event(connection, event, sent) for event in events]
+            for event in events:
+                row = {name: value for name, value in asdict(event).items() if name != "number"} | {"sent": sent}
+                (number,) = connection.execute(sql.insert(EVENTS).values(row)).inserted_primary_key or (None,)
+                added.append(replace(event, number=number))
+        return added
 
     def mark_sent(self, numbers: Sequence[int]) -> None:
         """Says that notifications of these events were made."""
@@ -533,9 +491,7 @@ class Store:
             return self._keep(connection, memory, memory.relearn(when, note))
 
     def forget(self, machine: str, point: str | None = None) -> int:
-        """Removes a machine, or a point of it, with its history; how many points. Files that are still there are read
-        again.
-        """
+        """Removes a machine, or a point of it, with its history; how many points. Files still there are read again."""
         with self.transaction() as connection:
             points = [self._point(connection, each.machine, each.point) for each in self._chosen(machine, point)]
             of_points = SNAPSHOTS.c.point.in_(points)
@@ -560,15 +516,10 @@ class Store:
         query = query.order_by(SNAPSHOTS.c.point, SNAPSHOTS.c.time)
         with self._reading() as connection:
             self._text(connection, 0)  # before rows are on their way
-            for row in connection.execution_options(yield_per=1000).execute(query):
+            for row in _rows(connection.execution_options(yield_per=1000), query):
                 found = self._trend_row(connection, row)
-                yield {
-                    "machine": row.machine, "point": row.name, "time": found.time, "recording": found.recording,
-                    "digest": row.digest, "status": found.status, "state": found.state,
-                    "confidence": found.confidence, "p_value": found.p_value, "evidence": found.evidence,
-                    "threshold": found.threshold, "operating_state": found.operating_state, "late": found.late,
-                    **found.values,
-                }  # fmt: skip
+                plain = {name: value for name, value in vars(found).items() if name not in ("values", "band")}
+                yield {"machine": row.machine, "point": row.name, "digest": row.digest, **plain, **found.values}
 
     def measurement_names(self) -> list[str]:
         """Of all measurements that some snapshot has."""
@@ -590,11 +541,12 @@ class Store:
 
     def _keep(self, connection: Connection, memory: PointMemory, event: Event) -> Event:
         self._write_memory(connection, memory)
-        return self._add_event(connection, event, sent=False)
+        return self.add_events([event])[0]
 
     def _write_memory(self, connection: Connection, memory: PointMemory) -> None:
         content = memory.to_bytes()
-        point = _put(connection, POINTS, _point_row(memory.status), ("machine", "point"))
+        row = asdict(memory.status) | {"reasons": json.dumps(list(memory.status.reasons), ensure_ascii=False)}
+        point = _put(connection, POINTS, row, ("machine", "point"))
         _put(connection, MEMORIES, {"point": point, "content": content}, ("point",))
         self._written[memory.machine, memory.point] = content, memory
 
@@ -622,12 +574,15 @@ class Store:
         return self._texts.get(number, "")
 
     def _read_names(self, connection: Connection) -> None:
-        self._names = {row.name: row.id for row in connection.execute(sql.select(NAMES))}
+        self._names = {row.name: row.id for row in _rows(connection, sql.select(NAMES))}
         self._texts = {number: name for name, number in self._names.items()}
 
 
 def _rule(values: Any) -> WatchRule:
-    found: WatchRule = from_plain(WatchRule, values, "the rule")
+    try:
+        found: WatchRule = from_plain(WatchRule, values, "the rule")
+    except InputError as error:  # a number outside its range, which nobody has given now
+        raise ValueError(str(error)) from error
     return found
 
 
@@ -641,94 +596,34 @@ def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tup
     return connection.scalar(query.returning(next(iter(table.primary_key))))
 
 
-def _point_row(status: PointStatus) -> dict[str, Any]:
-    return asdict(status) | {"reasons": json.dumps(list(status.reasons), ensure_ascii=False)}
+def _rows(connection: Connection, query: sql.Select[Any]) -> Iterator[Any]:
+    """The rows of a query; ValueError where a value is not of its column's kind, for SQLite keeps any in any column."""
+    columns = [next(iter(column.base_columns)) for column in query.selected_columns]
+    checks = [
+        (KINDS[type(column.type)], column.nullable, *(YEARS if column.name in TIMES else FINITE)) for column in columns
+    ]
+    for row in connection.execute(query):
+        for value, (kinds, nullable, lowest, highest) in zip(row, checks, strict=True):
+            if value is None:
+                right = nullable
+            else:
+                right = type(value) in kinds and (float not in kinds or lowest <= value <= highest)
+            if not right:
+                raise ValueError(f"{value!r:.80}")
+        yield row
 
 
 def _status(row: Row[Any]) -> PointStatus:
     """Of a row with the columns of a fleet; there may be tens of thousands."""
     values: list[Any] = list(row)
     values[REASONS] = tuple(json.loads(values[REASONS]))
-    return PointStatus(*values)
+    status = PointStatus(*values)
+    if status.status not in STATUSES or not all(isinstance(reason, str) for reason in status.reasons):
+        raise ValueError(f"{status!r:.80}")
+    return status
 
 
 def _event(row: Row[Any]) -> Event:
     values = dict(row._mapping)
     values.pop("sent")
     return Event(**values)
-
-
-def _engine(address: str, write: bool, create: bool) -> tuple[Engine, str, Path | None]:
-    """Connections to a store, how to call it, and its file."""
-    scheme, _, _ = address.partition("://")
-    if "://" not in address:
-        path = Path(address)
-        _check_file(path, create)
-        return _sqlite_engine(path, write), str(path), path
-    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise InputError(f"--store: '{scheme}://' is no address of a store; give a file, or postgresql://…")
-    try:
-        import psycopg  # noqa: F401
-        from sqlalchemy.engine import make_url
-    except ImportError as error:
-        raise InputError("a store in PostgreSQL needs an extra; pip install 'bearcat[watch]'") from error
-    try:
-        url = make_url(address).set(drivername="postgresql+psycopg")
-    except (SQLAlchemyError, ValueError) as error:
-        raise InputError("--store: is no address such as postgresql://user@host/database") from error
-    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
-    engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
-    return engine, name, None
-
-
-def _check_file(path: Path, create: bool) -> None:
-    """Refuses what is no SQLite file; a new one is only for its owner to read."""
-    try:
-        if not path.exists() and create:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        if not path.is_file():
-            what = "is no file" if path.exists() else "there is no such store"
-            raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be opened ({os.strerror(error.errno or 0)}); check the path") from error
-    if head != b"SQLite format 3\0" and not (create and head == b""):
-        raise InputError(f"{path}: is no store of bearcat watch; choose another file")
-
-
-def _sqlite_engine(path: Path, write: bool) -> Engine:
-    import sqlite3
-
-    mode = "rw" if write else "ro"
-    place = f"file:{quote(str(path.absolute()))}?mode={mode}"
-
-    def connect() -> sqlite3.Connection:
-        opened = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        if path.stat().st_size == 0:
-            opened.execute("PRAGMA journal_mode = WAL")  # which the file keeps
-        opened.execute("PRAGMA trusted_schema = OFF")
-        opened.execute("PRAGMA foreign_keys = ON")
-        opened.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
-        return opened
-
-    def begin(connection: Connection) -> None:
-        # A transaction that writes begins as such, so that nobody changes what it has read.
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    engine = sql.create_engine("sqlite://", creator=connect, poolclass=sql.pool.QueuePool)
-    sql.event.listen(engine, "begin", begin)
-    return engine
-
-
-@contextmanager
-def _lock_file(path: Path) -> Iterator[int]:
-    """A file beside the store, whose lock the system frees however a process ends."""
-    file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-    try:
-        yield file
-    finally:
-        os.close(file)

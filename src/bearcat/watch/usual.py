@@ -1,27 +1,40 @@
-"""What is usual for a point in one operating state, by its first recordings, and how unusual another recording is.
+"""What is usual for a point in one operating state, how unusual another recording is, and when that is an alarm.
 
 Levels of bands, kurtosis and fault lines are compared in dB. A change counts from a margin on, since machines drift and
 their load, temperature and mounting vary without harm; margins and floors were chosen on simulated fleets
 (benchmarks/watch.py). The score of a recording is the sum of its changes beyond the margins, in spreads of the
 baseline: measurements that change together say more than one of them.
 
->>> state = OperatingState(rpm=1480.0)
+A p-value says how many of the baseline's recordings score as high (conformal prediction; beyond the baseline's range
+the tail falls as its own largest values do, with a margin for their small number). It becomes a bet e(p) that is worth
+1 on average where nothing has changed, and the bets multiply up from the last time nothing spoke for a change: a CUSUM
+of log e. Its mean time between false alarms is at least exp(threshold) recordings (Shin, Ramdas and Rinaldo 2023,
+e-detectors), so a rate a year is a threshold. docs/watch.md says what this assumes.
+
 >>> for row in rows: state.learn(row, time, WatchRule())
->>> state.tail.p_value(score(state.change(new_row), np.array(state.spreads)))
+>>> p = state.tail.p_value(score(state.change(new_row), np.array(state.spreads)))
+>>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.levels import BANDS
-from bearcat.watch.alarms import Tail
+from bearcat.ranges import RANGES, check_range
 
+YEAR = 365.25 * 86400.0  # seconds
+PERSISTENCE = 3  # recordings that an alarm needs at least: a single one adds a third of the threshold at most
+UPPER = 0.2  # share of the baseline that its tail is measured on
+CAUTION = 1.5  # standard errors by which the tail is taken to be longer than measured
+SHORTEST = 0.3  # of a tail, in robust standard deviations: the baseline of a steady rig must not be more than it is
+LEAST_LOG = math.log(20.0)  # the lowest threshold, of recordings that are rare
+MOST = 1.5  # times the threshold that evidence can reach, so that it falls again when a cause is gone
 BAND_NAMES = tuple(f"band_{number}" for number in range(1, BANDS + 1))
 LINES = ("inner_race", "outer_race", "ball")
 LEVEL = "level"  # what all bands changed by
@@ -31,11 +44,64 @@ MARGINS |= dict.fromkeys(LINES, 1.0)
 FLOORS = {**dict.fromkeys(MARGINS, 0.3), **dict.fromkeys(LINES, 1.0)}
 NAMES = tuple(MARGINS)
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
-FEWEST = 8  # recordings of a baseline that covers a period
+FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
 CHANCE = 2.5  # standard errors by which halves of a baseline may differ
 LONGEST = 3  # times the recordings of a baseline, after which one that does not settle is taken as it is
 OTHER_RATE = 0.01  # relative, from which on a sampling rate is another
-KEPT = 200  # recordings of a baseline at most
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Scores of a baseline, and how they fall off beyond the highest fifth of them."""
+
+    scores: tuple[float, ...]  # in order of size
+    begin: float
+    length: float  # over which it falls to 1/e beyond `begin`
+
+    @staticmethod
+    def of(scores: Sequence[float]) -> Tail:
+        ordered = np.sort(np.asarray(scores, dtype=np.float64))
+        upper = max(2, round(UPPER * ordered.size))
+        begin = float(ordered[-upper - 1]) if ordered.size > upper else float(ordered[0])
+        # The median, since one knock in the baseline must not make every fault look usual; knocks alone are no alarm.
+        excess = float(np.median(ordered[-upper:] - begin)) / math.log(2)
+        length = max(SHORTEST, excess * (1 + CAUTION / math.sqrt(upper)))
+        return Tail(tuple(ordered.tolist()), begin, length)
+
+    def p_value(self, score: float) -> float:
+        """How often a recording of the baseline would be as unusual as this one."""
+        count = len(self.scores)
+        rank = (sum(own >= score for own in self.scores) + 1) / (count + 1)
+        if score <= self.begin:
+            return rank
+        beyond = (sum(own > self.begin for own in self.scores) + 1) / (count + 1)
+        return beyond * math.exp(-(score - self.begin) / self.length)
+
+
+def bet(p_value: float) -> float:
+    """What a p-value is worth as evidence for a change: ∫ ε p^(ε−1) dε over ε from 0 to 1, whose mean is 1 for a
+    uniform p-value (Vovk and Sellke).
+    """
+    if p_value >= 1:
+        return 0.5
+    low = max(p_value, 1e-300)
+    log = math.log(low)
+    if log > -1e-4:  # where the formula takes the difference of nearly equal numbers
+        return 0.5 - log / 3
+    return (1 - low + low * log) / (low * log**2)
+
+
+def threshold(interval: float, rate: float) -> float:
+    """Of the evidence: the logarithm of the recordings between two false alarms, `interval` seconds apart, of which
+    there may be `rate` a year.
+    """
+    return max(math.log(YEAR / max(interval, 1e-3) / rate), LEAST_LOG)
+
+
+def add_evidence(evidence: float, p_value: float, limit: float) -> float:
+    """The evidence after one more recording."""
+    step = min(math.log(bet(p_value)), limit / PERSISTENCE * (1 + 1e-9))
+    return min(max(evidence + step, 0.0), MOST * limit)
 
 
 @dataclass(frozen=True)
@@ -49,6 +115,14 @@ class WatchRule:
     load_bin: float = 0.2  # by which loads do, relative to the highest
     speeds: tuple[float, ...] = ()  # rpm of operating states, where they are given
     loads: tuple[float, ...] = ()  # their loads
+
+    def __post_init__(self) -> None:
+        check_range("false_alarms", self.false_alarms, field="false_alarms")
+        check_range("baseline", self.baseline, field="baseline")
+        check_range("seconds", self.period, field="baseline")
+        for name, field_, numbers in (("rpm", "speeds", self.speeds), ("load", "loads", self.loads)):
+            for number in numbers:
+                check_range(name, number, field=field_)
 
 
 def compared_values(values: Mapping[str, float]) -> dict[str, float]:
@@ -131,16 +205,17 @@ class OperatingState:
             return
         settled = healthy or self.settled
         if settled or rule.period is not None or self.passed >= (LONGEST - 1) * rule.baseline:
-            self.moved = 0.0 if settled else self._rise()
+            self.moved = 0.0 if settled else float(np.nanmax(np.append(self._moved, 0.0)))
             self._fix()
         else:
             self.passed += 1
             del self.rows[0], self.times[0]
 
-    def _rise(self) -> float:
-        """dB by which levels rose from the first half of the baseline to the second."""
+    @property
+    def _moved(self) -> NDArray[np.float64]:
+        """(name,) dB by which levels rose from the first half of the baseline to the second."""
         matrix, half = self._matrix, len(self.rows) // 2
-        return float(np.nanmax(np.append(_median(matrix[half:]) - _median(matrix[:half]), 0.0)))
+        return np.asarray(_median(matrix[half:]) - _median(matrix[:half]))
 
     @property
     def settled(self) -> bool:
@@ -148,12 +223,9 @@ class OperatingState:
 
         Chance is measured by what follows each other, since levels that fall have a large spread.
         """
-        matrix = self._matrix
-        half = len(matrix) // 2
-        moved = np.abs(_median(matrix[half:]) - _median(matrix[:half]))
-        noise = 1.4826 / math.sqrt(2) * _median(np.abs(np.diff(matrix, axis=0)))
-        allowed = np.array([MARGINS[name] for name in NAMES]) + CHANCE * 1.25 * math.sqrt(2 / max(half, 1)) * noise
-        return not bool(np.any(moved > allowed))
+        noise = 1.4826 / math.sqrt(2) * _median(np.abs(np.diff(self._matrix, axis=0)))
+        chance = CHANCE * 1.25 * math.sqrt(2 / max(len(self.rows) // 2, 1)) * noise
+        return not bool(np.any(np.abs(self._moved) > np.array([MARGINS[name] for name in NAMES]) + chance))
 
     @property
     def _matrix(self) -> NDArray[np.float64]:
@@ -195,15 +267,11 @@ def score(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> float:
     return float(np.logaddexp(0.0, excesses(change, spreads)).sum())
 
 
-def vector_of(change: Mapping[str, float]) -> NDArray[np.float64]:
-    """(name,) of NAMES."""
-    return np.array([change.get(name, math.nan) for name in NAMES])
-
-
 def _vector(compared: Mapping[str, float]) -> NDArray[np.float64]:
+    """(name,) of NAMES."""
     whole = compared.get("rms", compared.get("velocity", math.nan))  # of sensors that measure by themselves
     level = [compared[name] for name in BAND_NAMES if name in compared] or [whole]
-    return vector_of({**compared, LEVEL: float(np.median(level))})
+    return np.array([{**compared, LEVEL: float(np.median(level))}.get(name, math.nan) for name in NAMES])
 
 
 def _median(matrix: NDArray[np.float64]) -> NDArray[np.float64]:

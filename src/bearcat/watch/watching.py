@@ -10,207 +10,44 @@ All files of a machine with one time are judged together and added in one transa
 
 from __future__ import annotations
 
-import os
 import signal
-import tempfile
 import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
-from importlib.util import find_spec
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import groupby
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
-from bearcat import __version__
-from bearcat.cluster import connect_ray, lost_workers
 from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.catalogue import checked_root
 from bearcat.data.channels import points_of
 from bearcat.data.datasets.folder import MANIFEST
-from bearcat.data.isolated import RISKY
-from bearcat.deploy.find import measurements_of_file
+from bearcat.data.times import time_in
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.names import shown
-from bearcat.storage import digest_file, digest_json
-from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, time_in, zone_called
-from bearcat.watch.incoming import MEASUREMENT, stated_snapshot
+from bearcat.report.typeset import count
+from bearcat.storage import digest_file
+from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, zone_called
+from bearcat.watch.measuring import Measured, Measuring, Reading, Submit
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.out import Out
-from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, measure
-from bearcat.watch.store import Fleet, RecordingFile, Store
+from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
+from bearcat.watch.status import Fleet
+from bearcat.watch.store import RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 
 PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
 WAITED = 30.0  # seconds that --once waits for files that still change
 TICK, RETRY, RESCAN = 1.0, 5.0, 300.0  # seconds between checks for changes, for files that wait, and of all files
-ATTEMPTS = 3  # workers of a cluster that may be lost over one file
-SHIPPED = 2**26  # bytes of a file that are sent to a cluster; longer ones must be at the same place there
 SAME_RATE = 0.01  # by which rates may differ
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
-
-Measured = list[Snapshot] | InputError
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How files are read: what a user says of all of them."""
-
-    given: Given = field(default_factory=Given)
-    channel: str | None = None
-    channels: str | None = None
-
-    @cached_property
-    def identity(self) -> str:
-        """A file that could not be read is tried again where this has changed."""
-        libraries = sorted({name for names in RISKY.values() for name in names})
-        there = [find_spec(name.partition(".")[0]) is not None for name in libraries]
-        said = asdict(replace(self.given, healthy={}, rule=None))
-        return digest_json([__version__, {k: str(v) for k, v in said.items()}, self.channel, self.channels, there])
-
-
-def measure_file(arrival: Arrival, digest: str, reading: Reading, content: bytes | None = None) -> Measured:
-    """The snapshots of a file, or why there are none; `content`: of a file that is not on this machine."""
-    with ExitStack() as stack:
-        path, rows = Path(arrival.path), arrival.rows
-        if content is not None:
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bearcat-"))) / path.name
-            path.write_bytes(content)
-            rows = tuple(replace(row, path=path) for row in rows)
-        first = rows[0] if rows else None
-        try:
-            if path.name.endswith(MEASUREMENT):
-                snapshot = stated_snapshot(path, arrival.machine, arrival.point or "1", arrival.time, digest)
-                return [replace(snapshot, recording=arrival.path)]
-            found = measurements_of_file(path, rows, reading.channel, reading.channels, arrival.rpm)
-            return [
-                replace(snapshot, recording=snapshot.recording.replace(str(path), arrival.path))
-                for measurement in found
-                for snapshot in measure(
-                    measurement, reading.given, arrival.time, arrival.machine, arrival.point, digest,
-                    None if first is None else first.load, None if first is None else first.temperature,
-                )
-            ]  # fmt: skip
-        except InputError as error:
-            return InputError(str(error).replace(str(path), arrival.path), error.field)
-        except OSError as error:
-            return InputError(f"{arrival.path}: {error.strerror or error}")
-
-
-Submit = Callable[[Arrival, str], Callable[[], Measured]]  # begins to measure; what it returns waits for the result
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """Where files are measured: here, in several processes, or with executor "ray" on a cluster."""
-
-    jobs: int | None = None  # None: 1; of a local cluster, one a core
-    executor: str = "processes"
-    address: str | None = None  # of an existing cluster
-
-    @contextmanager
-    def start(self, reading: Reading) -> Iterator[tuple[Submit, int]]:
-        """What measures, and how many files it should be given at once."""
-        if self.executor == "ray":
-            ray = connect_ray(self.address, self.jobs)
-            try:
-                yield on_cluster(ray, reading), 2 * int(ray.cluster_resources().get("CPU", 1)) + 1
-            finally:
-                ray.shutdown()
-        elif self.jobs in (None, 1):
-            yield lambda arrival, digest: partial(measure_file, arrival, digest, reading), 1
-        else:
-            with _processes(reading, self.jobs or 1) as submit:
-                yield submit, 2 * (self.jobs or 1) + 1
-
-
-@contextmanager
-def _processes(reading: Reading, jobs: int) -> Iterator[Submit]:
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # which is imported once for all
-
-    def start() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(jobs, mp_context=context, initializer=_follow_parent)
-
-    pool = start()
-
-    def submit(arrival: Arrival, digest: str) -> Callable[[], Measured]:
-        nonlocal pool
-        try:
-            future = pool.submit(measure_file, arrival, digest, reading)
-        except BrokenProcessPool:
-            pool = start()
-            future = pool.submit(measure_file, arrival, digest, reading)
-
-        def result() -> Measured:
-            nonlocal pool
-            try:
-                return future.result()
-            except BrokenProcessPool:  # by this file, or by one measured at the same time
-                pool.shutdown(cancel_futures=True)
-                pool = start()
-            try:
-                return pool.submit(measure_file, arrival, digest, reading).result()
-            except BrokenProcessPool:
-                pool = start()
-                return InputError(f"{arrival.path}: its process ended while it was measured; cut it shorter")
-
-        return result
-
-    try:
-        yield submit
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _follow_parent() -> None:
-    """In a process that measures: signals reach all processes, but the first one decides; this ends when that does."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    threadpool_limits(1)  # there is a process for each core
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-    os._exit(0)
-
-
-def on_cluster(ray: Any, reading: Reading) -> Submit:
-    """Measures on a Ray cluster that is connected; files are sent there, and again where a worker was lost."""
-    remote, lost = ray.remote(num_cpus=1, max_retries=0)(measure_file), lost_workers(ray)
-
-    def submit(arrival: Arrival, digest: str) -> Callable[[], Measured]:
-        def begin() -> Any:
-            content = Path(arrival.path).read_bytes() if arrival.size <= SHIPPED else None
-            return remote.remote(arrival, digest, reading, content)
-
-        def result(task: Any) -> Measured:
-            for _ in range(ATTEMPTS):
-                try:
-                    measured: Measured = ray.get(task)
-                    return measured
-                except lost:
-                    task = begin()
-                except ray.exceptions.RayError as error:
-                    return InputError(f"{arrival.path}: {(str(error).splitlines() or [''])[0]}")
-            return InputError(f"{arrival.path}: the worker that measured it was lost {ATTEMPTS} times")
-
-        return partial(result, begin())
-
-    return submit
 
 
 @dataclass(frozen=True)
@@ -377,11 +214,7 @@ class Watching:
             self._say_once(sentence, "note")
         if failed:
             self.problems += failed
-            files = (
-                "1 file that could not be read before has"
-                if failed == 1
-                else f"{failed} files that could not be read before have"
-            )
+            files = f"{count(failed, 'file')} that could not be read before {'has' if failed == 1 else 'have'}"
             self._say_once(f"{files} not changed; remove or repair what bearcat watch named", "note")
         return sorted(new, key=lambda each: (each.time, each.machine, each.point or "", each.path))
 
@@ -578,6 +411,13 @@ def watch(
     year of each point; a `baseline` is learnt of so many recordings, and of those below the path, or until the time,
     `healthy`. Times without a zone are UTC unless a `timezone` is given. Problems are Python warnings. A script that
     asks for several `jobs` must do so under `if __name__ == "__main__":`.
+
+    >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
+    >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
+    >>> fleet.summary
+    '1 point: 1 learning.'
     """
     checked_root(Path(folder))  # before there is a store
     with Store.open(store, create=True) as opened:

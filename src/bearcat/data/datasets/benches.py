@@ -94,7 +94,11 @@ SHARED_CLASSES = {
 
 @dataclass(frozen=True)
 class Paderborn:
-    """`root` holds the files anywhere below it: in `KA04/`, in one flat folder, or still inside `KA04.rar`."""
+    """`root` holds the files anywhere below it: in `KA04/`, in one flat folder, or still inside `KA04.rar`.
+
+    >>> Paderborn(Path("data/paderborn"), label_by="damage").about.licence
+    'CC BY-NC 4.0 (no commercial use)'
+    """
 
     root: Path
     bearings: tuple[str, ...] = ("paper",)  # names of SETS, or bearing codes
@@ -190,7 +194,11 @@ def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
 
 @dataclass(frozen=True)
 class CWRU:
-    """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder."""
+    """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder.
+
+    >>> CWRU(Path("data/cwru"), label_by="type").downloads()[0].name
+    '97.mat'
+    """
 
     root: Path
     channel: str = "DE"
@@ -266,7 +274,11 @@ class CWRU:
 
 @dataclass(frozen=True)
 class HITSM:
-    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names."""
+    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names.
+
+    >>> HITSM(Path("data/hit-sm"), label_by="type").about.licence_address
+    'https://github.com/hitwzc/Bearing-datasets'
+    """
 
     root: Path
     label_by: str = later("state")  # "state": seven classes; "type": normal, inner, outer
@@ -337,7 +349,11 @@ BENCHES: dict[str, tuple[type[CWRU | HITSM], str, str]] = {
 
 @dataclass(frozen=True)
 class AcrossMachines(Dataset):
-    """The settings of the dataset; `root` holds the folders cwru and hit-sm."""
+    """The settings of the dataset; `root` holds the folders cwru and hit-sm.
+
+    >>> AcrossMachines(Path("data")).about.licence
+    'those of the two datasets'
+    """
 
     root: Path
 

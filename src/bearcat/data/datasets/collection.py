@@ -40,7 +40,11 @@ UNSAID = {"", "unknown", "nan"}  # of a label; "none" is one, of bearings withou
 
 @dataclass(frozen=True)
 class Collection(Dataset):
-    """The settings of the dataset; `domain` and `label` are columns of its table, several of them joined by +."""
+    """The settings of the dataset; `domain` and `label` are columns of its table, several of them joined by +.
+
+    >>> Collection(Path("bearing_datasets/jnu"), bearing="6205").label
+    'fault_type'
+    """
 
     root: Path
     domain: str | None = None  # None: the first of DOMAINS that has several values

@@ -19,13 +19,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bearcat.data.bearing import find_bearing
+from bearcat.data.bearing import UNKNOWN, find_bearing
 from bearcat.data.catalogue import (
     About,
     Catalogue,
@@ -37,12 +37,12 @@ from bearcat.data.catalogue import (
     inside,
     later,
 )
-from bearcat.data.channels import CHANNELS, TOGETHER, points_of, vibrations
+from bearcat.data.channels import CHANNELS, TOGETHER, Declared, points_of, vibrations
 from bearcat.data.isolated import read_signals
-from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
+from bearcat.data.recording import Floats, Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.specimens import GROUPS, half_known, two_classes
-from bearcat.data.stream import FORMATS
+from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
 from bearcat.ranges import RANGES, check_range
@@ -52,7 +52,8 @@ MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
-    "point", "channels", "time", "load", "temperature",
+    "point", "channels", "time", "load", "temperature", "bpfo", "bpfi", "bsf", "ftf",
+    "unit", "group", "mounting",
 )  # fmt: skip
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
@@ -70,12 +71,18 @@ class ManifestRow(RecordingInfo):
     time: str | None = None  # when it was recorded, as it is written
     load: float | None = None  # in any unit
     temperature: float | None = None  # °C
+    declared: Declared = field(default_factory=Declared)  # for the zone of ISO 20816-3
+    rpm_given: bool = False  # its speed is the one given for all recordings that do not state their own
 
     def of_channel(self, channel: str) -> ManifestRow:
         """The same of one channel of its file."""
         part = _part_name(self.start, self.stop)
         origin = f"{self.origin.removesuffix(part)}#{channel}{part}"
         return replace(self, channel=channel, origin=origin)
+
+    def called(self, path: str) -> str:
+        """The origin of the same recording in a file of this name."""
+        return f"{path}{'' if self.channel is None else f'#{self.channel}'}{_part_name(self.start, self.stop)}"
 
     def part(self, samples: Samples) -> Samples:
         """The samples from `start` to `stop`."""
@@ -85,8 +92,12 @@ class ManifestRow(RecordingInfo):
         return samples[self.start : self.stop]
 
     def metadata(self, found: Signals) -> RecordingInfo:
-        """What is known once the file was read: its rate, and the mean of a recorded speed."""
-        rpm = self.rpm if found.speed is None else float(np.mean(found.speed, dtype=np.float64))
+        """What is known once the file was read: its rate, and its speed, which is the mean of a recorded one."""
+        if found.speed is not None:
+            return replace(self.info(), rate=found.rate, rpm=float(np.mean(found.speed, dtype=np.float64)))
+        own = set(found.speeds.values()) if found.speeds.keys() == found.channels.keys() else set()
+        said, given = (None, self.rpm) if self.rpm_given else (self.rpm, None)
+        rpm, _ = stated_speed(self.origin, own.pop() if len(own) == 1 else None, said, given)
         return replace(self.info(), rate=found.rate, rpm=rpm)
 
 
@@ -159,17 +170,20 @@ def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
         speed = None if row.rpm_channel is None else _speed(row, channels)
         found = (found if row.channel else replace(found, channels=channels)).of_one_rate(row.channel)
         parts = {name: row.part(samples) for name, samples in found.channels.items()}
-        return Signals(row.origin, parts, dict.fromkeys(parts, row.rate or found.rate), speed)
+        speeds = {name: found.speeds[name] for name in parts if name in found.speeds}
+        return Signals(row.origin, parts, dict.fromkeys(parts, row.rate or found.rate), speed, speeds)
 
     def read() -> Recording:
         found = signals()
         channel, samples = found.pick(None)
         reader.release(row)
         speed = None if found.speed is None else stretch(found.speed, samples.size)
-        info = replace(row.info(), rate=found.rate, channel=channel)
-        return Recording(signal=samples, speed=speed, **vars(info))
+        info = row.metadata(found) if speed is None else row.info()  # of a recorded one, its mean
+        info, own = replace(info, rate=found.rate, channel=channel), found.speeds.get(channel)
+        return Recording(signal=samples, speed=speed, own_rpm=own, declared=row.declared, **vars(info))
 
-    identity = f"folder-2 {row.info()} {row.start} {row.stop}"
+    version = 3 if row.path.suffix.lower() in STATING else 2
+    identity = f"folder-{version} {row.info()} {row.start} {row.stop}"
     return FolderEntry(row.domain, row.label, row.origin, row.path, identity, read, signals, row, reader)
 
 
@@ -195,7 +209,14 @@ def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
 
 @dataclass(frozen=True)
 class Folder(Dataset):
-    """`root` is a folder of domains or holds a manifest, which precedes these settings, as a domain's name does."""
+    """`root` is a folder of domains or holds a manifest, which precedes these settings, as a domain's name does.
+
+    >>> for domain in ("600rpm", "1200rpm"):
+    ...     Path("recordings", domain, "healthy").mkdir(parents=True)
+    ...     np.savetxt(Path("recordings", domain, "healthy", "monday.csv"), np.sin(np.arange(100.0)))
+    >>> Folder(Path("recordings"), bearing="6205").catalogue().domains
+    ('600rpm', '1200rpm')
+    """
 
     root: Path
     channel: str | None = None  # for files with several channels
@@ -270,7 +291,9 @@ class Folder(Dataset):
         if row.rpm or row.rpm_channel:
             return row
         rpm = speed_in_name(row.domain) or self.rpm
-        return replace(row, rpm_channel=rpm) if isinstance(rpm, str) else replace(row, rpm=rpm)
+        if isinstance(rpm, str):
+            return replace(row, rpm_channel=rpm)
+        return replace(row, rpm=rpm, rpm_given=not speed_in_name(row.domain))
 
     def _named(self, place: str | None, row: ManifestRow) -> str | None:
         """What the path of a recording names at this place; None where nothing is there."""
@@ -375,28 +398,37 @@ def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestR
     """One row of a manifest. Its path stays inside the manifest's folder."""
     name, domain, speed, bearing = (texts.get(column) for column in ("path", "domain", "rpm", "bearing"))
     domain = domain or texts.get("machine")
+    orders = [f"{order}={texts[order]}" for order in ("bpfo", "bpfi", "bsf", "ftf") if texts.get(order)]
+    if orders and bearing is not None:
+        raise InputError("'bearing' and 'bpfo', … are both given; leave one of them empty")
+    bearing = bearing or ",".join(orders) or None  # as find_bearing reads them
     if name is None or domain is None:
         raise InputError("path and domain must not be empty")
     if not inside(root, path):
         raise InputError(f"'{name}' leads outside {root}; keep the recordings inside the manifest's folder")
     if not path.is_file():
         raise InputError(f"there is no file '{name}' in {root}")
-    start, stop = _sample(texts, "start") or 0, _sample(texts, "stop")
+    start, stop = _whole(texts, "start", "sample") or 0, _whole(texts, "stop", "sample")
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
     rpm = None if _float(speed) is None else _number(texts, "rpm")  # else it is the name of a channel
-    said = {column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")}
+    said: dict[str, Any] = {
+        column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")
+    }
     origin = f"{name}#{said['channel']}" if said["channel"] else name
     origin += _part_name(start, stop)
     channels = texts.get("channels")
     if channels not in (None, *CHANNELS):
         raise InputError(f"'channels' must be {' or '.join(CHANNELS)}, but is '{channels}'")
+    declared = Declared(texts.get("unit"), _whole(texts, "group"), texts.get("mounting"))
+    if bearing is not None and bearing.lower() == UNKNOWN:
+        bearing = None  # as an empty cell
     return ManifestRow(
         path=path, origin=origin, domain=domain, start=start, stop=stop, rpm=rpm,
         point=texts.get("point"), channels=channels, time=texts.get("time"),
         load=_number(texts, "load"), temperature=_number(texts, "temperature"), rate=_number(texts, "rate"),
         rpm_channel=speed if rpm is None else None,
-        bearing=None if bearing is None else find_bearing(bearing), **said,
+        bearing=None if bearing is None else find_bearing(bearing), declared=declared, **said,
     )  # fmt: skip
 
 
@@ -420,9 +452,9 @@ def _number(texts: dict[str, str | None], column: str, kind: str | None = None) 
     return value
 
 
-def _sample(texts: dict[str, str | None], column: str) -> int | None:
-    """The whole number in a column of samples."""
-    value = _number(texts, column, "sample")
+def _whole(texts: dict[str, str | None], column: str, kind: str | None = None) -> int | None:
+    """The whole number in a column."""
+    value = _number(texts, column, kind)
     if value is not None and not value.is_integer():
         raise InputError(f"'{column}' must be a whole number, but is '{texts[column]}'")
     return None if value is None else int(value)

@@ -4,7 +4,7 @@ uvicorn gives a client any time for the head of a request, reads the rest of a r
 connections until no file can be opened. Here a connection without a request is closed after a while, the one that has
 waited longest goes when there are too many, and a refused body is read for two seconds, so that its sender sees why.
 
->>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C
+>>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C; None: without a model
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ try:
     from bearcat.deploy.serve.answer import Served
     from bearcat.deploy.serve.app import Limits as Limits  # so that all one needs to serve comes from here
     from bearcat.deploy.serve.app import Pages, make_app
+    from bearcat.deploy.serve.fair import LoopShare, client_of
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
@@ -42,6 +44,9 @@ MOST = 1000  # connections; each takes a descriptor
 OTHER_FILES = 64  # descriptors for everything but connections and uploads
 HEAD_SECONDS = 10.0  # for the head of a request, also of the second on a connection
 LINGER = 2.0  # seconds in which the rest of a refused body is still read
+HEAD_BYTES = 2**14  # of the head of a request, with its address
+PIECE, BLOCK = 2**11, 2**16  # bytes that are taken from a connection at once: to be parsed by lines, and others
+SMALL_CHUNKS = 2**16  # bytes of a request, after which more than half must be its body and not what frames it
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ def serve(
 ) -> None:  # fmt: skip
     """Serves the model, pages of watched machines, or both, until SIGTERM or SIGINT; then finishes what was accepted.
 
-    `say` is called with the address once the server listens, `warn` with the model before that.
+    With neither, recordings are diagnosed by fault lines and the general model. `say` is called with the address once
+    the server listens, `warn` with the model before that.
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
@@ -72,12 +78,14 @@ def serve(
         model = open_served(path, limits.timeout)
         warn(model)
         served = Served(model, AlarmRule.of(model.classes, alarms))
+    elif fleet is None:
+        served = Served(None, AlarmRule.of((), alarms))
     app = make_app(served, limits, token, address.loopback, fleet)
     protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
     config = uvicorn.Config(
         app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=int(limits.timeout) + GRACE,
-        backlog=BACKLOG,
+        backlog=BACKLOG, h11_max_incomplete_event_size=HEAD_BYTES,
     )  # fmt: skip
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addFilter(OncePerMinute())
@@ -152,25 +160,62 @@ def most_connections(uploads: int) -> int:
 
 def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:
     """uvicorn's protocol with at most so many connections, each with so many seconds for the head of a request."""
-    waiting: dict[H11Protocol, None] = {}  # connections without a request, the oldest first
+    waiting: dict[BoundedProtocol, str] = {}  # clients of connections without a request, the oldest first
+    share = LoopShare()
 
     class BoundedProtocol(H11Protocol):
         timer: asyncio.TimerHandle | None = None
+        address = ""
+        size, payload = 0, 0  # bytes of this request, and of them those of its body
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.address = client_of(self.client[0] if self.client else "")
+            share.charge(self.address, 0.0)  # others are read more slowly from now on
             self._wait(seconds)
+            self._read_less()
             if len(self.connections) > most:
-                next(iter(waiting)).transport.abort()  # a new one may be honest
+                ((client, _),) = Counter(waiting.values()).most_common(1)
+                next(each for each in waiting if each.address == client).transport.abort()  # a new one may be honest
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            start, cycle, before = time.perf_counter(), self.cycle, len(self.cycle.body) if self.cycle else 0
             super().data_received(data)
+            new = 0
             if self.cycle is not None and not self.cycle.response_complete:
                 self._stop_waiting()
+                if self.cycle is cycle:
+                    new = len(self.cycle.body) - before
+                    self.size, self.payload = self.size + len(data), self.payload + new
+                else:  # the bytes before it were of another request
+                    new = self.size = self.payload = len(self.cycle.body)
+            chunked = self._read_less(2 * new < len(data))
+            pause = share.charge(self.address, time.perf_counter() - start)
+            framed = chunked and self.size > max(2 * self.payload, SMALL_CHUNKS)
+            if framed and self.conn.our_state is h11.SEND_RESPONSE:
+                self.send_400_response("The body comes in chunks of a few bytes; send larger ones.")
+            elif pause > 0 and not self.transport.is_closing():
+                self.transport.pause_reading()
+                self.loop.call_later(pause, self._read_on)
+
+        def _read_on(self) -> None:
+            if not (self.flow.read_paused or self.transport.is_closing()):
+                self.transport.resume_reading()
+
+        def _read_less(self, framed: bool = True) -> bool:
+            """What is parsed by lines comes in small pieces, so that others come between; whether those are chunks.
+
+            Chunks are read as other bodies are unless the last bytes were `framed`, more of them than the body.
+            """
+            body = self.conn.their_state is h11.SEND_BODY
+            chunked = body and (b"transfer-encoding", b"chunked") in self.headers
+            large = body and not (chunked and framed)
+            self.transport.max_size = BLOCK if large else PIECE  # type: ignore[attr-defined]
+            return chunked
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
@@ -179,7 +224,8 @@ def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:
 
         def _wait(self, seconds: float) -> None:
             self._stop_waiting()
-            waiting[self] = None
+            waiting[self] = self.address
+            self.size, self.payload = 0, 0
             self.timer = self.loop.call_later(seconds, self.transport.close)
 
         def _stop_waiting(self) -> None:

@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-import time
+import base64
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,21 +20,27 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from bearcat import __version__
-from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
+from bearcat.data.bearing import BEARINGS, Bearing, asked_bearing, marks_of
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import UPLOADS
 from bearcat.deploy.find import FoundRecording
 from bearcat.deploy.predict import BATCH, Given, WindowPredictions, diagnose_found, pool_windows
 from bearcat.deploy.predictor import Predictor
-from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, timeline
+from bearcat.deploy.serve.fair import ClientReaders
+from bearcat.deploy.serve.picture import Folded, RecordingPicture, timeline
+from bearcat.deploy.turns import Deadline as Deadline
+from bearcat.deploy.turns import Turns
 from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
 from bearcat.ranges import RANGES
+from bearcat.report.views import MOST, VIEWS, draw_view, viewed_recording
 
 FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
 MOST_WINDOWS = 20_000  # listed one by one
+HUGE = 2**1000  # a whole number of JSON beyond it is none
 RATE, SPEED = RANGES["rate"], RANGES["rpm"]
 Rate = Annotated[float, Field(ge=RATE.lowest, le=RATE.highest, allow_inf_nan=False)]
 Rpm = Annotated[float, Field(ge=SPEED.lowest, le=SPEED.highest, allow_inf_nan=False)]
@@ -56,22 +63,20 @@ class PredictQuery(BaseModel):
     channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
     by: Literal["recording", "window"] = Field("recording", description="window: a line for each window too.")
     picture: bool = Field(False, description="Waveform, spectra and the timeline, in a bounded number of points.")
-    rpm: Rpm | None = Field(None, description="Speed of the shaft.")
-    bearing: str | None = Field(None, max_length=100, description="6205, say, or balls=9,ball=7.94,pitch=39.04 (mm).")
+    view: Literal["waveform", "spectrum", "envelope", "orders", "cepstrum", "spectrogram", "kurtogram"] | None = Field(
+        None, description="Draw this too: `view` of the answer has a title, a caption and a PNG as a data: address."
+    )
+    rpm: Rpm | None = Field(None, description="Speed of the shaft; measured where it is not given.")
+    bearing: str | None = Field(
+        None, max_length=100, description="6205, unknown, or balls=9,ball=7.94,pitch=39.04 (mm)."
+    )
 
-    def geometry(self) -> Bearing | None:
-        """The bearing, where it is given; InputError where the text describes none."""
+    def geometry(self) -> tuple[Bearing | None, bool]:
+        """The bearing, and whether lines of any are looked for; InputError where the text describes none."""
         try:
-            return None if self.bearing is None else find_bearing(self.bearing)
+            return asked_bearing(self.bearing)
         except InputError as error:
             raise InputError(str(error), "bearing") from error
-
-    def marks(self) -> list[Mark]:
-        """The frequencies to mark in the picture."""
-        bearing = self.geometry()
-        if self.rpm is None and bearing is not None:
-            raise field_error("rpm", "is missing; fault frequencies depend on it")
-        return [] if self.rpm is None else marks_of(bearing, self.rpm)
 
 
 class GivenWindows(BaseModel):
@@ -109,17 +114,7 @@ class Answer(BaseModel):
         None, description="Of each window: start (sample), seconds, class, …"
     )
     picture: dict[str, Any] | None = Field(None, description="Waveform, spectra, marks (dB), and the windows in time.")
-
-
-@dataclass
-class Deadline:
-    """Until when a request's work may go on, by time.monotonic(); moved to the past when its client has gone."""
-
-    until: float
-
-    def check(self) -> None:
-        if time.monotonic() > self.until:
-            raise TimeoutError
+    view: dict[str, str] | None = Field(None, description="The view asked for: title, caption, image.")
 
 
 class _WindowLog:
@@ -148,64 +143,98 @@ class _WindowLog:
 
 @dataclass(frozen=True)
 class Served:
-    """The model, and what counts as an alarm of it."""
+    """The model, and what counts as an alarm of it; without a model, fault lines and the general model answer."""
 
-    model: Predictor
+    model: Predictor | None
     rule: AlarmRule
+    drawing: Turns = field(default_factory=partial(Turns, 1))  # who draws next
 
-    def answer_file(self, readers: Readers, path: Path, query: PredictQuery, deadline: Deadline) -> Answer:
+    def answer_file(
+        self, readers: Readers | ClientReaders, path: Path, query: PredictQuery, deadline: Deadline
+    ) -> Answer:
         """The answer to an uploaded recording; `path` is never shown; the name shown is that in the query."""
-        origin, model, marks = query.filename or path.name, self.model, query.marks()
-        log = _WindowLog(model.classes, query, deadline)
+        origin, model, (bearing, search) = query.filename or path.name, self.model, query.geometry()
+        if model is None and query.by == "window":
+            raise field_error("by", "there are no windows without a model; ask by recording")
+        log, held = _WindowLog(() if model is None else model.classes, query, deadline), list[Floats]()
         deadline.check()
         with readers.open_stream(path, query.channel, origin, deadline.until) as stream:
             own_rate = stream.rate or query.rate
             picture = RecordingPicture(own_rate) if query.picture else None
-            blocks = _timed(stream.blocks, deadline)
+            blocks = _timed(stream.blocks, deadline, held if query.view else None)
             stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
-            found = FoundRecording(lambda: stream, origin, query.rpm, query.geometry())
-            given = Given(rate=query.rate, rule=self.rule)
-            diagnosis = diagnose_found(found, model, given, show=lambda stream, windows: log.add(stream.rate, windows))
-        answer = self._answer(diagnosis, origin, model.sampling_rate or own_rate, query, log)
+            found = FoundRecording(lambda: stream, origin, channel=stream.channel)
+            given, rpm = Given(query.rate, query.rpm, bearing, rule=self.rule, search=search), query.rpm
+            try:
+                rpm, _ = given.rpm_of(found, stream)
+                diagnosis = diagnose_found(found, model, given, show=lambda own, windows: log.add(own.rate, windows))
+            except InputError as error:
+                if model is not None or error.field not in ("rpm", "bearing"):
+                    raise
+                diagnosis = Diagnosis.undecided(origin, error)  # to be checked; the pictures are there
+        answer = self._answer(diagnosis, origin, (model and model.sampling_rate) or own_rate, rpm, log)
+        speed = rpm or (None if diagnosis.speed is None else diagnosis.speed.rpm)
+        marks = [] if speed is None else marks_of(bearing, speed)
         if own_rate is None and marks:
             answer.notes.append(f"{origin}: does not say its sampling rate, so no frequency is marked; give it as rate")
-        if picture is not None and log.timeline is not None:
-            step = model.preparation.step * (1.0 if answer.rate is None else 1 / answer.rate)
-            answer.picture = picture.to_dict(marks) | {"timeline": timeline(log.timeline, len(model.classes), step)}
+        if picture is not None:
+            windows = None
+            if model is not None and log.timeline is not None:
+                step = model.preparation.step * (1.0 if answer.rate is None else 1 / answer.rate)
+                windows = timeline(log.timeline, len(model.classes), step)
+            answer.picture = picture.to_dict(marks) | {"timeline": windows}
+        if query.view is not None:
+            deadline.check()
+            viewed = viewed_recording(origin, held, own_rate, rpm, bearing, query.channel)
+            with deadline.instead(self.drawing):  # matplotlib draws one picture at a time
+                figure = draw_view(viewed[0], query.view, viewed[1])
+                image = f"data:image/png;base64,{base64.b64encode(figure.render('png')).decode()}"
+            answer.view = {"title": figure.title, "caption": figure.caption, "image": image}
         return answer
 
     def answer_windows(self, body: bytes, query: PredictQuery, deadline: Deadline) -> Answer:
         """The answer to windows given as JSON; they are taken to be of one recording, a step of the model's apart."""
         deadline.check()
-        model, log = self.model, _WindowLog(self.model.classes, query, deadline)
+        if (model := self.model) is None:
+            raise InputError("windows need a model, and this server has none; send a recording", "content-type")
+        log = _WindowLog(model.classes, query, deadline)
         windows, rate = read_windows(model, body)
         step = model.preparation.step
         batches = ((step * first, windows[first : first + BATCH]) for first in range(0, len(windows), BATCH))
-        pooled = pool_windows(model, batches, partial(log.add, rate), query.rpm, query.geometry())
+        pooled = pool_windows(model, batches, partial(log.add, rate), query.rpm, query.geometry()[0])
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
         diagnosis = Diagnosis.of("", Witnesses(network=network), self.rule)
-        return self._answer(diagnosis, None, rate, query, log)
+        return self._answer(diagnosis, None, rate, query.rpm, log)
 
     def _answer(
-        self, diagnosis: Diagnosis, origin: str | None, rate: float | None, query: PredictQuery, log: _WindowLog
+        self, diagnosis: Diagnosis, origin: str | None, rate: float | None, rpm: float | None, log: _WindowLog
     ) -> Answer:
-        """With a note where the model's own speed stands in for one that was not given."""
-        notes, rpm = list(diagnosis.notes), self.model.rpm
-        if query.rpm is None and rpm is not None and "rpm" in self.model.needs:
-            notes.append(f"taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm")
+        """With a note where the model's own speed stands in for one that nobody states."""
+        notes, usual = list(diagnosis.notes), self.model and self.model.rpm
+        if self.model is not None and rpm is None and usual is not None and "rpm" in self.model.needs:
+            notes.append(f"taken to be at {usual:g} rpm, the speed the model was adapted to; give another as rpm")
         added = {"recording": origin, "rate": rate, "notes": notes, "by_window": log.lines}
         return Answer.model_validate(diagnosis.to_dict() | added)
 
     def describe(self, limits: dict[str, int | float]) -> dict[str, Any]:
         """What the model takes and distinguishes, what to do with it, and what this server accepts."""
-        model, decision = self.model, self.model.decision
-        return {
-            "decision": asdict(decision) | {"sentence": decision.sentence}, "classes": model.classes,
+        model = self.model
+        server = {
+            "formats": list(UPLOADS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
+            "views": list(VIEWS) if find_spec("matplotlib") else [],
+        }  # fmt: skip
+        if model is None:
+            return server | {
+                "decision": None, "classes": list(STATES), "alarms": sorted(FAULTS), "input": None, "length": None,
+                "stride": None, "rate": None, "channels": 1, "pooled_temperature": None, "calibrated": True,
+                "knows_familiar": False, "made_by": {},
+            }  # fmt: skip
+        return server | {
+            "decision": asdict(model.decision) | {"sentence": model.decision.sentence}, "classes": model.classes,
             "alarms": sorted(self.rule.classes), "input": model.input, "length": model.preparation.length,
             "stride": model.preparation.step, "rate": model.sampling_rate, "channels": model.channels,
             "pooled_temperature": model.pooled_temperature, "calibrated": model.calibrated,
             "knows_familiar": model.familiarity is not None, "made_by": model.metadata.get("made_by", {}),
-            "formats": list(UPLOADS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
         }  # fmt: skip
 
 
@@ -234,8 +263,11 @@ def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
     if not isinstance(windows, list) or not windows:
         raise field_error("windows", "must be a list of one window at least")
     _check_windows(windows, channels, length)
+    values = np.empty((len(windows), channels, length), dtype=np.float32)
     with np.errstate(over="ignore"):
-        values = np.asarray(windows, dtype=np.float64).astype(np.float32).reshape(-1, channels, length)
+        for at in range(0, len(windows), BATCH):  # numpy lets other threads wait for all that it is given at once
+            part = np.asarray(windows[at : at + BATCH], dtype=np.float64)
+            values[at : at + BATCH] = part.reshape(-1, channels, length)
     infinite = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2)))
     if infinite.size:
         raise field_error(f"windows.{infinite[0]}", "has a value beyond what float32 holds")
@@ -253,16 +285,17 @@ def _check_windows(windows: list[Any], channels: int, length: int) -> None:
         for channel, row in enumerate(rows):
             if not isinstance(row, list) or len(row) != length:
                 raise field_error(field, f"must have {length} samples, as the model's windows do")
+            if set(map(type, row)) <= {float, int} and min(row) > -HUGE and max(row) < HUGE:
+                continue
             for place, value in enumerate(row):
-                if not _is_number(value):
+                if type(value) is not float and (type(value) is not int or abs(value) >= HUGE):
                     raise field_error(f"{field}.{channel}.{place}" if deep else f"{field}.{place}", "is no number")
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
-
-
-def _timed(blocks: Iterable[Floats], deadline: Deadline) -> Iterator[Floats]:
+def _timed(blocks: Iterable[Floats], deadline: Deadline, held: list[Floats] | None) -> Iterator[Floats]:
+    """The blocks, of which the first are held where a list is given, so that they can be drawn."""
     for block in blocks:
         deadline.check()
+        if held is not None and sum(map(len, held)) < MOST:
+            held.append(block)
         yield block

@@ -1,9 +1,10 @@
 """The server's application: its addresses, access to them, and limits on simultaneous requests.
 
 A request of /predict takes one of `concurrency` places before a byte of its body is read (else 429). Workers are
-threads, one for each core; onnxruntime computes without Python's lock. A place is free again when its worker has
-stopped, not when its client was answered 408, so that late work cannot pile up. Recordings are raw bodies rather than
-multipart forms: they go from the socket into a private file, and browsers ask before they send such bodies elsewhere.
+threads, of which as many compute at a time as there are cores, and one for another client (fair.py); onnxruntime
+computes without Python's lock. A place is free again when its worker has stopped, not when its client was answered 408,
+so that late work cannot pile up. Recordings are raw bodies rather than multipart forms: they go from the socket into a
+private file, and browsers ask before they send such bodies elsewhere.
 
 >>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), token=None)
 """
@@ -17,15 +18,13 @@ import hmac
 import ipaddress
 import os
 import re
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,12 +42,16 @@ from bearcat import __version__
 from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import UPLOADS
-from bearcat.deploy.serve.answer import Answer, Deadline, GivenWindows, PredictQuery, Served, field_error
+from bearcat.deploy.serve.answer import Answer, GivenWindows, PredictQuery, Served, field_error
+from bearcat.deploy.serve.fair import RISKY, SMALL, ClientReaders, Place, Places, ReaderPools, client_of
+from bearcat.deploy.serve.uploads import UploadError, UploadFolder, storing
+from bearcat.deploy.turns import Turn, Turns
 from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes
-READERS = 2  # child processes that read risky formats; each may take twice what a recording unpacks to
+PATIENCE, SLOWEST = 5.0, 1024  # a body has these seconds, and one more for so many bytes that have come
+MOST_FIELDS = 32  # of a query, before it is parsed
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
@@ -82,6 +85,10 @@ class Limits:
             raise InputError(f"--timeout: must be a number of seconds above 0, up to a day, not {self.timeout:g}")
         if self.concurrency < 1:
             raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
+
+
+class SlowBodyError(TimeoutError):
+    """A body that comes too slowly to keep its place."""
 
 
 class Refusal(BaseModel):
@@ -121,18 +128,18 @@ class PredictionService:
 
     def __init__(self, served: Served, limits: Limits, metrics: Metrics) -> None:
         self.served, self.limits, self.metrics = served, limits, metrics
-        self.accepted = 0  # requests being received, waiting or computed
-        self.numbers = count()
+        self.places = Places(limits.concurrency)  # of requests being received, waiting or computed
+        self.cores = min(os.cpu_count() or 1, limits.concurrency)
+        self.turns = Turns(self.cores + 1, self.cores)  # one is always another client's
 
     @asynccontextmanager
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
-        cores = min(os.cpu_count() or 1, self.limits.concurrency)
         with (
-            tempfile.TemporaryDirectory(prefix="bearcat-", ignore_cleanup_errors=True) as folder,
-            Readers(min(cores, READERS), EXPANSION * self.limits.max_bytes, cores, Path(folder)) as self.readers,
-            ThreadPoolExecutor(cores, thread_name_prefix="bearcat") as self.workers,
+            UploadFolder() as self.uploads,
+            Readers(RISKY, EXPANSION * self.limits.max_bytes, self.cores + SMALL, self.uploads.path) as readers,
+            ThreadPoolExecutor(2 * self.limits.concurrency, thread_name_prefix="bearcat") as self.workers,
         ):
-            self.folder = Path(folder)  # of uploads, readable for this user alone
+            self.readers = ReaderPools(readers, self.cores)
             yield
 
     async def answer(self, request: Request, query: PredictQuery) -> Response:
@@ -141,44 +148,57 @@ class PredictionService:
         Refusals are values here: an exception in a future refers to frames that refer to the future, with all the
         request has sent.
         """
-        if self.accepted >= self.limits.concurrency:
-            busy = f"the server is busy with {self.limits.concurrency} requests; try again in a second"
-            return _refuse(429, busy, headers={"Retry-After": "1"})
-        self._count_accepted(1)
+        client = client_of(request.client.host if request.client else "")
+        timer = asyncio.timeout(self.limits.timeout)
+        place = self.places.take(client, timer)
+        if place is None:
+            return self._busy()
+        self.metrics.accepted.set(len(self.places))
         job: asyncio.Future[Answer | Response] | None = None
-        deadline = Deadline(time.monotonic() + self.limits.timeout)
+        deadline = Turn(time.monotonic() + self.limits.timeout, self.turns, client)
         try:
-            async with asyncio.timeout(self.limits.timeout):
-                work = partial(self._worked, await self._receive(request, query, deadline), query)
+            async with timer:
+                work = partial(self._worked, await self._receive(request, query, deadline), query, deadline)
                 job = asyncio.get_running_loop().run_in_executor(self.workers, work)
                 await _done(job, request)
             answer = job.result()
         except Exception as error:
             deadline.until = 0
-            return self._refusal_of(error, query, job is not None)
+            return self._busy() if place.lost else self._refusal_of(error, query, job is not None)
         finally:
+            place.timer = None
             if job is None or job.done():
-                self._leave(job)
+                self._leave(place, job)
             else:
-                job.add_done_callback(self._leave)
+                job.add_done_callback(partial(self._leave, place))
             del job
         if isinstance(answer, Response):
             return answer
         self.metrics.count(answer)
         return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
-    def _worked(self, work: Callable[[], Answer], query: PredictQuery) -> Answer | Response:
+    def _worked(self, work: Callable[[], Answer], query: PredictQuery, turn: Turn) -> Answer | Response:
         try:
             return work()
         except Exception as error:
             return self._refusal_of(error, query, True)
+        finally:
+            turn.give()
+
+    def _busy(self) -> Response:
+        busy = f"the server is busy with {self.limits.concurrency} requests; try again in a second"
+        return _refuse(429, busy, headers={"Retry-After": "1"})
 
     def _refusal_of(self, error: Exception, query: PredictQuery, received: bool) -> Response:
         """The answer to an error of the request's; any other is raised again."""
         if isinstance(error, TimeoutError):
             slow = "the answer took" if received else "the request's body took"
             reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
+            if isinstance(error, SlowBodyError):
+                reason = f"the request's body came slower than {SLOWEST} bytes a second; send it faster"
             return _refuse(408, reason, headers={"Connection": "close"})
+        if isinstance(error, UploadError):
+            return _refuse(507, str(error), headers={"Retry-After": "60"})
         if isinstance(error, ClientDisconnect):
             return _refuse(499, "the client went away")
         if isinstance(error, InputError):
@@ -186,16 +206,13 @@ class PredictionService:
             return _refuse(status, str(error), error.field or ("file" if query.filename else "body"))
         raise error
 
-    def _count_accepted(self, change: int) -> None:
-        self.accepted += change
-        self.metrics.accepted.set(self.accepted)
-
-    def _leave(self, job: asyncio.Future[Answer | Response] | None) -> None:
+    def _leave(self, place: Place, job: asyncio.Future[Answer | Response] | None) -> None:
         if job is not None and not job.cancelled():
             job.exception()  # retrieved, since the client of this job was answered 408 already
-        self._count_accepted(-1)
+        self.places.leave(place)
+        self.metrics.accepted.set(len(self.places))
 
-    async def _receive(self, request: Request, query: PredictQuery, deadline: Deadline) -> Callable[[], Answer]:
+    async def _receive(self, request: Request, query: PredictQuery, deadline: Turn) -> Callable[[], Answer]:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
@@ -216,28 +233,39 @@ class PredictionService:
         suffix = Path(query.filename).suffix.lower()
         if suffix not in UPLOADS:
             raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(UPLOADS)}")
-        query.marks()  # a wrong geometry need not wait for the recording
-        path = self.folder / f"{next(self.numbers)}{suffix}"
+        query.geometry()  # a wrong one need not wait for the recording
+        path, file = self.uploads.create(suffix)
         try:
-            with path.open("xb") as file:
-                async for chunk in self._bounded(request, self.limits.max_bytes):
+            async for chunk in self._bounded(request, self.limits.max_bytes):
+                with storing():
                     file.write(chunk)
+            with storing():
+                file.close()
         except BaseException:
+            with suppress(OSError):
+                file.close()
             path.unlink(missing_ok=True)
             raise
         return path
 
-    def _answer_upload(self, path: Path, query: PredictQuery, deadline: Deadline) -> Answer:
+    def _answer_upload(self, path: Path, query: PredictQuery, deadline: Turn) -> Answer:
         try:
-            return self.served.answer_file(self.readers, path, query, deadline)
+            return self.served.answer_file(ClientReaders(self.readers, deadline), path, query, deadline)
         finally:
             path.unlink(missing_ok=True)
 
     async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The body's chunks; 413 as soon as it is known to be longer than `most`."""
         size = int(request.headers.get("content-length", 0))
-        stream, received = request.stream(), 0
-        while size <= most and (chunk := await anext(stream, None)) is not None:
+        stream, received, patience = request.stream(), 0, asyncio.get_running_loop().time() + PATIENCE
+        while size <= most:
+            try:
+                async with asyncio.timeout_at(patience + received / SLOWEST):
+                    chunk = await anext(stream, None)
+            except TimeoutError as error:
+                raise SlowBodyError from error
+            if chunk is None:
+                break
             received += len(chunk)
             size = max(size, received)
             if size <= most:
@@ -278,7 +306,7 @@ class AccessMiddleware:
 
         try:
             with self.metrics.in_flight.track_inprogress():
-                await (self._refusal(scope) or self.app)(scope, receive, send_with_headers)
+                await (_many_fields(scope) or self._refusal(scope) or self.app)(scope, receive, send_with_headers)
         finally:
             self.metrics.requests.labels(path=path, status=str(status)).inc()
             self.metrics.seconds.labels(path=path).observe(time.perf_counter() - start)
@@ -302,6 +330,13 @@ class AccessMiddleware:
         reason = "this server wants its token, as the header Authorization: Bearer TOKEN"
         schemes = 'Basic realm="bearcat: any name, the token as password", charset="UTF-8"' if read else "Bearer"
         return _refuse(401, reason, "authorization", {"WWW-Authenticate": schemes})
+
+
+def _many_fields(scope: Scope) -> Response | None:
+    """A refusal of more fields than any address has, before they are parsed."""
+    if scope["query_string"].count(b"&") < MOST_FIELDS:
+        return None
+    return _refuse(422, f"the query has more than {MOST_FIELDS} fields; leave out what is not needed", "query")
 
 
 def _password(credentials: str) -> str:
@@ -337,6 +372,7 @@ REFUSALS: Responses = {
         415: "The body is neither a recording nor JSON.",
         422: "A parameter, the file or a window cannot be used.",
         429: "Too many requests at once; Retry-After says when to come back.",
+        507: "The server has no room for the upload.",
     }.items()
 }
 ANSWERS: Responses = {200: {"model": Answer, "description": "The diagnosis."}, **REFUSALS}
@@ -379,10 +415,15 @@ def make_app(
     if fleet is not None:
         _add_fleet(app, fleet, first=service is None)
 
-    @app.get("/health", responses={403: REFUSALS[403]}, response_description="It is there.")
-    async def health() -> dict[str, str]:
-        """Whether the server is there; needs no token."""
-        return {"status": "ok"}
+    cannot: Responses = {403: REFUSALS[403], 503: {"model": dict[str, str], "description": "It cannot store uploads."}}
+
+    @app.get("/health", responses=cannot, response_description="It is there.")
+    async def health(response: Response) -> dict[str, str]:
+        """Whether the server is there and can store uploads; needs no token."""
+        problem = None if service is None else service.uploads.problem()
+        if problem is not None:
+            response.status_code = 503
+        return {"status": problem or "ok"}
 
     lines: Responses = {200: {"content": {"text/plain": {}}, "description": "Lines of text."}}
 

@@ -6,21 +6,20 @@ envelope spectrum rises there above its background.
 
 >>> picture = RecordingPicture(rate=12_000.0)
 >>> pooled = pool_stream(model, replace(stream, blocks=picture.observe(stream.blocks)))
->>> picture.to_dict(marks_of(BEARINGS["6205"], speed_rpm=1797))
+>>> picture.to_dict(marks_of(BEARINGS["6205"], rpm=1797))
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing
+from bearcat.data.bearing import Mark
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
 from bearcat.diagnosis.physics import DECIBELS, REACH
 
@@ -31,30 +30,10 @@ LONGEST = 2**18  # samples a segment
 UNKNOWN = 2**15  # samples a segment where the rate is unknown
 SEGMENTS = 64  # averaged at most: about a minute
 ENVELOPE_RANGE = 500.0  # hertz shown of an envelope spectrum, where no fault frequencies are marked
-MULTIPLES = {"shaft": 1, "FTF": 1, "BSF": 2, "BPFO": 3, "BPFI": 3}  # of which lines are looked for
 NEAR = 0.02  # bearings slip: a line lies within this share of its frequency
 FEWEST = 20  # bins on either side of a line that make its background
 
 Doubles = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A frequency to mark: shaft, FTF, BPFO, BPFI or BSF, which multiple of it, and where it lies."""
-
-    name: str
-    multiple: int
-    hertz: float
-
-
-def marks_of(bearing: Bearing | None, speed_rpm: float) -> list[Mark]:
-    """The shaft's frequency at this speed, the bearing's where its geometry is known, and multiples of both."""
-    frequencies = {"shaft": speed_rpm / 60} | (bearing.frequencies(speed_rpm) if bearing else {})
-    return [
-        Mark(name, multiple, multiple * hertz)
-        for name, hertz in frequencies.items()
-        for multiple in range(1, MULTIPLES[name] + 1)
-    ]
 
 
 class Folded:

@@ -22,15 +22,8 @@ import scipy  # its parts are loaded when they are first used, which takes a sec
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain, later
-from bearcat.data.datasets.simulate.signals import (
-    Doubles,
-    coloured_noise,
-    load_zone,
-    passages,
-    place,
-    random_stream,
-    ringing,
-)
+from bearcat.data.datasets.simulate import signals
+from bearcat.data.datasets.simulate.signals import Doubles
 from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, Specimen, make_specimen
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
@@ -89,6 +82,9 @@ class Simulated(Dataset):
     """The simulated dataset; values marked "chosen" come from no machine and are only of a plausible size.
 
     The fields in this order are in each entry's identity, so that moving one has everything computed anew.
+
+    >>> Simulated(seconds=1.0).recording("N15_M07_F10", "inner-1").signal.shape
+    (16000,)
     """
 
     # What is generated.
@@ -168,8 +164,7 @@ class Simulated(Dataset):
     groups: int = later(0)  # domains that take the specimens in turn; 0: a domain is a condition
 
     about: ClassVar[About] = About(
-        title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
-        licence="MIT",
+        title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)", licence="MIT"
     )  # the model is after Antoni and Randall (2003) and McFadden and Smith (1984)
 
     def __post_init__(self) -> None:
@@ -296,7 +291,7 @@ def _check_number(name: str, value: object, whole: bool) -> None:
 
 def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, ...], origin: str) -> Doubles:
     """The acceleration at the sensor, (time,): defects and roughness through the structure, then tones and noise."""
-    stream = partial(random_stream, settings.seed, origin)
+    stream = partial(signals.random_stream, settings.seed, origin)
     near, far = outer_path(settings, condition.force), inner_path(settings, condition.force)
     lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
     total = lead + settings.samples
@@ -314,7 +309,7 @@ def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, .
             if force.any():
                 signal += scipy.signal.fftconvolve(force, path)[:total]
     signal += tones(settings, condition, turns, stream("tones"))
-    noise = coloured_noise(total, settings.rate, settings.noise_colour, settings.noise_corner, stream("noise"))
+    noise = signals.coloured_noise(total, settings.rate, settings.noise_colour, settings.noise_corner, stream("noise"))
     signal += settings.noise * growth * noise
     signal *= np.exp(settings.gain_spread * stream("mounting").standard_normal())
     signal += settings.sensor_noise * stream("sensor").standard_normal(total)
@@ -355,10 +350,10 @@ def strikes(
     }[defect.part]
     start = settings.outer_position / 360 if defect.part == "outer" else generator.uniform()
     start += defect.lag / settings.balls
-    entries = passages(order, turns[-1], settings.slip_jitter, generator) + defect.lag / order
+    entries = signals.passages(order, turns[-1], settings.slip_jitter, generator) + defect.lag / order
     entries = entries[entries < turns[-1]]
     exits = entries + defect.length / rolled_length
-    share = load_zone(2 * np.pi * (start + carrier * entries), zone_extent(settings, condition.force))
+    share = signals.load_zone(2 * np.pi * (start + carrier * entries), zone_extent(settings, condition.force))
     strength = np.maximum(share, settings.unloaded) ** settings.load_exponent
     # The momentum of an exit at the most loaded ball, by power laws in length (mm), speed and force.
     strength *= float(
@@ -384,8 +379,8 @@ def _train(
     """Sharp exits less soft entries, both at angles in turns, as a force over time (time,)."""
     clock = np.arange(turns.size, dtype=np.float64)
     inside = exits < turns[-1]
-    force = place(np.interp(exits[inside], turns, clock), strength[inside], turns.size)
-    soft = place(np.interp(entries, turns, clock), strength, turns.size)
+    force = signals.place(np.interp(exits[inside], turns, clock), strength[inside], turns.size)
+    soft = signals.place(np.interp(entries, turns, clock), strength, turns.size)
     width = max(3, round(settings.entry_width * crossing) | 1)  # odd, so that the bump has a middle sample
     bump = np.hanning(width + 2)[1:-1]
     return force - settings.entry * scipy.signal.fftconvolve(soft, bump / bump.sum(), mode="same")
@@ -400,7 +395,7 @@ def modes(settings: Simulated, force: float) -> Doubles:
 
 def outer_path(settings: Simulated, force: float) -> Doubles:
     """What the sensor hears of a unit strike at the outer race, (time,)."""
-    return ringing(modes(settings, force), settings.rate)
+    return signals.ringing(modes(settings, force), settings.rate)
 
 
 def inner_path(settings: Simulated, force: float) -> Doubles:
@@ -409,7 +404,7 @@ def inner_path(settings: Simulated, force: float) -> Doubles:
     table[:-1, 2] *= settings.inner_participation
     kept = math.exp(-2 * math.pi * settings.inner_cutoff / settings.rate)
     gain = settings.inner_gain * (1 - kept)
-    return np.asarray(scipy.signal.lfilter([gain], [1.0, -kept], ringing(table, settings.rate)))
+    return np.asarray(scipy.signal.lfilter([gain], [1.0, -kept], signals.ringing(table, settings.rate)))
 
 
 def lines(settings: Simulated, condition: Condition) -> list[tuple[float, float]]:

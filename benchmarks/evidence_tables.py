@@ -1,0 +1,427 @@
+"""Every figure of README.md and the documents in one file, and the tables made of it.
+
+    python benchmarks/evidence_tables.py runs.jsonl paper.jsonl skada.jsonl   # lines of runs → docs/results.json → tables
+    python benchmarks/evidence_tables.py                                      # docs/results.json → tables
+    python benchmarks/evidence_tables.py --check                              # what differs; the test asks the same
+
+docs/results.json holds `tables` (a heading and rows) and `figures` (numbers of a paragraph), each with the version it is
+of and the command that makes it. A table stands in a document between `<!-- evidence: NAME -->` and `<!-- end -->`, and a
+paragraph with figures ends with `<!-- figures: NAME -->`. Lines are those of benchmarks/evidence.py and
+skada_side_by_side.py. A mean is over tasks, of means over the seeds that all compared methods have; p is of Wilcoxon's
+signed-rank test over tasks, as the seeds of a task share its data, adjusted by Holm over all tests of a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from evidence import read_lines
+
+from bearcat.report.stats import bootstrap, holm, signed_rank
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results.json"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- evidence: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+Line = dict[str, Any]
+Table = dict[str, Any]  # header, rows, of (the version), made_by
+TaskMeans = dict[str, dict[str, list[float]]]  # method → task → a value for each seed
+
+CONDITIONS = {
+    "hit-sm": "HIT-SM, six tasks between speeds", "cwru": "CWRU, twelve tasks between loads",
+    "unimore": "UNIMORE motor currents, no speed", "simulated": "simulated, twelve tasks",
+}  # fmt: skip
+SPECIMENS = {
+    "cwru, other sizes": "CWRU, a damage size left out (three tasks)",
+    "hit-sm, other defects": "HIT-SM, other defects at another speed (six tasks)",
+    "simulated specimens": "simulated: twelve source bearings a type, four unseen (four tasks)",
+    "simulated machines": "simulated: each bearing in a machine of its own (four tasks)",
+}
+WITNESSES = ("physics alone", "general model alone", "network alone", "diagnose", "diagnosis")
+MEASURES = ("missed", "passed", "false_alarms", "type_right", "check", "ece")
+IN_SAMPLE = {"cwru": "in-sample", "simulated": "in-sample"}  # where the default recipe was chosen
+MADE = "python benchmarks/evidence.py {}"
+
+
+def complete(lines: Sequence[Line], value: Callable[[Line], float | None]) -> TaskMeans:
+    """A number of each run by method and task, of the seeds that every method has in every task."""
+    found: dict[tuple[str, str, int], float] = {}
+    for line in lines:
+        if (number := value(line)) is not None:
+            found[line["method"], line["task"], line["seed"]] = number
+    methods, tasks = {method for method, _, _ in found}, {task for _, task, _ in found}
+    seeds = sorted({key[2] for key in found})
+    kept = [seed for seed in seeds if all((method, task, seed) in found for method in methods for task in tasks)]
+    return {
+        method: {task: [found[method, task, seed] for seed in kept] for task in sorted(tasks)} for method in sorted(methods)
+    }  # fmt: skip
+
+
+def mean(values: Mapping[str, Sequence[float]]) -> float:
+    return float(np.mean([np.mean(each) for each in values.values()]))
+
+
+def differences(first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]]) -> list[Any]:
+    return [np.subtract(first[task], second[task]) for task in first]
+
+
+def p_by_task(apart: Sequence[Any]) -> float:
+    return signed_rank(np.array([each.mean() for each in apart]))[0]
+
+
+def target(name: str) -> Callable[[Line], float | None]:
+    return lambda line: line["target"].get(name)
+
+
+def percent(value: float, decimals: int = 1) -> str:
+    """What is not all does not print as 100.0."""
+    text = f"{100 * value:.{decimals}f}"
+    return f"{100 * value:.{decimals + 1}f}" if text == "100.0" and value < 0.99995 else text
+
+
+def p_text(p: float) -> str:
+    return f"{p:.0e}".replace("e-0", "e-") if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def of_runs(lines: Sequence[Line]) -> str:
+    """The version, and what the runs were made on."""
+    version = sorted({line["versions"]["bearcat"] for line in lines})
+    results = sorted({line["versions"]["result"] for line in lines})
+    devices, torch = sorted({line["device"] for line in lines}), sorted({line["versions"]["torch"] for line in lines})
+    return f"{'/'.join(version)}, result version {'/'.join(results)}, {'/'.join(devices)}, torch {'/'.join(torch)}"
+
+
+def conditions(lines: Sequence[Line]) -> dict[str, Table]:
+    """Balanced accuracy / ECE of each recipe, and whether the default gains."""
+    rows, short, tests = [], [], []
+    for dataset, words in CONDITIONS.items():
+        mine = [line for line in lines if line["part"] == "conditions" and line["dataset"] == dataset]
+        right, error = complete(mine, target("balanced_accuracy")), complete(mine, target("ece"))
+        f1, recordings = complete(mine, target("macro_f1")), complete(mine, target("recording_accuracy"))
+        own = [line for line in mine if line["method"] == "match-clusters"]
+        by_source = complete(own, target("ece_source_calibrated"))
+        if not {"dense-source-only", "match-clusters"} <= right.keys():
+            continue
+        seeds = len(next(iter(right["match-clusters"].values())))
+        apart = differences(right["match-clusters"], right["dense-source-only"])
+        tests.append(p_by_task(apart))
+        low, high = bootstrap(apart)
+        cells = [f"{percent(mean(right[name]))} / {percent(mean(error[name]))}" for name in right]
+        shown = dict(zip(right, cells, strict=True))
+        rows.append([
+            words, f"{len(apart)} × {seeds}", *(shown.get(name, "–") for name in METHODS),
+            percent(mean(by_source["match-clusters"])) if by_source else "–",
+            percent(mean(f1["match-clusters"])), percent(mean(recordings["match-clusters"])),
+            f"{100 * np.mean([each.mean() for each in apart]):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})", "",
+            IN_SAMPLE.get(dataset, ""),
+        ])  # fmt: skip
+        short.append([words, shown["dense-source-only"], shown["match-clusters"], "", IN_SAMPLE.get(dataset, "")])
+    for row, brief, p in zip(rows, short, holm(tests), strict=True):
+        row[-2] = brief[-2] = p_text(p)
+    if not rows:
+        return {}
+    header = ["balanced accuracy / ECE, percent", "tasks × seeds", "not adapted", "**match-clusters** (default)",
+              "dense-MCC", "ECE by the source's temperature, default", "macro-F1, default", "recordings right, default",
+              "default − not adapted (95 %)", "p",
+              "recipe chosen here"]  # fmt: skip
+    heads = ["balanced accuracy / ECE, percent", "not adapted", "adapted (default)", "p", "recipe chosen here"]
+    keep = {"of": of_runs(lines), "made_by": MADE.format("conditions")}
+    return {
+        "conditions": keep | {"header": header, "rows": rows},
+        "conditions-short": keep | {"header": heads, "rows": [row for row in short if "simulated" not in row[0]]},
+    }
+
+
+METHODS = ("dense-source-only", "match-clusters", "dense-MCC")
+
+
+def specimens(lines: Sequence[Line]) -> dict[str, Table]:
+    """Recordings right by type, the network alone: mean over tasks and seeds, and the lowest cell."""
+    rows, names = [], ("dense-source-only", "match-clusters", "unseen-bearings")
+    for dataset, words in SPECIMENS.items():
+        mine = [line for line in lines if line["part"] == "specimens" and line["dataset"] == dataset]
+        right = complete(mine, lambda line: line["recordings"].get("network alone", {}).get("right"))
+        if not set(names) <= right.keys():
+            continue
+        seeds = len(next(iter(right[names[0]].values())))
+        cells = [f"{percent(mean(right[name]))} ({100 * min(map(min, right[name].values())):.1f})" for name in names]
+        rows.append([words, *cells, str(seeds)])
+    if not rows:
+        return {}
+    header = ["recordings right by type, percent", "not adapted", "`match-clusters` (default)", "`unseen-bearings`"]
+    header.append("seeds")
+    return {"specimens": {"of": of_runs(lines), "made_by": MADE.format("specimens"), "header": header, "rows": rows}}
+
+
+def plant(lines: Sequence[Line]) -> dict[str, Table]:
+    """Each witness and the one diagnosis, by shift; cells are a task, a target and a seed."""
+    groups: dict[str, dict[str, list[Line]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line["part"] != "plant" or not line["recordings"]:
+            continue
+        shift = line["dataset"].rpartition(" ")[2].replace("machines", "machine")
+        if shift == "condition" and line["method"] == "dense-source-only":
+            groups[shift]["unadapted network alone"].append(line)
+            continue
+        for witness in line["recordings"]:
+            for group in dict.fromkeys(("all", shift, line["dataset"])):
+                groups[group][witness].append(line)
+    rows, short, tests = [], [], dict[str, float]()
+    for group in ("all", "condition", "specimen", "machine", "cwru, specimen", "across machines"):
+        for witness in ("unadapted network alone", *WITNESSES):
+            mine = groups.get(group, {}).get(witness, [])
+            name = witness.removeprefix("unadapted ")
+            cells = [[each for line in mine if (each := line["recordings"][name].get(measure)) is not None]
+                     for measure in MEASURES]  # fmt: skip
+            if not mine or not all(cells):
+                continue
+            worst = [min if measure == "type_right" else max for measure in MEASURES]
+            texts = [
+                f"{100 * np.mean(each):.1f} ({100 * pick(each):.0f})" for each, pick in zip(cells, worst, strict=True)
+            ]
+            count = sum(line["recordings"][name]["recordings"] for line in mine)
+            rows.append([group, witness, str(len(mine)), str(count), *texts])
+            if group == "all" and witness != "general model alone":
+                if witness != "diagnosis":
+                    tests[witness] = p_by_task(_missed_apart(mine, witness))
+                plain = [text.partition(" ")[0] for text in texts]
+                short.append(["one diagnosis" if witness == "diagnosis" else witness, *plain, ""])
+    for row in short:
+        adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
+        row[-1] = p_text(adjusted[row[0]]) if row[0] in adjusted else ""
+    if not rows:
+        return {}
+    heads = ["missed", "passed as ok", "false alarms", "type right", "check", "ECE"]
+    keep = {"of": of_runs(lines), "made_by": MADE.format("plant")}
+    brief = ["", "missed faults", "passed as `ok`", "false alarms", "type right", "`check`", "ECE", "p, missed"]
+    return {
+        "plant": keep | {"header": ["shift", "witness", "cells", "recordings", *heads], "rows": rows},
+        "plant-short": keep | {"header": brief, "rows": short},
+    }
+
+
+def _missed_apart(lines: Sequence[Line], witness: str) -> list[Any]:
+    """Missed faults of a witness less those of the one diagnosis, a value for each task of a dataset."""
+    found = defaultdict[tuple[str, str], list[float]](list)
+    for line in lines:
+        alone, whole = (line["recordings"].get(name, {}).get("missed") for name in (witness, "diagnosis"))
+        if alone is not None and whole is not None:
+            found[line["dataset"], line["task"].partition(" (")[0]].append(alone - whole)
+    return [np.array(values) for values in found.values()]
+
+
+def paper(lines: Sequence[Line]) -> dict[str, Table]:
+    """Accuracy / ECE with the paper's network and schedule."""
+    names, rows, tests = ("source-only", "CAT*-Temperature", "DANN*"), [], []
+    pairs = (("CAT*-Temperature", "source-only"), ("DANN*", "source-only"), ("CAT*-Temperature", "DANN*"))
+    for part, kind in (("paper", "time"), ("paper-frequency", "frequency")):
+        for dataset, words in (("hit-sm", "HIT-SM"), ("cwru", "CWRU")):
+            mine = [line for line in lines if line["part"] == part and line["dataset"] == dataset]
+            right, error = complete(mine, target("accuracy")), complete(mine, target("ece"))
+            if not set(names) <= right.keys() or not next(iter(right["DANN*"].values())):
+                continue
+            cells = [f"{percent(mean(right[name]))} / {percent(mean(error[name]))}" for name in names]
+            tests += [p_by_task(differences(right[first], right[second])) for first, second in pairs]
+            tasks, seeds = len(right["DANN*"]), len(next(iter(right["DANN*"].values())))
+            rows.append([f"{words}, {kind}", f"{tasks} × {seeds}", *cells])
+    adjusted = iter(holm(tests))
+    for row in rows:
+        row += [p_text(next(adjusted)) for _ in pairs]
+    header = [
+        "accuracy / ECE, percent",
+        "tasks × seeds",
+        *names,
+        *(f"p: {first} against {second}" for first, second in pairs),
+    ]
+    keep = {"of": of_runs([line for line in lines if line["part"].startswith("paper")] or lines)}
+    return (
+        {"paper": keep | {"made_by": MADE.format("paper paper-frequency"), "header": header, "rows": rows}}
+        if rows
+        else {}
+    )
+
+
+def runtime(lines: Sequence[Line]) -> dict[str, Table]:
+    """Seconds of a run's share of its stack, trained numbers, and memory of the stack."""
+    rows = []
+    for part in ("conditions", "paper"):
+        mine = [line for line in lines if line["part"] == part and line.get("parameters")]
+        for method in dict.fromkeys(line["method"] for line in mine):
+            own = [line for line in mine if line["method"] == method]
+            seconds, numbers = (
+                np.median([line["seconds"] for line in own]),
+                np.median([line["parameters"] for line in own]),
+            )
+            memory = np.median([line["memory"] / line["stack"] for line in own if line["memory"]]) / 1e6
+            rows.append([part, method, str(len(own)), f"{seconds:.1f}", f"{numbers / 1e3:.0f}", f"{memory:.0f}"])
+    header = ["runs of", "recipe", "runs", "seconds a run", "thousand trained numbers", "MB a run"]
+    return (
+        {"runtime": {"of": of_runs(lines), "made_by": MADE.format("…"), "header": header, "rows": rows}} if rows else {}
+    )
+
+
+def skada(lines: Sequence[Line]) -> dict[str, Table]:
+    """Accuracy of both libraries, and processor seconds of a run."""
+    mine = [line for line in lines if line["part"] == "skada"]
+    found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
+    for line in mine:
+        found[line["dataset"], line["method"], line["way"]].append(line)
+    rows, steps = [], []
+
+    def accuracy(dataset: str, method: str, way: str) -> str:
+        values = [100 * line["accuracy"] for line in found[dataset, method, way]]
+        deviation = f" ± {np.std(values, ddof=1):.1f} ({len(values)})" if len(values) > 1 else ""
+        return f"{np.mean(values):.1f}{deviation}" if values else "–"
+
+    def seconds(dataset: str, method: str, way: str) -> str:
+        values = [line["seconds"] for line in found[dataset, method, way] if line["seconds"]]
+        return f"{np.mean(values):.1f}" if values else "–"
+
+    for dataset in dict.fromkeys(line["dataset"] for line in mine):
+        for method in ("source-only", "CORAL", "DANN", "MCC", "DeepJDOT"):
+            accuracies = [accuracy(dataset, method, way) for way in ("skada", "same", "recipe")]
+            times = [seconds(dataset, method, way) for way in ("skada", "alone", "same")]
+            rows.append([dataset, method, *accuracies, *times])
+        changes = ("CORAL, on logits", "CORAL, ramp", "CORAL, from T_DA", "CORAL, falling rate")
+        ways = [("CORAL", "same"), *((change, "same") for change in changes), ("CORAL", "recipe"), ("MCC", "same"),
+                ("MCC, gradient of weights", "same")]  # fmt: skip
+        steps.append([dataset, *(accuracy(dataset, method, way) for method, way in ways)])
+    if not rows:
+        return {}
+    keep = {
+        "of": "0.3.0, result version 9, skada 0.6.0, CPU, one thread",
+        "made_by": "python benchmarks/skada_side_by_side.py",
+    }
+    header = ["accuracy, percent ± deviation (seeds)", "method", "skada", "bearcat, same weights", "bearcat, own recipe",
+              "seconds: skada", "bearcat, alone", "bearcat, seeds at once"]  # fmt: skip
+    parts = ["accuracy, percent", "CORAL as skada's", "on logits", "with the ramp", "from T_DA on", "with falling rate",
+             "own recipe (all four)", "MCC as the original's", "weights in the gradient"]  # fmt: skip
+    return {"skada": keep | {"header": header, "rows": rows}, "skada-coral": keep | {"header": parts, "rows": steps}}
+
+
+def summary(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The first table of docs/results.md: what the others say, a line each."""
+    rows = [
+        ["other speeds or loads", row[0], "balanced accuracy / ECE", row[2], f"{row[3]} (default)", row[-2], row[-1]]
+        for row in tables["conditions"]["rows"]
+    ]
+    rows += [
+        [
+            "other bearings",
+            row[0],
+            "recordings right (lowest cell)",
+            row[1],
+            f"{row[3]} (`unseen-bearings`)",
+            "–",
+            "in-sample",
+        ]
+        for row in tables["specimens"]["rows"][:3]
+    ]
+    witnesses = {row[0]: row[1:] for row in tables["plant-short"]["rows"]}
+    for place, name in ((0, "missed faults"), (2, "false alarms"), (3, "type right")):
+        alone, whole = witnesses["network alone"][place], witnesses["one diagnosis"][place]
+        p = witnesses["network alone"][-1] if place == 0 else "–"
+        rows.append(["targets as plants have them", "CWRU, HIT-SM, simulated", f"{name}, recordings",
+                     f"{alone} (network alone)", f"{whole} (one diagnosis)", p, "in part: see below"])  # fmt: skip
+    for row in tables["paper"]["rows"]:
+        rows.append(
+            [
+                "the paper's protocol",
+                row[0],
+                "accuracy / ECE",
+                f"{row[2]} (source-only)",
+                f"{row[3]} (CAT*)",
+                row[5],
+                "",
+            ]
+        )
+    for row in tables["diagnose"]["rows"]:
+        if row[1] == "recordings" and "balls" not in row[0]:
+            rows.append(
+                [
+                    "no training, `diagnose`",
+                    f"{row[0]} left out",
+                    "recordings right",
+                    "–",
+                    row[2],
+                    "–",
+                    "in part: see below",
+                ]
+            )
+    for row in tables["watch-fleets"]["rows"][:2]:
+        rows.append(["machines over time, `watch`", f"simulated, {row[0].partition(',')[0]}", "failures found; false alarms a year",
+                     "–", f"{row[2].partition(' (')[0]}; {row[1]}", "–", "in-sample"])  # fmt: skip
+    sources = {
+        "other s": "conditions",
+        "other b": "specimens",
+        "targets": "plant",
+        "the pap": "paper",
+        "no trai": "diagnose",
+    }
+    for row in rows:
+        row.append(re.split("[,;]", tables[sources.get(row[0][:7], "watch-fleets")]["of"])[0])
+    header = ["what changes", "data", "measure, percent", "without", "with bearcat", "p", "chosen here", "version"]
+    return {
+        "summary": {
+            "of": "as the tables below",
+            "made_by": "python benchmarks/evidence_tables.py",
+            "header": header,
+            "rows": rows,
+        }
+    }
+
+
+def markdown(table: Table) -> str:
+    rows = [table["header"], ["---"] * len(table["header"]), *table["rows"]]
+    return "".join("|" + "|".join(_padded(cell) for cell in row) + "|\n" for row in rows)
+
+
+def _padded(cell: str) -> str:
+    return cell if cell == "---" else f" {cell} " if cell else " "
+
+
+def filled(text: str, tables: Mapping[str, Table]) -> str:
+    """A document with its tables as docs/results.json has them."""
+    return BLOCK.sub(lambda found: f"{found[1]}{markdown(tables[found[2]])}{found[3]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lines", type=Path, nargs="*", help="what benchmarks/evidence.py wrote")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 where a document differs")
+    chosen = parser.parse_args()
+    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if chosen.lines:
+        lines = read_lines(chosen.lines)
+        runs = [line for line in lines if line["part"] != "skada"]
+        for make in (conditions, specimens, plant, paper, runtime):
+            own = [line for line in runs if line["part"].startswith(make.__name__)] or runs
+            kept["tables"] |= make(own) if runs else {}
+        kept["tables"] |= skada(lines)
+    kept["tables"] |= summary(kept["tables"])
+    if not chosen.check:
+        RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    different = [page for page in PAGES if filled(text := page.read_text(encoding="utf-8"), kept["tables"]) != text]
+    for page in different:
+        print(
+            f"{page.relative_to(ROOT)}: {'differs from' if chosen.check else 'now has the figures of'} docs/results.json"
+        )
+        if not chosen.check:
+            page.write_text(filled(page.read_text(encoding="utf-8"), kept["tables"]), encoding="utf-8")
+    if not chosen.check and any(page.name == "README.md" for page in different):
+        from draw_result import draw
+
+        draw(ROOT / "docs" / "result.png")
+    sys.exit(int(chosen.check and bool(different)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""bearcat beside skada, like for like: the same arrays, splits, network, optimiser, epochs and batches.
+
+    BEARCAT_DATA=../shared/data python benchmarks/skada_side_by_side.py --out skada.jsonl
+    python benchmarks/skada_side_by_side.py --read skada.jsonl        # the table; benchmarks/evidence.py keeps it
+
+Both libraries train a dense network of 256 and 128 units on 384 source windows and 384 target windows without labels,
+50 epochs of Adam at 0.001 in batches of 64 and 64, and are scored on the target's held-out windows. Three columns:
+skada with its own losses and weights (1 for each), bearcat with those weights from the first step on (`same`), and
+bearcat with its recipe's own weights, ramp and schedule (`recipe`). skada gets bearcat's domain classifier, because its
+own ends in a softmax over one output, which is 1 for every window: it learns nothing. Seconds are those of the
+processor, one thread; skada 0.6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bearcat.data import Preparation, Split, Task, open_dataset
+from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.methods.ingredient import View
+from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Transport
+from bearcat.methods.recipe import RECIPES, Recipe, Schedule
+from bearcat.runs.spec import Library, RunSpec
+from bearcat.training.evaluate import predict
+from bearcat.training.loop import Run, train
+
+WINDOWS, TESTED, EPOCHS, BATCH, SEEDS = 384, 1000, 50, 64, 5
+WIDTHS = (256, 128)
+AT_ONCE = 1e9  # a slope with which a ramp is 1 from the second step on
+CONSTANT = Schedule(epochs=EPOCHS, batch=BATCH, drops=(), align_from=0, label_from=0)
+OWN = Schedule(batch=BATCH).scaled(EPOCHS)
+METHODS = ("source-only", "CORAL", "DANN", "MCC", "DeepJDOT")
+LENGTH = Preparation(length=1024, input="frequency")
+TASKS: tuple[tuple[str, str, dict[str, str], Task, Split], ...] = (
+    ("cwru, condition", "cwru", {}, Task("load0", "load3"), Split("block")),
+    ("hit-sm, condition", "hit-sm", {}, Task("mfs-600", "mfs-1200"), Split("block")),
+    ("cwru, specimen", "cwru", {"domain_by": "size"}, Task(("size007", "size014"), "size021"), Split("specimen")),
+    ("hit-sm, specimen", "hit-sm", {"label_by": "type"}, Task("mfs-600", "mfs-1200"), Split("specimen")),
+)
+# Where bearcat's CORAL differs from skada's, one thing at a time; the rest is as in `same`.
+CORAL_STEPS = {
+    "CORAL, on logits": Recipe((CovarianceMatching(layer="logits", slope=AT_ONCE),), schedule=CONSTANT),
+    "CORAL, ramp": Recipe((CovarianceMatching(layer="features"),), schedule=CONSTANT),
+    "CORAL, from T_DA": Recipe(
+        (CovarianceMatching(layer="features", slope=AT_ONCE),), schedule=replace(CONSTANT, align_from=OWN.align_from)
+    ),
+    "CORAL, falling rate": Recipe(
+        (CovarianceMatching(layer="features", slope=AT_ONCE),), schedule=replace(CONSTANT, drops=OWN.drops)
+    ),
+}
+
+
+class GradientOfWeights(Confusion):
+    """Class confusion whose weights of sure windows are in the gradient too, as in skada; the value is the same."""
+
+    def loss(self, view: View) -> torch.Tensor:
+        logarithms = functional.log_softmax(view.target_logits / self.temperature, dim=-1)
+        weight = 1 + torch.exp((logarithms.exp() * logarithms).sum(dim=-1, keepdim=True))
+        share = functional.softmax(logarithms + weight.log(), dim=1)
+        return 1 - (share * logarithms.exp()).sum(dim=1).mean(dim=1)
+
+
+MCC_STEPS = {"MCC, gradient of weights": Recipe((GradientOfWeights(temperature=1.0),), schedule=CONSTANT)}
+
+
+def same(method: str) -> Recipe:
+    """skada's loss and weight, from the first step to the last."""
+    ingredients = {
+        "source-only": (),
+        "CORAL": (CovarianceMatching(layer="features", slope=AT_ONCE),),
+        "DANN": (Adversarial(reduction="sum of means", slope=AT_ONCE),),
+        "MCC": (Confusion(temperature=1.0),),
+        "DeepJDOT": (Transport(features=1.0, slope=AT_ONCE),),
+    }[method]
+    return Recipe(ingredients, schedule=CONSTANT)
+
+
+def own(method: str) -> Recipe:
+    """The recipe of this name with its own weights and schedule; MCC, which has no recipe alone, as in DANN*."""
+    return Recipe((Confusion(),) if method == "MCC" else RECIPES[method].ingredients, schedule=OWN)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """What both libraries are given: windows (window, point) scaled by the source, and labels of source and test."""
+
+    classes: tuple[str, ...]
+    source: np.ndarray
+    labels: np.ndarray
+    target: np.ndarray
+    test: np.ndarray
+    truth: np.ndarray
+
+    def training(self) -> TrainingData:
+        """As bearcat's loop takes it; calibration is not used, so the source's test windows are its first ones."""
+        source, target = self.source[:, None], self.target[:, None]
+        held = Labelled(source[:BATCH], self.labels[:BATCH])
+        return TrainingData(self.classes, Labelled(source, self.labels), held, Unlabelled(target))
+
+
+def arrays(spec: RunSpec, library: Library) -> Arrays:
+    """Of a task and seed: so many windows of each side, drawn from the seed, and the held-out ones of the target."""
+    split, random = library.split(spec), np.random.default_rng([spec.seed, 7])
+    source, target = split.training.source_train, split.training.target_train
+    held, truth = split.held_back.target_test, split.held_back.target_test_labels
+    chosen = random.permutation(len(source))[:WINDOWS]
+    goal = random.permutation(len(target))[:WINDOWS]
+    tested = random.permutation(np.flatnonzero(truth >= 0))[:TESTED]
+    values = np.asarray(source.values)[chosen].reshape(len(chosen), -1)
+    mean, scale = values.mean(axis=0), values.std(axis=0) + 1e-6
+
+    def scaled(windows: Any, places: np.ndarray) -> np.ndarray:
+        flat = np.asarray(windows.values)[places].reshape(len(places), -1)
+        return np.ascontiguousarray((flat - mean) / scale, dtype=np.float32)
+
+    return Arrays(
+        split.classes, scaled(source, chosen), np.asarray(source.labels)[chosen], scaled(target, goal),
+        scaled(held, tested), truth[tested],
+    )  # fmt: skip
+
+
+def bearcats(recipe: Recipe, data: list[Arrays], seeds: list[int]) -> tuple[list[float], float]:
+    """Accuracies on the target of runs trained together, and the processor's seconds that took."""
+    recipe = replace(recipe, encoder=f"dense:widths={','.join(map(str, WIDTHS))}", balance=False)
+    start = time.process_time()
+    runs = [Run(recipe, each.training(), seed) for each, seed in zip(data, seeds, strict=True)]
+    trained = train(runs, torch.device("cpu"))
+    seconds = time.process_time() - start
+    found = []
+    for number, each in enumerate(data):
+        values = torch.from_numpy(each.test)[None, :, None].expand(len(data), -1, -1, -1)
+        said = predict(trained.network, values)[0][number].argmax(dim=-1).numpy()
+        found.append(float((said == each.truth).mean()))
+    return found, seconds
+
+
+class Net(nn.Module):
+    """The dense network of bearcat in torch's own layers."""
+
+    def __init__(self, points: int, classes: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Linear(points, WIDTHS[0]), nn.ReLU(), nn.Dropout(0.5),
+            nn.Linear(WIDTHS[0], WIDTHS[1]), nn.ReLU(), nn.Dropout(0.5),
+        )  # fmt: skip
+        self.head = nn.Linear(WIDTHS[1], classes)
+
+    def forward(self, values: torch.Tensor, sample_weight: Any = None) -> torch.Tensor:  # noqa: ARG002
+        found: torch.Tensor = self.head(self.encoder(values))
+        return found
+
+
+class Domains(nn.Module):
+    """bearcat's domain classifier behind skada's gradient reversal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        wide = 1024
+        self.layers = nn.Sequential(
+            nn.Linear(WIDTHS[1], wide), nn.ReLU(), nn.Dropout(0.5), nn.Linear(wide, wide), nn.ReLU(), nn.Dropout(0.5),
+            nn.Linear(wide, 1), nn.Sigmoid(),
+        )  # fmt: skip
+
+    def forward(self, features: torch.Tensor, sample_weight: Any = None) -> torch.Tensor:  # noqa: ARG002
+        from skada.deep.modules import GradientReversalLayer
+
+        found: torch.Tensor = self.layers(GradientReversalLayer.apply(features, 1.0)).squeeze(1)
+        return found
+
+
+def skadas(method: str, data: Arrays, seed: int) -> tuple[float, float]:
+    """Accuracy on the target and seconds of training."""
+    from skada import deep
+
+    torch.manual_seed(seed)
+    module = Net(data.source.shape[1], len(data.classes))
+    given: dict[str, Any] = {
+        "optimizer": torch.optim.Adam, "lr": CONSTANT.rate, "optimizer__weight_decay": CONSTANT.weight_decay,
+        "max_epochs": EPOCHS, "batch_size": BATCH, "train_split": None, "verbose": 0,
+    }  # fmt: skip
+    makers = {
+        "source-only": lambda: deep.SourceOnly(module, **given),
+        "CORAL": lambda: deep.DeepCoral(module, "encoder", **given),
+        "DANN": lambda: deep.DANN(module, "encoder", domain_classifier=Domains(), **given),
+        "MCC": lambda: deep.MCC(module, "encoder", **given),
+        "DeepJDOT": lambda: deep.DeepJDOT(module, "encoder", **given),
+    }
+    net = makers[method]()
+    values = np.concatenate([data.source, data.target])
+    labels = np.concatenate([data.labels, np.full(len(data.target), -1)]).astype(np.int64)
+    domains = np.concatenate([np.ones(len(data.source)), np.full(len(data.target), -2)]).astype(np.int64)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net.fit(values, labels, sample_domain=domains)
+    seconds = time.process_time() - start
+    said = net.predict(data.test, sample_domain=np.full(len(data.test), -2))
+    return float((said == data.truth).mean()), seconds
+
+
+def specs() -> Iterator[tuple[str, RunSpec]]:
+    for shift, name, settings, task, split in TASKS:
+        dataset = open_dataset(name, None, settings)
+        yield shift, RunSpec(name, dataset, task, "source-only", RECIPES["source-only"], LENGTH, split)
+
+
+def measure(out: Path, seeds: int, limit: float, shard: int, shards: int) -> None:
+    """A line for each library, method, task and seed; lines that are there are kept. bearcat's seeds are trained together,
+    which changes no result, and seed 0 once more alone, for the time.
+    """
+    torch.set_num_threads(1)
+    begun, library = time.monotonic(), Library()
+    done = {key(line) for line in read(out)}
+
+    def wanted(way: str, method: str, shift: str, seed: int) -> bool:
+        return (way, method, shift, seed) not in done and time.monotonic() - begun < limit
+
+    def write(way: str, method: str, shift: str, seed: int, accuracy: float, seconds: float | None) -> None:
+        line = {"part": "skada", "way": way, "method": method, "dataset": shift, "seed": seed}
+        with out.open("a", encoding="utf-8") as file:
+            file.write(
+                json.dumps(line | {"accuracy": round(accuracy, 5), "seconds": seconds and round(seconds, 3)}) + "\n"
+            )
+
+    def data(spec: RunSpec, seed: int) -> Arrays:
+        return arrays(library.identified(replace(spec, seed=seed)), library)
+
+    units = [(shift, spec, method) for shift, spec in specs() for method in METHODS][shard::shards]
+    for shift, spec, method in units:
+        rows = [("same", method, same(method)), ("recipe", method, own(method))]
+        steps = {"CORAL": CORAL_STEPS, "MCC": MCC_STEPS}.get(method, {})
+        rows += [("same", step, recipe) for step, recipe in steps.items()]
+        for way, name, recipe in rows:
+            if wanted(way, name, shift, 0):
+                found, seconds = bearcats(recipe, [data(spec, seed) for seed in range(seeds)], list(range(seeds)))
+                for seed, accuracy in enumerate(found):
+                    write(way, name, shift, seed, accuracy, seconds / seeds)
+        if wanted("alone", method, shift, 0):
+            (accuracy,), seconds = bearcats(same(method), [data(spec, 0)], [0])
+            write("alone", method, shift, 0, accuracy, seconds)
+    for seed in range(seeds):
+        for shift, spec, method in units:
+            if wanted("skada", method, shift, seed):
+                write("skada", method, shift, seed, *skadas(method, data(spec, seed), seed))
+
+
+def key(line: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[name] for name in ("way", "method", "dataset", "seed"))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def print_table(path: Path) -> None:
+    groups: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    for line in read(path):
+        groups[line["dataset"], line["method"], line["way"]].append((100 * line["accuracy"], line["seconds"] or np.nan))
+    for (shift, method, way), found in sorted(groups.items()):
+        accuracy, seconds = np.nanmean(found, axis=0)
+        spread = np.std([value for value, _ in found])
+        print(f"{shift:20}{method:22}{way:8}{len(found):4}{accuracy:8.1f} ± {spread:4.1f}{seconds:8.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("skada.jsonl"), help="lines are appended")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--limit-seconds", type=float, default=1e9, help="begin no run after so long")
+    parser.add_argument(
+        "--shard", default="0/1", help="this part of so many: tasks × methods are dealt out to processes"
+    )
+    parser.add_argument("--read", type=Path)
+    chosen = parser.parse_args()
+    if chosen.read is None:
+        shard, shards = map(int, chosen.shard.split("/"))
+        measure(chosen.out, chosen.seeds, chosen.limit_seconds, shard, shards)
+    print_table(chosen.read or chosen.out)
+
+
+if __name__ == "__main__":
+    main()

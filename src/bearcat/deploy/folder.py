@@ -1,0 +1,126 @@
+"""A trained model in its folder, read and run without torch where the package's own encoders allow it.
+
+>>> model = open_folder(Path("out/model"))
+>>> model.outputs(windows)             # windows as recorded (window, channel, sample)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bearcat.data.bearing import Bearing
+from bearcat.data.prepare import Preparation
+from bearcat.deploy.forward import FORWARD, forward
+from bearcat.deploy.predictor import FOLDER, Array, Predictor, check_format, check_metadata, naming
+from bearcat.errors import InputError
+from bearcat.storage import digest, digest_json, read_json, read_regular
+from bearcat.trust.pooling import Familiarity, Outputs
+
+WEIGHTS, METADATA = "weights.safetensors", "model.json"
+Parts = dict[str, dict[str, Array]]  # tensors by what they are of: network, calibration, familiarity
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NumpyModel(Predictor):
+    """A network of the package's own in numpy; its arrays are without the axis of runs."""
+
+    encoder: str
+    network: Mapping[str, Array]
+    calibration: Mapping[str, Array] | None
+
+    @property
+    def calibrated(self) -> bool:
+        return self.calibration is not None and not bool(self.calibration["at_bound"])
+
+    def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
+        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
+
+    def classify(self, values: Array) -> Outputs:
+        """The outputs of prepared windows (window, channel, point)."""
+        logits, features = forward(self.encoder, self.network, values)
+        calibrated = logits if self.calibration is None else _calibrated(logits, self.calibration)
+        highest = calibrated.max(axis=-1, keepdims=True)
+        total = np.log(np.exp(calibrated - highest).sum(axis=-1, keepdims=True))
+        return Outputs(calibrated - highest - total, logits, features)
+
+
+def _calibrated(logits: Array, calibration: Mapping[str, Array]) -> Array:
+    """matrix @ (scale · logits) + bias, in float32, as bearcat.calibration has it."""
+    result = logits * calibration["scale"].astype(np.float32)
+    if "matrix" in calibration:
+        result = (result @ calibration["matrix"].T).astype(np.float32)
+    return np.asarray(result + calibration["bias"].astype(np.float32))
+
+
+def open_folder(folder: Path) -> NumpyModel | None:
+    """The model in this folder; None where its encoder needs torch (deploy/model.py)."""
+    folder = Path(folder)
+    with naming(folder, "is a damaged model folder"):
+        metadata, parts, fields = read_folder(folder)
+        if metadata["encoder"].partition(":")[0] not in FORWARD:
+            return None
+        network, calibration = (
+            {name: array[0] for name, array in parts[kind].items()} for kind in ("network", "calibration")
+        )
+        fields |= {"encoder": metadata["encoder"], "network": network}
+        model = NumpyModel(**fields, calibration=calibration if metadata["calibrated"] else None)
+        tried = model.classify(np.zeros((1, model.channels, model.preparation.points), dtype=np.float32))
+        if tried.log_probabilities.shape[1] != len(model.classes):
+            raise ValueError("its layers give other classes")
+        if model.familiarity is not None and tried.features.shape[1] != model.familiarity.features.shape[1]:
+            raise ValueError("its layers give other features")
+        return model
+
+
+def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
+    """Metadata, tensors and the fields of a Predictor, checked against the checksums."""
+    from safetensors.numpy import load
+
+    _check_place(folder)
+    metadata = read_json(folder / METADATA)
+    check_format(metadata["format"], folder)
+    weights = folder / _weights_name(metadata)
+    content = read_regular(weights)
+    if digest(content) != metadata["sha256"]:
+        raise InputError(f"{folder}: {weights.name} does not match {METADATA}; copy or train the model again")
+    if metadata.pop("seal") != digest_json(metadata):
+        raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
+    check_metadata(metadata, str(folder), FOLDER)
+    parts: Parts = {"network": {}, "calibration": {}, "familiarity": {}}
+    for name, array in load(content).items():
+        kind, _, inner = name.partition(".")
+        parts.setdefault(kind, {})[inner] = array
+    known = parts["familiarity"]
+    fields = Predictor.fields_of(metadata) | {
+        "preparation": Preparation(**metadata["preparation"]),
+        "familiarity": Familiarity.from_state(known) if known else None,
+    }
+    return metadata, parts, fields
+
+
+def _check_place(folder: Path) -> None:
+    """InputError says what to give instead, where this is no model folder."""
+    if folder.is_file():
+        exported = folder.suffix.lower() == ".onnx"
+        instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
+        raise InputError(f"{folder}: is a file; give {instead}")
+    present = any(folder.glob("weights*.safetensors"))
+    for name, there in ((METADATA, (folder / METADATA).exists()), (WEIGHTS, present)):
+        if not there:
+            place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
+            instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
+            raise InputError(f"{folder}: is no model folder, {name} is missing; {instead}")
+
+
+def _weights_name(metadata: Mapping[str, Any]) -> str:
+    """The file of the weights, which lies in the model's folder."""
+    name = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not say it
+    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", name):
+        raise ValueError("it names other weights")
+    return name

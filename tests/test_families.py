@@ -1,0 +1,163 @@
+"""Lines of a bearing that nobody names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+import bearcat
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.prepare import Preparation
+from bearcat.data.recording import Recording
+from bearcat.deploy.find import alone, array_recording
+from bearcat.deploy.predict import Given
+from bearcat.diagnosis.families import explained, find_family, last_family_order
+from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.diagnosis.spectra import EnvelopeSpectra
+from bearcat.errors import InputError
+from bearcat.runs.spec import look
+from bearcat.trust.decision import (
+    ALARM,
+    CANNOT_TELL,
+    CHECK,
+    FAMILY,
+    HEALTHY,
+    OK,
+    REFUSE,
+    USE,
+    RecordingEvidence,
+    decide,
+)
+from bearcat.watch.snapshot import measure
+
+RATE, RPM, SHARED = 12_800, 1500.0, Path(__file__).parents[2] / "shared" / "data"
+
+
+def strikes(order: float, seed: int = 0, seconds: float = 4.0) -> np.ndarray:
+    """Noise, a tone of the shaft, and a resonance struck so many times a turn; 0: not struck."""
+    drawn, time = np.random.default_rng(seed), np.arange(round(seconds * RATE)) / RATE
+    signal = 0.3 * drawn.standard_normal(time.size) + np.sin(2 * np.pi * RPM / 60 * time)
+    if order:
+        ring = np.exp(-800 * time[:256]) * np.sin(2 * np.pi * 3100 * time[:256])
+        hits = np.zeros(time.size)
+        hits[(np.arange(0, seconds, 60 / RPM / order) * RATE).astype(int)] = 3.0
+        signal += np.convolve(hits, ring)[: time.size]
+    return signal.astype(np.float32)
+
+
+def family_of(signal: np.ndarray):
+    spectra = EnvelopeSpectra(RATE, RPM, last_family_order(RATE, RPM))
+    spectra.add(signal)
+    return find_family(spectra.average(), RATE, RPM)
+
+
+@pytest.mark.parametrize(("name", "part", "line"), [("6205", "outer race", "BPFO"), ("NU216E", "inner race", "BPFI")])
+def test_the_order_that_strikes_is_found_with_the_bearing_among_those_that_explain_it(name, part, line):
+    order = BEARINGS[name].orders()[line]
+    found = family_of(strikes(order))
+    assert found.order == pytest.approx(order, rel=0.01)
+    assert found.hertz == pytest.approx(order * RPM / 60, rel=0.01)
+    assert found.level >= FAMILY
+    assert name in found.bearings[part]
+    assert BEARINGS[name].balls in found.elements[part]
+
+
+def test_noise_and_the_shaft_are_no_family():
+    assert family_of(strikes(0)).level < FAMILY / 2
+    shaft = family_of(strikes(6.06))
+    assert shaft.shaft_multiple == 6  # of a speed that is 1 % off, or of a bearing: nobody can tell
+    assert Diagnosis.of("a", _nobody(), family=shaft).decision.action == CHECK
+
+
+def _nobody():
+    from bearcat.diagnosis.fusion import Witnesses
+
+    return Witnesses()
+
+
+def test_what_explains_an_order_has_it():
+    for order in (3.58, 5.4, 7.7):
+        bearings, elements = explained(order)
+        for part, name, times in (("outer race", "BPFO", 1), ("inner race", "BPFI", 1), ("ball", "BSF", 2)):
+            known = [times * BEARINGS[each].orders()[name] for each in bearings[part]]
+            assert known == pytest.approx([order] * len(known), rel=0.0101)
+        for balls in elements["outer race"]:
+            assert 0.1 < 1 - 2 * order / balls < 0.45
+        for balls in elements["inner race"]:
+            assert 0.1 < 2 * order / balls - 1 < 0.45
+
+
+def test_strong_lines_of_an_unknown_bearing_are_never_ok():
+    for level in (FAMILY, 20.0):
+        for state in (CANNOT_TELL, HEALTHY):
+            assert decide(RecordingEvidence(state, 0.9, 0.1, False, family=level)).action == ALARM
+    assert decide(RecordingEvidence(CANNOT_TELL, 0.0, 0.0, False, family=1.0)).action == CHECK
+
+
+def test_the_command_looks_for_lines_of_an_unknown_bearing(tmp_path, command):
+    wavfile.write(tmp_path / "struck.wav", RATE, strikes(3.572))
+    wavfile.write(tmp_path / "quiet.wav", RATE, strikes(0))
+    words = ("--rpm", RPM, "--bearing", "unknown", "--format", "json")
+    status, shown, _ = command("diagnose", tmp_path / "struck.wav", *words)
+    (row,) = json.loads(shown)["recordings"]
+    assert (status, row["decision"], row["state"]) == (1, ALARM, CANNOT_TELL)
+    assert {"6205", "ER16K"} <= set(row["family"]["bearings"]["outer race"])
+    assert Diagnosis.from_dict(row).family.order == row["family"]["order"]
+    status, shown, _ = command("diagnose", tmp_path / "quiet.wav", *words)
+    assert (status, json.loads(shown)["recordings"][0]["decision"]) == (3, CHECK)
+    (found,) = bearcat.diagnose(tmp_path / "struck.wav", rpm=RPM, bearing="unknown")
+    assert found.decision.action == ALARM
+    with pytest.raises(InputError, match="rate"):
+        bearcat.diagnose(tmp_path / "struck.wav", rpm=60_000, bearing="unknown", trust_speed=True)
+
+
+def test_an_estimated_bearing_is_never_ok(tmp_path):
+    wavfile.write(tmp_path / "quiet.wav", RATE, strikes(0))
+    for bearing, said in (("6005", True), ("6205", False)):
+        (found,) = bearcat.diagnose(tmp_path / "quiet.wav", rpm=RPM, bearing=bearing)
+        assert any("estimate" in reason for reason in found.decision.reasons) == said
+        assert not said or found.decision.action == CHECK
+
+
+def test_an_estimate_is_doubted_by_adapt_a_refused_model_and_watch_too(tmp_path):
+    estimate = BEARINGS["6005"]
+    recording = Recording(signal=strikes(0), rate=RATE, rpm=RPM, bearing=estimate, domain="", origin="x")
+    signal = look(recording, Preparation(), None)["x"]
+    network = NetworkEvidence({"healthy": 0.99, "outer race": 0.01}, 1.0, 9, USE, 0.99)
+    used = Diagnosis.of("x", Witnesses(signal.physics, signal.general, network))
+    assert used.decision.action == OK
+    assert any("estimate" in note for note in used.notes)
+    assert used.decided(REFUSE).decision.action == CHECK
+    assert any("estimate" in reason for reason in Diagnosis.of("x", Witnesses(signal.physics)).reasons)
+    found = array_recording(strikes(0), RATE, "x")
+    assert Given().bearing_of(found, estimate) is estimate  # that a model was adapted to
+    (snapshot,) = measure(alone(found), Given(rpm=RPM, bearing=estimate), 0.0, "pump")
+    assert any("estimate" in doubt for doubt in snapshot.quality)
+
+
+def test_unknown_overrides_a_stated_bearing(tmp_path):
+    wavfile.write(tmp_path / "struck.wav", RATE, strikes(3.05))
+    (tmp_path / "manifest.csv").write_text(f"path,domain,rpm,bearing\nstruck.wav,a,{RPM},6205\n")
+    (stated,) = bearcat.diagnose(tmp_path, bearing="unknown")
+    assert stated.family is None
+    (found,) = bearcat.diagnose(tmp_path, bearing="unknown", override=True)
+    assert found.physics is None
+    assert found.family.order == pytest.approx(3.05, rel=0.01)
+    assert any("6205" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("file", "part"), [("cwru/105.mat", "inner race"), ("cwru/130.mat", "outer race"), ("hit-sm/mfs/IR5_900.mat", "inner race")]
+)  # fmt: skip
+def test_6205_is_among_the_bearings_that_explain_real_faults(file, part):
+    if not (SHARED / file).exists():
+        pytest.skip("needs recordings in ../shared/data")
+    rate, rpm = (12_000, 1797) if "cwru" in file else (51_200, 900)
+    (found,) = bearcat.diagnose(SHARED / file, rate=rate, rpm=rpm, bearing="unknown")
+    assert found.decision.action == ALARM
+    assert "6205" in found.family.bearings[part]

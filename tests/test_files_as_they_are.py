@@ -1,0 +1,420 @@
+"""Files as plants have them: MATLAB's structs, cells and tables, what options say of them, and each bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.io import savemat, wavfile
+
+import bearcat
+from bearcat.data.recording import stated_speed
+from bearcat.data.stream import read_signals
+from bearcat.deploy.find import number_or_channel
+from bearcat.errors import InputError
+from tests.test_diagnosis import simulated
+
+RATE = 16_000
+KNOWN = {"rpm": 1500, "bearing": "6203"}
+WORDS = ("--rpm", 1500, "--bearing", "6203")
+SHORT = np.random.default_rng(0).standard_normal(600)
+TIMES = np.arange(600) / RATE
+
+
+@pytest.fixture(scope="module")
+def outer() -> np.ndarray:
+    return np.asarray(simulated("outer race").signal)
+
+
+def held(path: Path, **variables) -> dict[str, tuple[int, float | None]]:
+    """Channels of a MATLAB file with these variables: length and rate."""
+    savemat(path, variables)
+    found = read_signals(path)
+    return {name: (len(samples), found.rates[name]) for name, samples in found.channels.items()}
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"bearing": {"gs": SHORT[:, None], "sr": 97_656.0, "rate": 25.0, "load": 270.0}}, {"bearing.gs": 97_656.0}),
+        ({"a": {"x": SHORT, "fs": 100.0}, "b": {"x": SHORT, "fs": 200.0}}, {"a.x": 100.0, "b.x": 200.0}),
+        ({"info": {"fs": 100.0}, "data": {"de": SHORT, "fe": SHORT}}, {"data.de": 100.0, "data.fe": 100.0}),
+        ({"t": TIMES, "acc": SHORT}, {"acc": RATE}),
+        ({"time_ms": 1000 * TIMES, "acc": SHORT}, {"acc": RATE}),
+        ({"data": np.c_[TIMES, SHORT, SHORT]}, {"data.2": RATE, "data.3": RATE}),
+        ({"data": np.c_[SHORT, SHORT], "rate": 50.0}, {"data.1": 50.0, "data.2": 50.0}),
+        ({"runs": np.array([SHORT, SHORT[:300]], dtype=object), "fs": 50.0}, {"runs.1": 50.0, "runs.2": 50.0}),
+        ({"x": SHORT}, {"x": None}),
+        ({"a": {"x": SHORT, "Fs_Hz": 100.0}}, {"a.x": 100.0}),
+        ({"x": SHORT, "sampling_rate": 100.0}, {"x": 100.0}),
+        ({"x": SHORT, "SampleFreq": 100.0}, {"x": 100.0}),
+        ({"x": SHORT, "fs_kHz": 100.0}, {"x": None}),
+    ],
+)  # fmt: skip
+def test_structs_cells_and_times_of_matlab_give_channels_and_their_rate(tmp_path, variables, expected):
+    found = held(tmp_path / "a.mat", **variables)
+    assert {name: rate for name, (_, rate) in found.items()} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("version", ["v7", "v7.3"])
+def test_tables_of_matlab_are_read_by_their_columns(tmp_path, version):
+    pandas, matio = pytest.importorskip("pandas"), pytest.importorskip("matio")
+    table = pandas.DataFrame({"time": TIMES, "acc": SHORT, "note": ["a"] * len(SHORT)})
+    matio.save_to_mat(tmp_path / "a.mat", {"T": table}, version=version)
+    found = read_signals(tmp_path / "a.mat")
+    assert list(found.channels) == ["T.acc"]
+    assert found.rate == RATE
+    np.testing.assert_allclose(found.channels["T.acc"], SHORT)
+
+
+@pytest.mark.parametrize(
+    ("variables", "word"),
+    [
+        ({"fs": 100.0, "sr": 200.0, "x": SHORT}, "two sampling rates"),
+        ({"rpm": 1500.0, "shaft_rpm": 300.0, "x": SHORT}, "two speeds"),
+        ({"t": np.sort(SHORT), "x": SHORT}, "evenly"),
+        ({"t": TIMES[::-1], "x": SHORT}, "rise"),
+        ({"note": "no numbers"}, "numeric signal"),
+        ({"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": SHORT}}}}}}}}}, "deeply"),
+        ({"cube": np.zeros((3, 4, 5))}, "axes"),
+    ],
+)
+def test_matlab_files_that_cannot_be_read_say_why(tmp_path, variables, word):
+    with pytest.raises(InputError, match=rf"a\.mat: .*{word}"):
+        held(tmp_path / "a.mat", **variables)
+
+
+def test_a_struct_is_diagnosed_as_the_same_signal_in_a_wav_is(tmp_path, outer):
+    savemat(tmp_path / "a.mat", {"bearing": {"gs": outer, "sr": float(RATE), "rate": 25.0, "load": 1.0}})
+    wavfile.write(tmp_path / "b.wav", RATE, outer)
+    struct, wav = bearcat.diagnose(tmp_path, **KNOWN)
+    assert (struct.decision.action, struct.state) == (wav.decision.action, wav.state) == ("alarm", "outer race")
+    assert struct.confidence == pytest.approx(wav.confidence, abs=1e-6)
+
+
+def test_a_rate_that_the_file_contradicts_is_refused_and_used_where_it_overrides(tmp_path, outer, command):
+    wavfile.write(tmp_path / "a.wav", RATE, outer)
+    status, _, problem = command("diagnose", tmp_path / "a.wav", *WORDS, "--rate", 2 * RATE)
+    assert status == 2
+    for word in ("a.wav", "16000 Hz", "32000 Hz", "--rate", "override"):
+        assert word in problem
+    (kept,) = bearcat.diagnose(tmp_path / "a.wav", rate=RATE, **KNOWN)
+    assert kept.state == "outer race"
+    (other,) = bearcat.diagnose(tmp_path / "a.wav", rate=2 * RATE, override=True, trust_speed=True, **KNOWN)
+    assert other.physics.rate == 2 * RATE
+    assert any("32000 Hz" in note for note in other.notes)
+    (changed,) = bearcat.diagnose(tmp_path / "a.wav", rate=0.8 * RATE, override=True, trust_speed=True, **KNOWN)
+    assert changed.state != kept.state
+    assert any("changed" in note and "outer race" in note for note in changed.notes)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"X097_DE_time": SHORT, "X097_FE_time": SHORT, "X097RPM": 1796.0}, {"X097_DE_time": 1796, "X097_FE_time": 1796}),
+        ({"X098_DE_time": SHORT, "X099_DE_time": SHORT, "X099RPM": 1750.0}, {"X099_DE_time": 1750}),
+        ({"X09_DE_time": SHORT, "X098RPM": 1772.0, "X099RPM": 1750.0}, {}),
+        ({"bearing": {"gs": SHORT, "sr": 50.0, "rate": 25.0, "rpm": 1500.0}}, {"bearing.gs": 1500}),
+        ({"a": {"x": SHORT, "rpm": 900.0}, "b": {"x": SHORT}, "rpm": 600.0}, {"a.x": 900, "b.x": 600}),
+        ({"a": {"rpm": 900.0}, "x": SHORT}, {}),
+        ({"x": SHORT, "max_rpm": 3000.0, "speed": 1500.0}, {}),
+        ({"x": SHORT, "rpm": np.full(600, 1500.0)}, {}),
+    ],
+)  # fmt: skip
+def test_a_number_states_the_speed_of_the_channels_it_is_about(tmp_path, variables, expected):
+    savemat(tmp_path / "a.mat", variables)
+    assert read_signals(tmp_path / "a.mat").speeds == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "said", "given", "override", "expected"),
+    [
+        (None, None, 1480, None, 1480), (1500, None, None, None, 1500), (1500, None, 1500.5, None, 1500),
+        (1500, 1480, None, None, "1480 with a note"), (1500, 1480, 900, None, "1480 with a note"),
+        (1500, None, 1480, None, "1500 with a note"), (1500, None, 1440, None, "refused"),
+        (1500, None, 1440, False, "refused, or --override"), (1500, None, 1440, True, "1440 with a note"),
+        (1500, 900, None, True, "900 with a note"), (1500, None, None, True, 1500),
+        (0.0, None, None, None, "None with a note"), (-5.0, None, 1480, None, "1480 with a note"),
+        (float("nan"), 1480, None, None, "1480 with a note"), (1e9, None, None, False, "None with a note"),
+    ],
+)  # fmt: skip
+def test_which_speed_counts(own, said, given, override, expected):
+    """`own` the file's, `said` a manifest's, `given` an option's."""
+    if str(expected).startswith("refused"):
+        with pytest.raises(InputError, match="a.mat.*1500 rpm.*1440 rpm") as refused:
+            stated_speed("a.mat", own, said, given, override)
+        assert refused.value.field == "rpm"
+        assert ("--override" in str(refused.value)) == ("--override" in expected)
+        return
+    rpm, note = stated_speed("a.mat", own, said, given, override)
+    assert f"{rpm} with a note" == expected if note else rpm == expected
+
+
+def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tmp_path, outer, command):
+    savemat(tmp_path / "a.mat", {"bearing": {"gs": outer, "sr": float(RATE), "rpm": 1500.0}})
+    words = ("diagnose", tmp_path / "a.mat", "--bearing", "6203", "--trust-speed", "--format", "json")
+    status, output, _ = command(*words)
+    (found,) = json.loads(output)["recordings"]
+    assert (status, found["state"], found["speed"]["stated"]) == (1, "outer race", 1500)
+    status, _, problem = command(*words, "--rpm", 1965)
+    assert status == 2
+    for word in ("a.mat", "1500 rpm", "1965 rpm", "--rpm", "--override"):
+        assert word in problem
+    _, output, notes = command(*words, "--rpm", 1965, "--override")
+    assert json.loads(output)["recordings"][0]["physics"]["rpm"] == 1965
+    assert re.search(r"answer changed from alarm, outer race", notes)
+    assert "1510 rpm" in command(*words, "--rpm", 1510)[2]
+    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.mat,pump,1510,6203\n")
+    (listed,) = bearcat.diagnose(tmp_path)
+    assert (listed.speed.stated, listed.state) == (1510, "outer race")
+    assert any("1500 rpm" in note for note in listed.notes)
+
+
+def test_every_command_takes_the_speed_that_a_file_states(tmp_path, outer, command):
+    from bearcat.data import Folder, load
+    from bearcat.data.bearing import find_bearing
+    from bearcat.data.isolated import Readers
+    from bearcat.deploy.find import measurements_of_file
+    from bearcat.deploy.predict import Given
+    from bearcat.deploy.serve.answer import AlarmRule, PredictQuery, Served
+    from bearcat.deploy.turns import Deadline
+    from bearcat.watch.snapshot import measure
+
+    (tmp_path / "a" / "healthy").mkdir(parents=True)
+    file = tmp_path / "a" / "healthy" / "x.mat"
+    savemat(file, {"X1_DE": outer, "X1RPM": 1500.0, "fs": float(RATE)})
+    (found,) = load(Folder(tmp_path).catalogue())
+    assert found.rpm == 1500
+    assert load(Folder(tmp_path, rpm=1510.0).catalogue())[0].rpm == 1500
+    with pytest.raises(InputError, match=r"x\.mat.*1500 rpm.*900 rpm"):
+        load(Folder(tmp_path, rpm=900.0).catalogue())
+    status, output, _ = command("data", "check", tmp_path)
+    assert (status, "1500" in output) == (0, True)
+    assert command("data", "check", tmp_path, "--rpm", 900)[0] == 2
+    given = Given(bearing=find_bearing("6203"))
+    ((snapshot,),) = [measure(each, given, 0.0, "pump") for each in measurements_of_file(file)]
+    assert snapshot.rpm == pytest.approx(1500, rel=0.03)
+    contradicted = replace(given, rate=RATE / 2, rpm=1500.0)
+    (measurement,) = measurements_of_file(file)
+    with pytest.raises(InputError) as refused:
+        measure(measurement, contradicted, 0.0, "pump")
+    assert "override" not in str(refused.value), "which watch does not have"
+    served, query = Served(None, AlarmRule.of([])), PredictQuery(filename="x.mat", bearing="6203")
+    with Readers(1) as readers:
+        answer = served.answer_file(readers, file, query, Deadline(time.monotonic() + 60))
+        other = query.model_copy(update={"rpm": 900.0})
+        refusal = served.answer_file(readers, file, other, Deadline(time.monotonic() + 60))
+    assert answer.state == "outer race"
+    assert (refusal.decision, refusal.state) == ("check", "not diagnosed")
+    assert "override" not in refusal.reasons[0]
+
+
+def test_a_recording_of_cwru_needs_no_speed(real_data, command):
+    file = real_data("cwru") / "105.mat"
+    words = ("--rate", 12_000, "--bearing", "6205", "--channel", "X105_DE_time", "--format", "json")
+    status, output, _ = command("diagnose", file, *words)
+    (found,) = json.loads(output)["recordings"]
+    assert (status, found["state"], found["speed"]["stated"]) == (1, "inner race", 1797)
+
+
+def test_speed_and_bearing_fill_what_a_manifest_leaves_empty_and_override_it_with_a_note(tmp_path, outer, command):
+    for name in ("said.wav", "silent.wav"):
+        wavfile.write(tmp_path / name, RATE, outer + np.float32(1e-6 * len(name)))
+    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\nsaid.wav,a,1965,6203\nsilent.wav,a,,\n")
+    words = ("diagnose", tmp_path, *WORDS, "--trust-speed", "--format", "json")
+    _, output, notes = command(*words)
+    said, silent = json.loads(output)["recordings"]
+    assert (said["physics"]["rpm"], silent["physics"]["rpm"]) == (1965, 1500)
+    assert silent["state"] == "outer race" != said["state"]
+    assert re.search(r"said\.wav.*1965 rpm.*1500 rpm.*override", notes)
+    assert said["recording"] == str(tmp_path / "said.wav"), "a path that leads there"
+    _, output, notes = command(*words, "--override")
+    said, silent = json.loads(output)["recordings"]
+    assert said["physics"]["rpm"] == silent["physics"]["rpm"] == 1500
+    assert said["state"] == "outer race"
+    assert re.search(r"said\.wav.*answer changed", notes)
+    assert "silent.wav" not in notes
+
+
+def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
+    speed = np.full(len(outer), 1500.0)
+    np.savez(tmp_path / "a.npz", de=outer, turns=speed, fs=RATE, flat=np.full(len(outer), 0.5))
+    words = ("diagnose", tmp_path / "a.npz", "--channel", "de", "--bearing", "6203", "--format", "json", "--rpm")
+    status, output, _ = command(*words, "turns")
+    (found,) = json.loads(output)["recordings"]
+    assert (status, found["state"], found["speed"]["by"]) == (1, "outer race", "tacho")
+    assert found["speed"]["rpm"] == pytest.approx(1500)
+    for name, word in (("tunrs", "neither a number nor a channel"), ("flat", "neither a speed")):
+        status, _, problem = command(*words, name)
+        assert status == 2
+        assert word in problem
+        assert name in problem
+        assert "--rpm" in problem
+    np.savez(tmp_path / "b.npz", turns=speed, fs=RATE)
+    assert "beside" in command("diagnose", tmp_path / "b.npz", "--bearing", "6203", "--rpm", "turns")[2]
+
+
+def test_a_manifest_may_name_the_channel_that_holds_the_speed(tmp_path, outer):
+    np.savez(tmp_path / "a.npz", de=outer, turns=np.full(len(outer), 1500.0), fs=RATE)
+    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.npz,pump,turns,6203\n")
+    (found,) = bearcat.diagnose(tmp_path)
+    assert (found.state, found.speed.by) == ("outer race", "tacho")
+
+
+@pytest.mark.parametrize(("text", "expected"), [(None, (None, None)), ("1480", (1480.0, None)), ("tacho", (None, "tacho")), (900, (900.0, None))])  # fmt: skip
+def test_a_speed_is_a_number_or_a_channel(text, expected):
+    assert number_or_channel(text) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diagnose", "x", "--rpm", 1, "--rpm", 2), ("predict", "general", "x", "--bearing", "6205", "--bearing=6206"),
+        ("watch", "x", "--store", "a", "--store", "b"), ("data", "show", "x", "--out", "a", "--out", "b"),
+        ("report", "x", "--pdf", "a", "--pdf", "b"), ("bench", "report", "x", "--out", "a", "--out", "b"),
+        ("diagnose", "x", "--override", "--override"),
+    ],
+)  # fmt: skip
+def test_an_option_given_twice_is_an_error_that_names_it(command, words):
+    status, _, problem = command(*words)
+    assert status == 2
+    assert re.search(r"--\w+: is given 2 times", problem)
+    assert problem.count("\n") == 1
+
+
+def test_an_option_that_may_be_repeated_is_no_error(command, tmp_path):
+    status, _, problem = command("data", "show", tmp_path, "--domain", "a", "--domain", "b")
+    assert "times" not in problem
+    assert status == 2
+
+
+def put(path: Path, channels: int = 1, rate: float | None = RATE, samples: int = 12_000) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = np.random.default_rng(len(str(path)) + samples)
+    arrays = {f"c{number}": drawn.standard_normal(samples) ** (3 if number else 1) for number in range(channels)}
+    np.savez(path, **arrays, **({} if rate is None else {"fs": rate}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "accepted"),
+    [("channels", True), ("rates", True), ("short", False), ("unknown rates", False), ("no common channel", False)],
+)
+def test_data_check_and_adapt_agree_on_what_is_acceptable(tmp_path, command, kind, accepted):
+    """Several channels or several rates are no problem; what adapt refuses, check names."""
+    several = 2 if kind == "channels" else 1
+    put(tmp_path / "a" / "healthy" / "1.npz", several)
+    put(tmp_path / "a" / "inner" / "2.npz", several)
+    last = {"rates": {"rate": RATE / 2}, "unknown rates": {"rate": None}, "short": {"samples": 700}}
+    put(tmp_path / "b" / "3.npz", several, **last.get(kind, {}))
+    if kind == "no common channel":
+        for path in tmp_path.rglob("*.npz"):
+            np.savez(path, **{f"{path.stem}{axis}": SHORT for axis in "xy"}, fs=RATE)
+    status, _, said = command("data", "check", tmp_path)
+    assert (status == 0) == accepted, said
+    from bearcat.runs.plan import Wishes, make_plan
+
+    wishes = Wishes(str(tmp_path), source=("a",), target="b", device="cpu")
+    if accepted:
+        make_plan(wishes)
+    else:
+        with pytest.raises(InputError):
+            make_plan(wishes)
+
+
+def test_a_class_too_short_to_learn_from_is_a_note_since_its_domain_may_be_a_target(tmp_path, command):
+    for domain, samples in (("a", 12_000), ("b", 1500)):
+        put(tmp_path / domain / "healthy" / f"{domain}.npz", samples=samples)
+    status, _, said = command("data", "check", tmp_path)
+    assert status == 0, said
+    assert re.search("'b' can be a target, not a source.*'healthy'", said)
+    assert "'a' can be" not in said
+
+
+def test_data_show_says_which_domains_it_chose(tmp_path, command, monkeypatch):
+    monkeypatch.setattr("bearcat.report.plots.draw_shift", lambda *_: SimpleNamespace(save=str))
+    for domain in ("a", "b", "c"):
+        put(tmp_path / domain / "healthy" / f"{domain}.npz")
+    _, printed, note = command("data", "show", tmp_path)
+    assert "a and b" in printed
+    assert re.search(r"first of 3 domains.*--domain.*c", note)
+    assert "first of" not in command("data", "show", tmp_path, "--domain", "a", "--domain", "c")[2]
+
+
+def test_a_folder_goes_on_past_bad_files_and_names_them_as_problems(tmp_path, outer, command):
+    wavfile.write(tmp_path / "a.wav", RATE, outer)
+    (tmp_path / "b.mat").write_bytes(b"no MATLAB file")
+    (tmp_path / "c.csv").write_bytes(b"")
+    found = bearcat.diagnose(tmp_path, **KNOWN)
+    assert {Path(name).name for name in found.problems} == {"b.mat", "c.csv"}
+    assert found.summary == "3 recordings: 1 alarm, 2 unreadable."
+    assert found.exit_status == 1
+    assert Path(found.urgent[0].recording).name == "a.wav"
+    status, output, problems = command("diagnose", tmp_path, *WORDS)
+    assert (status, output.splitlines()[-1]) == (1, found.summary)
+    assert "b.mat" in output
+    assert "problem: " not in problems, "the table names them, and nothing is printed twice"
+    assert command("diagnose", tmp_path / "b.mat", *WORDS)[2].count("problem: ") == 1
+    np.save(tmp_path / "d.npy", outer)
+    _, output, _ = command("diagnose", tmp_path, *WORDS)
+    assert output.splitlines()[-1] == "4 recordings: 1 alarm, 2 unreadable, 1 not diagnosed.", "it lacks its rate alone"
+    (tmp_path / "d.npy").unlink()
+    (tmp_path / "a.wav").unlink()
+    assert len(bearcat.diagnose(tmp_path, **KNOWN).problems) == 2, "a folder never raises"
+    with pytest.raises(InputError, match="c.csv"):
+        bearcat.diagnose(tmp_path / "c.csv", **KNOWN)
+
+
+def test_results_have_a_frame_a_figure_and_html_with_the_names_of_json(tmp_path, outer):
+    pytest.importorskip("pandas")
+    wavfile.write(tmp_path / "<b>.wav", RATE, outer)
+    found = bearcat.diagnose(tmp_path, **KNOWN)
+    (row,), (each,) = found.to_frame().to_dict("records"), found
+    values = each.to_dict()
+    same = ("recording", "machine", "decision", "state", "confidence", "severity", "line", "rms")
+    assert [row[name] for name in same] == [values[name] for name in same]
+    nested = {"probabilities", "drawing", "without", "masked", "baseline", "family", "vibration", "machine_stated"}
+    assert set(values) - nested <= set(row)
+    for name in ("reasons", "state", "confidence", "line", "severity", "quality", "notes", "rms"):
+        own = getattr(each, name)
+        assert (list(own) if isinstance(own, tuple) else own) == values[name]
+    assert "&lt;b&gt;.wav" in found._repr_html_()
+    assert "<b>.wav" not in found._repr_html_()
+    for figure, titles in ((each.plot(), 1), (found.plot(), 1)):
+        assert len(figure.axes) == 2 * titles, "a spectrum and a waveform"
+
+
+def test_the_unit_in_a_channels_name_counts_in_a_manifest_and_in_a_file_of_one_column(tmp_path):
+    quiet = 8e-4 * np.random.default_rng(1).standard_normal(5 * RATE)
+    table = np.c_[np.arange(quiet.size) / RATE, quiet]
+    np.savetxt(tmp_path / "dead.csv", table, delimiter=",", header="time,DE [g]", comments="", fmt="%.8g")
+    np.savetxt(tmp_path / "bare.csv", quiet, header="DE acceleration [g]", comments="", fmt="%.8g")
+    (tmp_path / "manifest.csv").write_text("path,machine,rpm,bearing,rate\ndead.csv,pump,1500,6203,\n")
+    listed = bearcat.diagnose(tmp_path / "dead.csv", group=2, mounting="rigid")
+    alone = bearcat.diagnose(tmp_path / "bare.csv", rate=RATE, **KNOWN)
+    assert [found.state for found in (*listed, *alone)] == ["no signal"] * 2
+    np.savetxt(tmp_path / "dead.csv", table * [1, 1000], delimiter=",", header="time,DE [g]", comments="", fmt="%.8g")
+    (loud,) = bearcat.diagnose(tmp_path / "dead.csv", group=2, mounting="rigid")
+    assert loud.vibration.zone is not None
+
+
+def test_an_upload_may_be_of_an_unknown_bearing_and_its_channel_says_the_unit(tmp_path):
+    from bearcat.data.isolated import Readers
+    from bearcat.deploy.serve.answer import AlarmRule, PredictQuery, Served
+    from bearcat.deploy.turns import Deadline
+
+    signal = np.random.default_rng(1).standard_normal(5 * RATE)
+    served = Served(None, AlarmRule.of([]))
+    states = []
+    for scale in (1.0, 8e-4):
+        np.savetxt(tmp_path / "a.csv", scale * signal, header="DE [g]", comments="", fmt="%.8g")
+        query = PredictQuery(filename="a.csv", rate=RATE, rpm=1500, bearing="unknown")
+        with Readers(1) as readers:
+            states.append(served.answer_file(readers, tmp_path / "a.csv", query, Deadline(time.monotonic() + 60)).state)
+    assert states[0] != "no signal"
+    assert states[1] == "no signal"

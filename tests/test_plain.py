@@ -1,0 +1,282 @@
+"""Any torch module as encoder: the same numbers as torch's, alone, stacked, resumed, taught, saved and exported."""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bearcat.deploy.model import export_onnx, load_model
+from bearcat.deploy.predictor import load_onnx
+from bearcat.errors import InputError
+from bearcat.estimator import AdaptedClassifier
+from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.models.networks import ENCODERS, Encoder, build_network, initialise, path_of, select_run, trains_alone
+from bearcat.models.stacked import Randomness
+from bearcat.training.evaluate import EpochEnd
+from bearcat.training.loop import Run, train
+from tests.test_artefact import made_model, raw_windows, save_model
+from tests.test_train import CPU, SHORT, same_weights, toy
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "add_a_torch_module.py"
+
+
+class Residual(nn.Module):
+    """A small ResNet with what real ones have: batch normalisation, dropout, weights that are frozen, shared or unused,
+    a weight without axes, buffers that are saved and others that are not.
+    """
+
+    def __init__(self, channels: int, dropout: float) -> None:
+        super().__init__()
+        self.stem = nn.Conv1d(channels, 6, 7, stride=2)
+        self.block = nn.Sequential(nn.Conv1d(6, 6, 3, padding=1), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(dropout))
+        self.again = nn.Conv1d(6, 6, 3, padding=1)
+        self.again.weight = self.block[0].weight
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.unused = nn.Linear(6, 1000)
+        self.gain = nn.Parameter(torch.tensor(1.0))
+        self.register_buffer("passes", torch.zeros(()))
+        self.register_buffer("offset", torch.linspace(-0.1, 0.1, 6), persistent=False)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        values = self.stem(windows)
+        values = self.gain * values + self.again(self.block(values))
+        if self.training:
+            self.passes = self.passes + 1  # assigned, not changed in place
+        return torch.as_tensor(self.frozen(values.amax(dim=-1)) + self.offset)
+
+
+@dataclass(frozen=True)
+class ResNet(Encoder):
+    dropout: ClassVar[float] = 0.3
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        return Residual(channels, dropout)
+
+
+@dataclass(frozen=True)
+class Wrong(Encoder):
+    what: str = "tuple"
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        return {
+            "tuple": nn.LSTM(points, 4, batch_first=True), "map": nn.Conv1d(channels, 4, 3),
+            "points": nn.Sequential(nn.Flatten(), nn.Linear(7, 3)), "batch": nn.Flatten(0),
+        }[self.what]  # fmt: skip
+
+
+class FirstToken(nn.Module):
+    """Features of a first token (CLS) that is put in front of the patches; `how` its batch is counted."""
+
+    def __init__(self, channels: int, how: str) -> None:
+        super().__init__()
+        self.how, self.patches = how, nn.Conv1d(channels, 4, 8, stride=8)
+        self.first, self.mix = nn.Parameter(torch.randn(1, 1, 4)), nn.MultiheadAttention(4, 1, batch_first=True)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        tokens = self.patches(windows).mT
+        number = len(tokens) if self.how == "len" else tokens.shape[0]
+        tokens = torch.cat([self.first.expand(number, -1, -1), tokens], dim=1)
+        return torch.as_tensor(self.mix(tokens, tokens, tokens, need_weights=False)[0][:, 0])
+
+
+@dataclass(frozen=True)
+class Token(Encoder):
+    how: str = "shape"
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        return FirstToken(channels, self.how)
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    transformer = runpy.run_path(str(EXAMPLE))["MyTransformer"]
+    ENCODERS.pop("my-transformer")
+    for name, row in {"resnet": ResNet, "wrong": Wrong, "token": Token, "transformer": transformer}.items():
+        monkeypatch.setitem(ENCODERS, name, row)
+
+
+def recipe_of(encoder: str, name: str = "CAT*-Temperature", **settings: Any) -> Recipe:
+    schedule = replace(SHORT, epochs=5, align_from=1, label_from=2, calibrate_from=3, drops=(4,))
+    return replace(RECIPES[name], schedule=schedule, encoder=encoder, **settings)
+
+
+ENCODER = {"resnet": "resnet", "transformer": "transformer:patch=8:width=8"}
+
+
+@pytest.mark.parametrize("name", ENCODER)
+def test_it_is_the_module_itself_run_by_run(name):
+    network = build_network(ENCODER[name], runs=2, channels=1, points=48, classes=3)
+    initialise(network, [5, 6], stream=20)
+    windows = torch.randn(2, 9, 1, 48, generator=torch.Generator().manual_seed(0))
+    before = torch.random.get_rng_state()
+    _, features = network(windows)
+    draws = Randomness(torch.tensor([1, 2]))
+    draws.next()
+    _, noisy = network(windows, True, draws)
+    _, again = network(windows, True, draws)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.testing.assert_close(noisy, again)
+    assert not torch.allclose(noisy, features)
+    for run in range(2):
+        plain = ENCODERS[name](**({"patch": 8, "width": 8} if name == "transformer" else {})).build(1, 1, 48, 0.5)
+        alone = select_run(network, run, ENCODER[name], 1, 48)
+        state = {key.removeprefix("encoder.module."): value[0] for key, value in alone.state_dict().items()}
+        plain.load_state_dict({key: value for key, value in state.items() if not key.startswith("head")})
+        torch.testing.assert_close(alone(windows[run : run + 1])[1][0], plain.eval()(windows[run]))
+    different = [tensor for tensor in network.state_dict().values() if not torch.equal(tensor[0], tensor[1])]
+    assert len(different) > 3
+
+
+def test_normalisation_follows_the_batch_and_dropout_the_draws():
+    network = build_network("resnet", runs=1, channels=1, points=48, classes=3)
+    initialise(network, [0], stream=20)
+    windows = torch.randn(1, 8, 1, 48, generator=torch.Generator().manual_seed(0))
+    norm = network.encoder.module.block[1]
+    still, moved = norm.running_mean.clone(), network(windows, True)[1]
+    assert not torch.equal(norm.running_mean, still)
+    assert norm.num_batches_tracked.tolist() == [1]
+    torch.testing.assert_close(network(windows, True)[1], moved)  # no dropout without draws
+    draws = Randomness(torch.tensor([1]))
+    draws.next()
+    assert not torch.allclose(network(windows, True, draws)[1], moved)
+    assert network.encoder.module.passes.tolist() == [1]
+
+
+def test_places_without_a_window_and_domains_of_their_own():
+    network = build_network("resnet", runs=2, channels=1, points=48, classes=3, dropout=0.0)
+    initialise(network, [0, 1], stream=20)
+    windows = torch.randn(2, 8, 1, 48, generator=torch.Generator().manual_seed(0))
+    present = torch.ones(2, 8, dtype=torch.bool)
+    present[0, 3:] = False
+    present[1, :4] = False
+    found = network(windows, True, None, present)[1]
+    torch.testing.assert_close(found[0, :3], network(windows[:, :3], True)[1][0])
+    assert not found[0, 3:].any()
+    apart = network(windows, True, None, present, domains=2)[1]
+    torch.testing.assert_close(apart[1, 4:], network(windows[:, 4:], True)[1][1])
+    assert not apart[1, :4].any()
+
+
+@pytest.mark.parametrize("name", ENCODER)
+def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(name, tmp_path):
+    runs = [Run(recipe_of(ENCODER[name]), toy(seed, dtype=np.float64), seed) for seed in (0, 1)]
+    before = torch.random.get_rng_state()
+    together, alone = train(runs, CPU), train(runs[1:], CPU)
+    assert together.kernels["encoder"] == "one by one"
+    for key, value in alone.network.state_dict().items():
+        torch.testing.assert_close(together.network.state_dict()[key][1], value[0], rtol=1e-6, atol=1e-9)
+
+    def interrupt(end: EpochEnd) -> None:
+        if end.epoch == 2:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train(runs[1:], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
+    same_weights(train(runs[1:], CPU, checkpoint=path, checkpoint_seconds=0), alone)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_what_is_frozen_stays_and_what_is_unused_does_not_disturb():
+    fresh = build_network("resnet", 1, 1, 48, 3)
+    initialise(fresh, [3], 20)
+    trained = train([Run(recipe_of("resnet", "DANN"), toy(), 3)], CPU).student.encoder.module
+    for name, before in fresh.encoder.module.named_parameters():
+        same = torch.equal(before, trained.get_parameter(name))
+        assert same == name.startswith("frozen") or name.startswith("unused"), name  # those decay
+    assert trained.again.weight is trained.block[0].weight
+
+
+@pytest.mark.parametrize("statistics", ["target", "averaged"])
+def test_a_teacher_averages_weights_and_if_asked_statistics(statistics):
+    recipe = recipe_of("resnet", "AT", dropout=0.0).with_settings(
+        {"teacher.statistics": statistics, "teacher.momentum": "0.5"}
+    )
+    trained = train([Run(recipe, toy(), 0)], CPU)
+    assert trained.teacher is not None
+    teacher, student = (network.encoder.module for network in (trained.teacher, trained.student))
+    assert not torch.equal(teacher.stem.weight, student.stem.weight)
+    near = torch.dist(teacher.block[1].running_mean, student.block[1].running_mean)
+    assert 0 < near < student.block[1].running_mean.norm()
+    if statistics == "averaged":
+        # The last step's update of the student's own statistics comes after the teacher followed.
+        assert 0 < int(student.block[1].num_batches_tracked) - int(teacher.block[1].num_batches_tracked) <= 3
+
+
+def test_a_small_module_is_trained_by_one_thread():
+    before, found = torch.get_num_threads(), list[int]()
+    torch.set_num_threads(2)
+    try:
+        recipe = recipe_of("resnet", "source-only")
+        train([Run(recipe, toy(), 0)], CPU, progress=lambda _: found.append(torch.get_num_threads()))
+        assert {*found} == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_adabn_and_shot_take_it_too():
+    for name in ("AdaBN", "SHOT"):
+        trained = train([Run(recipe_of("resnet", name), toy(), 0)], CPU)
+        assert bool(trained.finite.all())
+
+
+@pytest.mark.parametrize("name", ENCODER)
+def test_it_is_saved_loaded_and_exported(name, tmp_path):
+    """tests/test_seams.py exports the transformer."""
+    model = made_model(length=64, encoder=ENCODER[name])
+    windows = raw_windows(model)
+    save_model(tmp_path / "model", model)
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.log_probabilities(windows), model.log_probabilities(windows))
+    if name == "transformer":
+        return
+    graph = load_onnx(export_onnx(again, tmp_path / "model.onnx"), threads=1)
+    for number in (1, 7, len(windows)):
+        expected = model.log_probabilities(windows[:number])
+        assert np.abs(graph.log_probabilities(windows[:number]) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_a_graph_that_takes_one_number_of_windows_alone_is_not_written(tmp_path):
+    model, path = made_model(length=64, encoder="token"), tmp_path / "model.onnx"
+    expected = model.log_probabilities(raw_windows(model, 5))
+    found = load_onnx(export_onnx(model, path), threads=1).log_probabilities(raw_windows(model, 5))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+    with pytest.raises(InputError, match="FirstToken of the encoder 'token:how=len'.*number of windows"):
+        export_onnx(made_model(length=64, encoder="token:how=len"), tmp_path / "fixed.onnx")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_classifier_takes_it():
+    windows = np.random.default_rng(0).standard_normal((60, 64)).astype(np.float32)
+    recipe = recipe_of("resnet", "DANN")
+    fitted = AdaptedClassifier(recipe, input="time", batch_size=16, device="cpu")
+    probabilities = fitted.fit(windows, np.arange(60) % 2, X_target=windows).predict_proba(windows)
+    assert probabilities.shape == (60, 2)
+    assert np.array_equal(copy.deepcopy(fitted).predict_proba(windows), probabilities)
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("tuple", "returned tuple"), ("map", r"made \(batch, 4, 46\)"), ("points", "cannot take windows"),
+        ("batch", r"made \(96,\) for a batch of 2"),
+    ],
+)  # fmt: skip
+def test_a_module_that_makes_no_features_is_told_what_it_made(what, named):
+    with pytest.raises(InputError, match=f"encoder 'wrong:what={what}': its module {named}"):
+        build_network(f"wrong:what={what}", 1, 1, 48, 3)
+
+
+def test_it_is_known_before_it_is_trained():
+    assert trains_alone("resnet", 1, 48)
+    assert not trains_alone("cnn", 1, 48)
+    assert path_of(build_network("resnet", 1, 1, 48, 3).encoder) == "one by one"

@@ -1,0 +1,379 @@
+"""Code that a user adds: it is part of a run's name, and its errors are called by its file and line."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bearcat import cli
+from bearcat.data import DATASETS, Folder, Preparation, Simulated, Task, cached_windows
+from bearcat.data.inputs import INPUTS, Waveform
+from bearcat.estimator import AdaptedClassifier
+from bearcat.methods.recipe import RECIPES
+from bearcat.plugins import _files_of, raised_in, row_identity, source_hash, written_in
+from bearcat.runs.spec import RunSpec
+from bearcat.runs.store import open_store
+from tests.commands import python
+
+LOSS = """from dataclasses import dataclass
+
+from bearcat.methods.ingredient import Loss
+
+import gaps
+
+
+@dataclass(frozen=True)
+class Gap(Loss):
+    name = "gap"
+
+    def loss(self, view):
+        return 0.1 * gaps.gap(view.source_features, view.target_features)
+"""
+HELPER = """def gap(source, target):
+    return (source.mean(dim=1) - target.mean(dim=1)).square().sum(dim=1)
+"""
+INPUT = """from dataclasses import dataclass
+
+from bearcat.data.inputs import Waveform
+
+
+@dataclass(frozen=True)
+class Louder(Waveform):
+    def transform(self, windows, rate=None, rpm=None, bearing=None):
+        return super().transform(2 * windows, rate, rpm, bearing)
+"""
+COMMAND = """from bearcat.cli import main
+from bearcat.data.inputs import INPUTS
+from bearcat.methods.recipe import RECIPES, Recipe
+
+from dressing import Louder
+from losses import Gap
+
+INPUTS["louder"] = Louder
+RECIPES["gap"] = Recipe((Gap(),))
+if __name__ == "__main__":
+    main()
+"""
+GRID = """
+title = "own code"
+data = "folder"
+tasks = ["a:b"]
+epochs = 2
+seeds = 1
+preparation = { length = 64 }
+inputs = ["time", "louder"]
+[[method]]
+recipe = "source-only"
+set.encoder = "dense:widths=8"
+[[method]]
+recipe = "gap"
+set.encoder = "dense:widths=8"
+"""
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> Path:
+    """Two tones in noise, in two domains."""
+    for domain in ("a", "b"):
+        for number, label in enumerate(("one", "two")):
+            random = np.random.default_rng([number, ord(domain)])
+            (tmp_path / "recordings" / domain / label).mkdir(parents=True)
+            tone = np.sin(2 * np.pi * (0.05 + 0.1 * number) * np.arange(3200))
+            np.save(tmp_path / "recordings" / domain / label / "x.npy", tone + random.standard_normal(3200))
+    return tmp_path / "recordings"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A user's folder: the command with a loss and an input of its own."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    texts = {"losses.py": LOSS, "gaps.py": HELPER, "dressing.py": INPUT, "command.py": COMMAND, "grid.toml": GRID}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, str], Any]:
+    """A module of a user's folder, read anew."""
+
+    def load(folder: Path, name: str) -> Any:
+        monkeypatch.syspath_prepend(str(folder))
+        for known in ("losses", "gaps", "dressing", "reader"):
+            monkeypatch.delitem(sys.modules, known, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+DECORATED = """from dataclasses import dataclass
+from functools import total_ordering
+
+import torch
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Sized:
+    size: int = 1
+
+    def __lt__(self, other):
+        return self.size < other.size
+
+    @torch.no_grad()
+    def double(self):
+        return 2 * self.size
+
+
+@torch.no_grad()
+def halved(size):
+    return size / 2
+"""
+
+
+def test_functions_that_decorators_add_are_no_code_of_the_user(code, imported):
+    """Python's own files and those of packages are other files on another machine, and are no part of a run's name."""
+    (code / "dressing.py").write_text(DECORATED)
+    module = imported(code, "dressing")
+    assert "_dataclass_getstate" in repr(module.Sized.__getstate__), "one of dataclasses.py"
+    for value in (module.Sized, module.halved):
+        assert {path.name for path in _files_of(value)[0]} == {"dressing.py"}
+    assert written_in(module.Sized()) == ["dressing.py"]
+    before = source_hash(module.Sized), source_hash(module.halved)
+    (code / "dressing.py").write_text(DECORATED.replace("2 *", "3 *"))
+    again = imported(code, "dressing")
+    assert not {source_hash(again.Sized), source_hash(again.halved)} & set(before)
+
+
+def test_editing_a_plug_in_by_one_character_trains_exactly_its_runs_again(recordings, code, tmp_path):
+    def run(folder: Path = code) -> str:
+        words = ("bench", "run", folder / "grid.toml", "--store", tmp_path / "store", "--root", recordings)
+        printed = python(folder / "command.py", *words, "--device", "cpu", folder=tmp_path)
+        assert "4 cells: 4 done" in printed
+        return printed
+
+    def edit(name: str, before: str, after: str) -> None:
+        text = (code / name).read_text()
+        assert before in text
+        (code / name).write_text(text.replace(before, after))
+
+    assert "4 trained" in run()
+    assert "0 trained" in run()
+    edit("losses.py", "0.1", "0.2")
+    printed = run()
+    assert "2 trained" in printed
+    assert "2 finished runs of this grid: of other code (losses.py)" in printed
+    edit("gaps.py", "square()", "abs()")  # what the loss imports
+    printed = run()
+    assert "2 trained" in printed
+    assert "2 finished runs of this grid: of other code" in printed  # the cells that were asked for, not all versions
+    edit("dressing.py", "2 *", "3 *")
+    assert "2 trained" in run()
+    edit("command.py", "import main\n", "import main  # no row is written here\n")
+    edit("losses.py", "0.2", "0.1")  # as the rows were at first
+    edit("gaps.py", "abs()", "square()")
+    edit("dressing.py", "3 *", "2 *")
+    assert "0 trained" in run()
+
+    # Another machine: another folder, other times, other ends of lines.
+    shutil.copytree(code, tmp_path / "elsewhere" / "theirs")
+    for path in (tmp_path / "elsewhere" / "theirs").glob("*.py"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        os.utime(path, (1e9, 1e9))
+    assert "0 trained" in run(tmp_path / "elsewhere" / "theirs")
+
+
+def test_the_folder_of_adapt_says_whose_code_is_another(recordings, code, tmp_path):
+    words = (
+        "adapt", "--data", recordings, "--source", "a", "--target", "b", "--recipe", "gap", "--input", "time",
+        "--window", "64", "--epochs", "1", "--recipe-set", "encoder=dense:widths=8", "--device", "cpu", "--out", "out",
+    )  # fmt: skip
+    python(code / "command.py", *words, folder=tmp_path, pictures=False)
+    before = (tmp_path / "out" / "record.json").stat().st_mtime_ns
+    python(code / "command.py", *words, folder=tmp_path, pictures=False)
+    assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == before
+    (code / "losses.py").write_text(LOSS.replace("0.1", "0.3"))
+    printed = python(code / "command.py", *words, folder=tmp_path, pictures=False, status=(2,))
+    assert "other code of ingredients.gap" in printed
+    assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == before
+
+
+def test_rows_of_the_package_name_no_code():
+    rows = [
+        *(kind() for kind in INPUTS.values()),
+        *(each for recipe in RECIPES.values() for each in recipe.ingredients),
+    ]
+    assert {row_identity(row) for row in rows} == {None}
+    assert {source_hash(kind) for kind in DATASETS.values()} == {None}
+    assert {source_hash(entry.read) for entry in Simulated().catalogue().entries} == {None}
+    spec = RunSpec("simulated", Simulated(), Task("N15_M07_F10", "N09_M07_F10"), "DANN", RECIPES["DANN"])
+    assert "code" not in spec.to_dict()
+
+
+def test_a_version_names_what_the_code_cannot_say(monkeypatch):
+    spec = RunSpec("simulated", Simulated(), Task("N15_M07_F10", "N09_M07_F10"), "x", RECIPES["DANN"])
+    before = replace(spec, fingerprints=("a", "b")).identity
+    monkeypatch.setattr(Waveform, "version", 2)
+    assert spec.to_dict()["code"] == {"input": "version 2"}
+    assert replace(spec, fingerprints=("a", "b")).identity != before
+
+
+def test_windows_are_prepared_anew_by_changed_code_alone(recordings, code, tmp_path, imported, monkeypatch):
+    def entries() -> int:
+        monkeypatch.setitem(INPUTS, "louder", imported(code, "dressing").Louder)
+        cached_windows(Folder(root=recordings).catalogue(), Preparation("louder", length=64), tmp_path / "cache")
+        return len(list((tmp_path / "cache" / "windows").iterdir()))
+
+    assert [entries(), entries()] == [1, 1]
+    (code / "dressing.py").write_text(INPUT + "# 1\n")
+    assert entries() == 2
+
+
+def test_recordings_are_read_anew_by_a_changed_reader(recordings, code, tmp_path, imported):
+    reader = """from bearcat.data.catalogue import Entry
+
+
+def wrapped(entry, factor=1):
+    def read():
+        return entry.read()
+
+    return Entry(entry.domain, entry.label, entry.origin, entry.file, entry.identity, read)
+"""
+
+    def entries() -> int:
+        catalogue = Folder(root=recordings).catalogue()
+        read = tuple(imported(code, "reader").wrapped(entry) for entry in catalogue.entries)
+        cached_windows(replace(catalogue, entries=read), Preparation(length=64), tmp_path / "cache")
+        return len(list((tmp_path / "cache" / "windows").iterdir()))
+
+    (code / "reader.py").write_text(reader)
+    assert [entries(), entries()] == [1, 1]
+    (code / "reader.py").write_text(reader.replace("factor=1", "factor=2"))
+    assert entries() == 2
+
+
+def test_base_classes_and_imports_count_and_installed_packages_do_not(code, imported):
+    (code / "gaps.py").write_text("import numpy\nfrom scipy import signal\n" + HELPER)
+    first = source_hash(imported(code, "losses").Gap())
+    (code / "gaps.py").write_text("import numpy\nfrom scipy import signal\n" + HELPER.replace("square", "abs"))
+    second = source_hash(imported(code, "losses").Gap())
+    assert first != second
+
+    class Local(imported(code, "losses").Gap):  # type: ignore[misc]
+        """Nothing of its own."""
+
+    with_base = source_hash(Local)
+    (code / "gaps.py").write_text("import numpy\nfrom scipy import signal\n" + HELPER)
+
+    class Other(imported(code, "losses").Gap):  # type: ignore[misc]
+        """Nothing of its own."""
+
+    assert with_base not in (source_hash(Other), second, None)
+
+
+def test_code_that_is_loaded_counts_and_not_what_was_written_since(code, imported):
+    module = imported(code, "losses")
+    before = source_hash(module.Gap)
+    (code / "losses.py").write_text(LOSS.replace("0.1", "0.4"))
+    assert source_hash(module.Gap) == before
+    assert source_hash(imported(code, "losses").Gap) != before
+    assert source_hash(functools.partial(module.Gap.loss, None)) is not None
+
+
+def test_code_in_no_file_is_said_once_and_new_each_time_it_is_defined():
+    def defined() -> Any:
+        names: dict[str, Any] = {}
+        exec(LOSS.replace("import gaps", ""), names | {"__name__": "__main__"}, names)
+        return names["Gap"]
+
+    kind = defined()
+    with pytest.warns(UserWarning, match="'Gap' is in no file"):
+        first = row_identity(kind())
+    assert row_identity(kind()) == first  # and nothing is said again: warnings are errors
+    with pytest.warns(UserWarning, match="no file"):
+        assert row_identity(defined()()) != first
+
+
+@pytest.mark.parametrize("name", ["gap", "gap-late"])
+def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(name, recordings, code, tmp_path):
+    """Raised by the user's own line, and by torch below it."""
+    broken = {"gap": "raise KeyError('no such gap')", "gap-late": "return source @ target"}[name]
+    (code / "gaps.py").write_text(f"def gap(source, target):\n    {broken}\n")
+    places = (code / "grid.toml", "--store", tmp_path / "store", "--root", recordings)
+    printed = python(code / "command.py", "bench", "run", *places, "--device", "cpu", folder=tmp_path, status=(2,))
+    assert "2 done, 2 failed" in printed
+    assert "bug in bearcat" not in printed
+    assert printed.count("mine/gaps.py, line 2: ") >= 2
+    assert "Traceback" not in printed
+    (failure, _) = (json.loads(path.read_text()) for path in (tmp_path / "store" / "runs").glob("*/failure.json"))
+    assert failure["sentence"].startswith("mine/gaps.py, line 2: ")
+    assert failure["traceback"].startswith("Traceback")
+    assert broken in failure["traceback"]
+    why = python(code / "command.py", "bench", "status", *places, "--why", folder=tmp_path)
+    assert broken in why
+    assert "Traceback" not in python(code / "command.py", "bench", "status", *places, folder=tmp_path)
+
+
+def test_a_failure_of_an_earlier_version_has_its_sentence(tmp_path):
+    store = open_store(tmp_path / "store", create=True)
+    store.fail("a", "something", "Traceback …")
+    assert (store.state("a").detail, store.state("a").traceback) == ("something", "Traceback …")
+    (store.folder("a") / "failure.json").write_text('{"sentence": "something"}')
+    assert (store.state("a").detail, store.state("a").traceback) == ("something", "")
+
+
+def test_an_error_in_a_user_s_file_is_no_bug_of_the_package(recordings, code, tmp_path):
+    words = (
+        "adapt", "--data", recordings, "--source", "a", "--target", "b", "--recipe", "source-only", "--input", "louder",
+        "--window", "64", "--epochs", "1", "--device", "cpu",
+    )  # fmt: skip
+    for line, named in (("windows + 'x'", "UFuncTypeError"), ("open('gains.txt')", "FileNotFoundError")):
+        (code / "dressing.py").write_text(INPUT.replace("2 * windows", line))
+        printed = python(code / "command.py", *words, folder=tmp_path, status=(2,))
+        assert f"bearcat: mine/dressing.py, line 9: {named}: " in printed
+        assert "Traceback" in printed
+        assert "bug in bearcat" not in printed
+
+
+def test_a_bug_of_the_package_is_called_one(monkeypatch, capsys):
+    def broken() -> None:
+        raise KeyError("a bug")
+
+    broken.__code__ = broken.__code__.replace(co_filename=str(Path(cli.__file__).with_name("data.py")))
+    monkeypatch.setattr(cli, "_command_line", lambda: broken)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == cli.BUG
+    assert "bug in bearcat" in capsys.readouterr().err
+
+
+def test_compiled_code_of_a_library_is_no_file_of_the_user():
+    def broken() -> None:
+        np.random.default_rng(0).choice(0, 5)
+
+    broken.__code__ = broken.__code__.replace(co_filename=str(Path(cli.__file__).with_name("data.py")))
+    with pytest.raises(ValueError, match="positive") as raised:
+        broken()
+    assert raised_in(raised.value) is None
+
+
+def test_the_classifier_raises_a_user_s_error_as_it_is(code, imported):
+    (code / "gaps.py").write_text("def gap(source, target):\n    raise KeyError('no such gap')\n")
+    recipe = RECIPES["source-only"].in_epochs(1)
+    recipe = replace(recipe, ingredients=(imported(code, "losses").Gap(),), encoder="dense:widths=8")
+    windows = np.random.default_rng(0).standard_normal((80, 32)).astype(np.float32)
+    with pytest.raises(KeyError) as raised:
+        AdaptedClassifier(recipe, input="time", device="cpu").fit(windows, np.arange(80) % 2, X_target=windows)
+    assert raised_in(raised.value) == f"{code / 'gaps.py'}, line 2"

@@ -1,0 +1,105 @@
+"""What is public: documented places whose names have types, and a docstring with an example that runs."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+import bearcat
+from bearcat.calibration import CALIBRATORS
+from bearcat.data import DATASETS
+from bearcat.methods import RECIPES
+
+ROOT = Path(__file__).parents[1]
+PLACES = ("bearcat", "bearcat.calibration", "bearcat.data", "bearcat.methods", "bearcat.models")
+NAMES = [(place, name) for place in PLACES for name in import_module(place).__all__ if name != "__version__"]
+# What an example may use without importing it, as the page says.
+READY = {"bearcat": bearcat, "np": np, "torch": torch, "Path": Path, "dataclass": dataclass, "Tensor": torch.Tensor}
+
+
+def constant_docstring(place: str, name: str) -> str:
+    """The text below an assignment, where it is written."""
+    body = ast.parse(inspect.getsource(import_module(place))).body
+    for node, after in pairwise(body):
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
+            return constant_docstring(str(node.module), name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if name in {getattr(target, "id", None) for target in targets}:
+            value = getattr(getattr(after, "value", None), "value", None)
+            return value if isinstance(value, str) else ""
+    return ""
+
+
+def docstring(place: str, name: str) -> str:
+    value = getattr(import_module(place), name)
+    value = value.__call__ if isinstance(value, ModuleType) else value  # bearcat.watch
+    return str(value.__doc__) if inspect.isroutine(value) or inspect.isclass(value) else constant_docstring(place, name)
+
+
+DOCSTRINGS = {place: str(import_module(place).__doc__) for place in PLACES}
+DOCSTRINGS |= {f"{place}.{name}": docstring(place, name) for place, name in NAMES}
+
+
+def test_every_public_name_is_there_and_has_an_example():
+    for place, name in NAMES:
+        assert name in dir(import_module(place))
+        getattr(import_module(place), name)
+    assert [name for name, text in DOCSTRINGS.items() if ">>> " not in text] == []
+
+
+@pytest.mark.filterwarnings("ignore:known from a single recording")
+def test_every_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)  # pages of runs are drawn by other tests
+    ready = {name: getattr(import_module(place), name) for place, name in NAMES} | READY
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False)
+    for name, text in DOCSTRINGS.items():
+        runner.run(doctest.DocTestParser().get_doctest(text, dict(ready), name, name, 0))
+    assert runner.tries >= len(DOCSTRINGS)
+    assert runner.failures == 0
+
+
+def test_rows_of_tables_and_ingredients_of_recipes_are_public():
+    public = {name for _, name in NAMES}
+    rows = {kind.__name__ for table in (DATASETS, CALIBRATORS) for kind in table.values()}
+    rows |= {type(each).__name__ for recipe in RECIPES.values() for each in recipe.ingredients}
+    assert rows - public == set()
+
+
+def test_a_type_checker_finds_a_misspelt_name_and_a_wrong_type(tmp_path):
+    """With the project's own settings and cache, which `make test` has just filled."""
+    script = tmp_path / "script.py"
+    lines = [
+        "import bearcat",
+        "from bearcat.calibration import ece",
+        "from bearcat.data import find_input",
+        "from bearcat.methods import RECIPES, View; from torch import Tensor",
+        'bearcat.adpt("a", "b")',
+        'bearcat.diagnose("monday.wav", rate="fast")',
+        'bearcat.CATClassifier(epochs="three")',
+        'bearcat.watch("plant")',
+        'find_input("physics").transform([0.0], rmp=900)',
+        'RECIPES["DANN"].in_epochs("few")',
+        "def loss(view: View) -> Tensor:",
+        "    return view.head(view.target_features)",  # strict: no Any
+        'ok: bearcat.Diagnoses = bearcat.diagnose("monday.wav", rpm=1480, bearing="6205")',
+    ]
+    script.write_text("\n".join(lines) + "\n")
+    call = [sys.executable, "-m", "mypy", str(script)]
+    checked = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert {int(line) for line in re.findall(r"script\.py:(\d+): error", checked.stdout)} == set(range(5, 11)), checked
+    assert '"adpt"' in checked.stdout
+    assert 'incompatible type "str"' in checked.stdout
