@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -166,6 +167,32 @@ def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
         watching.say = lambda sentence, kind: said.append(f"{kind}: {sentence}")
         watching.once()
     return watching, said
+
+
+def test_a_recording_that_comes_before_changes_are_announced_is_not_overlooked(small, monkeypatch):
+    """It is there after the folder was read, and before the system tells of changes."""
+    watchfiles = pytest.importorskip("watchfiles")
+    root, place = small
+    announced = watchfiles.watch
+
+    def late(*words: Any, **options: Any) -> Any:
+        record(root, "pump", "DE", 3)
+        return announced(*words, **options)
+
+    def taken(groups: Any) -> Any:
+        yield from groups
+        if groups:
+            watching.stop.set()
+
+    monkeypatch.setattr(watchfiles, "watch", late)
+    with Store.open(place, create=True) as store:
+        watching = Watching(WatchedFolder(root), store, Reading(Given(rpm=1500.0)))
+        watching.progress = taken
+        limit = threading.Timer(60, watching.stop.set)
+        limit.start()
+        watching.on()
+        limit.cancel()
+        assert store.fleet()[0].recordings == 4
 
 
 def test_late_and_double_recordings_are_kept_and_not_judged(small):

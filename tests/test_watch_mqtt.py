@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -208,6 +209,31 @@ def test_statuses_are_kept_by_the_broker_and_events_wait_for_it(tmp_path, monkey
                     assert json.loads(kept[topics[1]][0])["fault"] == "outer race"
                 finally:
                     broker.stop()
+
+
+def test_the_last_status_stays_the_last_when_the_broker_dies_with_one_on_its_way(tmp_path):
+    def status(number: int) -> PointStatus:
+        return PointStatus("fan", "1", "ok", 0.0, "healthy", 0.9, (), None, 1.0, number, "", number, number)
+
+    broker = Broker(tmp_path).start()
+    try:
+        with MqttLink(broker.address(), tmp_path / "machines", lambda _: None) as link:
+            link.publish_statuses([status(1)])
+            link.flush(10)
+            broker.process.send_signal(signal.SIGSTOP)
+            link.publish_statuses([status(2)])  # goes out and is not acknowledged
+            broker.process.kill()
+            broker.process.wait()
+            eventually(lambda: not link._client.is_connected())
+            link.publish_statuses([status(3)])
+            broker.start()
+            link.flush(20)
+            with client(broker) as (late, kept):
+                late.subscribe(f"{PREFIX}/#", 1)
+                eventually(lambda: kept)
+            assert json.loads(kept[f"{PREFIX}/fan/1/status"][-1])["recordings"] == 3
+    finally:
+        broker.stop()
 
 
 def test_a_password_opens_the_broker_and_is_never_printed(tmp_path, monkeypatch):

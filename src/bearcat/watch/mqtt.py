@@ -76,7 +76,8 @@ class MqttLink(AbstractContextManager["MqttLink"]):
             self._client.username_pw_set(unquote(parts.username), password)
         if parts.scheme == "mqtts":
             self._client.tls_set_context(ssl.create_default_context())
-        self._client.on_connect, self._client.on_message = self._connected, self._arrived
+        self._client.on_connect, self._client.on_subscribe = self._connected, self._subscribed
+        self._client.on_message = self._arrived
         self._client.on_connect_fail, self._client.on_disconnect = self._failed, self._disconnected
         self._client.reconnect_delay_set(1, 60)
         self._client.connect_async(str(parts.hostname), parts.port or (8883 if parts.scheme == "mqtts" else 1883), 60)
@@ -109,13 +110,13 @@ class MqttLink(AbstractContextManager["MqttLink"]):
                 return
             self._latest[topic] = content
             self._published.discard(topic)
-        if self._client.is_connected():
-            self._publish(topic, content)
+            if self._client.is_connected():
+                self._publish(topic)
 
-    def _publish(self, topic: str, content: bytes) -> None:
-        self._last = self._client.publish(topic, content, qos=1, retain=True)
-        with self._lock:
-            self._published.add(topic)
+    def _publish(self, topic: str) -> None:
+        """Hands the latest over while the lock is held, so that no older one follows it."""
+        self._last = self._client.publish(topic, self._latest[topic], qos=1, retain=True)
+        self._published.add(topic)
 
     def send(self, bundle: Bundle) -> None:
         """Publishes events and waits until the broker has them."""
@@ -144,10 +145,14 @@ class MqttLink(AbstractContextManager["MqttLink"]):
             return
         self._trouble = ""
         client.subscribe([(f"{self._prefix}/+/+/{kind}", 1) for kind in KINDS])
+
+    def _subscribed(self, *_: Any) -> None:
+        """Publishes what the broker is to keep: not on connecting, for statuses that were on their way when a former
+        connection broke are sent again after that, and would be newer than these.
+        """
         with self._lock:
-            latest = dict(self._latest)
-        for topic, content in latest.items():
-            self._publish(topic, content)
+            for topic in self._latest:
+                self._publish(topic)
 
     def _failed(self, *_: Any) -> None:
         self._say_trouble("cannot be reached")

@@ -178,7 +178,9 @@ class Watching:
                 yield from self.folder.scan(folder)
 
     def _changes(self) -> Iterator[set[str]]:
-        """Paths that have changed, every second, and at once; nothing where the system cannot say."""
+        """Paths that have changed, every second, and at once; nothing where the system cannot say. What is written
+        after the first look at the folder and before the system announces changes is found by a second look.
+        """
         yield set()
         try:
             from watchfiles import watch
@@ -187,8 +189,10 @@ class Watching:
                 self.folder.root, watch_filter=None, stop_event=self.stop, rust_timeout=int(1000 * TICK),
                 yield_on_timeout=True, raise_interrupt=False, ignore_permission_denied=True,
             )  # fmt: skip
+            unannounced = {str(self.folder.root)}
             for found in changes:
-                yield {path for _, path in found}
+                yield {path for _, path in found} | unannounced
+                unannounced = set()
         except (ImportError, OSError, RuntimeError) as error:
             self.say(f"changes are not announced here ({error}), so the folder is read every {RETRY:g} s", "note")
             while not self.stop.wait(RETRY):
