@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:  # the process that only hands out tests need not load torch, nor what uses it
@@ -24,6 +25,10 @@ if TYPE_CHECKING:  # the process that only hands out tests need not load torch, 
 
 # Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# A loaded machine is late, which is no mistake of what is tested.
+hypothesis.settings.register_profile("patient", max_examples=50, deadline=None)
+hypothesis.settings.load_profile("patient")
 
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 

@@ -28,8 +28,8 @@ from bearcat.trust.decision import (
 )
 from bearcat.trust.pooling import Pooled
 
-often = settings(max_examples=300, deadline=None)
-some = settings(max_examples=60, deadline=None)
+often = settings(max_examples=100, deadline=None)
+some = settings(max_examples=25, deadline=None)
 share = st.floats(0, 1)
 estimates = st.lists(share, min_size=3, max_size=3).map(sorted).map(lambda ends: Estimate(ends[1], ends[0], ends[2]))
 words = st.text("abc ÄÖ", min_size=1, max_size=8)

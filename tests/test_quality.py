@@ -69,7 +69,7 @@ def test_what_is_wrong_is_noted_and_is_no_reason_to_stay_silent(signal, word):
 
 
 @given(st.lists(st.integers(-12, 12), min_size=20, max_size=300), st.integers(-8, 12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_clipping_agrees_with_its_slow_twin(values, limit):
     samples = [float(min(value, limit)) for value in values]
     limits = SignalLimits()

@@ -20,6 +20,7 @@ from bearcat.report.stats import ALPHA, bootstrap, cliques, compare, friedman, h
 from tests.made_records import bare_record
 from tests.reference import stats as twin
 
+quick = settings(max_examples=30, deadline=None)
 
 def result(method: str, task: str, seed: int, accuracy: float | None, ece: float | None = 0.1) -> Result:
     scores = None if accuracy is None and ece is None else DomainScores(accuracy, ece, ece)
@@ -58,7 +59,7 @@ def test_zeros_are_ranked_and_then_left_out():
 
 
 @given(st.lists(steps, min_size=1, max_size=10))
-@settings(deadline=None)
+@quick
 def test_the_signed_rank_test_equals_counting_all_signs_with_ties_and_zeros(differences):
     p, _ = signed_rank(np.array(differences))
     assert p == pytest.approx(twin.signed_rank(differences), rel=1e-12)
@@ -95,7 +96,7 @@ def test_no_difference_at_all_is_p_one_and_no_effect():
 
 
 @given(st.lists(steps, min_size=1, max_size=12))
-@settings(deadline=None)
+@quick
 def test_turning_the_pair_round_keeps_p_and_turns_the_effect(differences):
     p, effect = signed_rank(np.array(differences))
     turned, opposite = signed_rank(-np.array(differences))
@@ -123,7 +124,7 @@ def test_holm_is_statsmodels(p):
 
 
 @given(chances)
-@settings(deadline=None)
+@quick
 def test_holm_never_lowers_a_p_keeps_their_order_and_stays_at_most_one(p):
     adjusted = holm(p)
     assert all(before <= after <= 1 for before, after in zip(p, adjusted, strict=True))
@@ -133,7 +134,7 @@ def test_holm_never_lowers_a_p_keeps_their_order_and_stays_at_most_one(p):
 
 
 @given(st.lists(st.integers(0, 64).map(lambda step: step / 64), min_size=1, max_size=10))
-@settings(deadline=None)
+@quick
 def test_adjusted_p_at_most_the_level_is_what_holms_procedure_rejects(p):
     level = 1 / 16
     assert [adjusted <= level for adjusted in holm(p)] == twin.holm_rejects(p, level)
@@ -143,14 +144,14 @@ def test_adjusted_p_at_most_the_level_is_what_holms_procedure_rejects(p):
 
 
 @given(st.lists(st.lists(steps, min_size=4, max_size=4), min_size=1, max_size=6))
-@settings(deadline=None)
+@quick
 def test_ranks_are_those_of_counting(rows):
     expected = [[twin.rank(row, place) for place in range(4)] for row in rows]
     assert ranks(np.array(rows)).tolist() == expected
 
 
 @given(st.lists(st.lists(steps, min_size=4, max_size=4), min_size=2, max_size=8))
-@settings(deadline=None)
+@quick
 def test_friedmans_test_is_scipys_with_ties(rows):
     values = np.array(rows)
     found = friedman(ranks(values))
@@ -173,7 +174,7 @@ def test_friedmans_test_says_why_it_does_not_exist():
 
 
 @given(st.integers(1, 7), st.data())
-@settings(deadline=None)
+@quick
 def test_cliques_are_the_longest_runs_of_neighbours_without_a_differing_pair(n, data):
     ordered = "ABCDEFG"[:n]
     pairs = [frozenset(pair) for pair in combinations(ordered, 2)]
@@ -278,7 +279,7 @@ def test_lower_is_better_for_ece():
 
 
 @given(st.lists(st.lists(steps, min_size=4, max_size=4), min_size=2, max_size=8), st.randoms())
-@settings(deadline=None, max_examples=30)
+@quick
 def test_the_order_of_results_changes_nothing(rows, random):
     results = grid(np.array(rows), seeds=2)
     mixed = list(results)
@@ -287,7 +288,7 @@ def test_the_order_of_results_changes_nothing(rows, random):
 
 
 @given(st.permutations("ABCD"), st.integers(0, 5))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 def test_the_names_of_methods_change_nothing(names, seed):
     values = np.random.default_rng(seed).normal(size=(9, 4))
     plain, renamed = compare(grid(values), "accuracy"), compare(grid(values, names=names), "accuracy")

@@ -29,7 +29,7 @@ from tests.made_records import bare_record
 from tests.pooled import by_model
 
 CLASSES = (("healthy", "inner", "outer"), ("normal", "IR-007", "OR-021", "ball"), ("a", "b"), ("healthy", "rub"))
-many = settings(max_examples=100, deadline=None)
+many = settings(max_examples=25, deadline=None)
 
 
 def made_physics(random: np.random.Generator) -> PhysicsEvidence | None:
@@ -220,11 +220,14 @@ def test_a_recording_is_the_same_in_its_row_its_record_and_its_table(seed):
 
 def test_made_records_hold_every_decision():
     """So that the properties above are about something."""
-    records = [made_record(seed) for seed in range(300)]
-    assert {record.decision.action for record in records} == {"use", "check", "do not use"}
-    assert {each.decision.action for record in records for each in record.recordings} == {"ok", "check", "alarm"}
-    for words in ("no fault", "physics differs", "such as", "labelled recordings", "every target window", "NaN"):
-        assert any(words in reason for record in records for reason in record.decision.reasons), words
+    actions = {"use", "check", "do not use", "recording ok", "recording check", "recording alarm"}
+    reasons = {"no fault", "physics differs", "such as", "labelled recordings", "every target window", "NaN"}
+    for record in map(made_record, range(300)):
+        actions -= {record.decision.action} | {f"recording {each.decision.action}" for each in record.recordings}
+        reasons -= {words for words in reasons for reason in record.decision.reasons if words in reason}
+        if not actions | reasons:
+            return
+    pytest.fail(f"no record has {actions | reasons}")
 
 
 @pytest.mark.parametrize("seed", range(5))

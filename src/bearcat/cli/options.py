@@ -113,7 +113,7 @@ def console(to_error: bool = False) -> Console:
     """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() or to_error else 200
+    width = None if sys.stdout.isatty() or to_error else 10_000
     return Console(stderr=to_error, width=width, markup=False, emoji=False)
 
 
