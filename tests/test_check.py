@@ -56,6 +56,8 @@ from tests.pooled import by_model
 from tests.reference import checks as reference
 from tests.test_artefact import made_model
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 
 def points(offset: float, seed: int, windows: int = 60):
     random = np.random.default_rng(seed)
