@@ -202,14 +202,14 @@ class PhysicalInput(Input):
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
     ) -> Floats:
         bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
-        if np.size(rpm) > 1:  # a speed that varies: the torch form follows it
+        if _varies(rpm):  # the torch form follows it
             return super().transform(windows, rate, rpm, bearing)
         return np.concatenate([values for values, _ in self._measured(windows, rate, rpm, bearing)])
 
     def with_shapes(
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> tuple[Floats, Floats]:
-        if np.size(rpm) > 1 or self.depends:
+        if _varies(rpm) or self.depends:
             return super().with_shapes(windows, rate, rpm, bearing)
         parts = [(values, spectra.shapes) for values, spectra in self._measured(windows, rate, rpm, bearing)]
         values, shapes = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -228,6 +228,10 @@ class PhysicalInput(Input):
         for first in range(0, max(len(windows), 1), size):
             spectra = WindowSpectra.of(windows[first : first + size])
             yield self.measure(spectra, rate, turns, orders), spectra
+
+
+def _varies(rpm: Speed | None) -> bool:
+    return rpm is not None and np.size(rpm) > 1
 
 
 @dataclass(frozen=True)
@@ -344,14 +348,19 @@ class EnvelopeOrders(OrderInput):
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return f"order {self.last:g}", self.last
 
+    @cached_property
+    def orders(self) -> np.ndarray:
+        """(order,) that are read in each band."""
+        return np.linspace(self.first, self.last, self.number)
+
     def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
+        return np.tile(self.orders, self.bands), "shaft order"
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return physical.envelope_orders(spectra, turns, self.bands, np.linspace(self.first, self.last, self.number))
+        return physical.envelope_orders(spectra, turns, self.bands, self.orders)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,10 @@ def band_signals(lines: Array, bands: int, oversampled: int = 1) -> NDArray[np.c
     from scipy import fft
 
     width = (lines.shape[-1] - 1) // bands
-    parts = lines[..., : width * bands].reshape(*lines.shape[:-1], bands, width)
-    return np.asarray(fft.ifft(parts, 2 * oversampled * width))
+    padded = np.empty((*lines.shape[:-1], bands, 2 * oversampled * width), dtype=lines.dtype)
+    padded[..., :width] = lines[..., : width * bands].reshape(*lines.shape[:-1], bands, width)
+    padded[..., width:] = 0
+    return np.asarray(fft.ifft(padded, overwrite_x=True))  # in the same memory
 
 
 def band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
@@ -207,4 +209,4 @@ def _unit(level: Floats) -> Floats:
 
 def _over(values: Array, scale: Array) -> Array:
     """Values over a scale; where that is 0, as in a window without vibration, as they are."""
-    return np.asarray(values / np.where(scale == 0, np.ones_like(scale), scale))
+    return np.asarray(values / (scale if scale.all() else np.where(scale == 0, np.ones_like(scale), scale)))

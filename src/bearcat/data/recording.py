@@ -282,12 +282,16 @@ def spectral_shape(windows: Floats) -> Floats:
 def shape_of_lines(lines: NDArray[np.complex64], length: int) -> Floats:
     """The same of the FFT (window, channel, bin) of standardised windows of so many samples."""
     parts = np.ascontiguousarray(lines).view(np.float32)[..., 2 : length // 2 * 2]  # real and imaginary in turn
-    count = parts.shape[-1] // 2
-    starts = np.unique(np.arange(BANDS) * count // BANDS)
-    energy = np.add.reduceat(np.square(parts), 2 * starts, axis=-1)
+    energy = np.add.reduceat(np.square(parts), 2 * _band_starts(parts.shape[-1] // 2), axis=-1)
     total = energy.sum(axis=-1, keepdims=True)
     shares = np.log(np.maximum(energy / np.where(total > 0, total, 1), LEAST_SHARE))
     return np.asarray(shares.reshape(len(shares), -1))
+
+
+@lru_cache(maxsize=16)
+def _band_starts(count: int) -> Integers:
+    """The first bin of each of BANDS bands of so many, or of fewer bands."""
+    return np.unique(np.arange(BANDS) * count // BANDS)
 
 
 def envelope_spectrum(signal: Floats) -> Floats:
@@ -306,11 +310,15 @@ def _hann(length: int) -> NDArray[np.float64]:
 
 def power_density(samples: NDArray[Any]) -> NDArray[np.float64]:
     """(bin,) mean power of segments of SEGMENT samples, or of fewer, with a Hann taper, their means taken off."""
+    from scipy import fft
+
     length = min(SEGMENT, len(samples))
-    segments = np.asarray(samples[: len(samples) // length * length], dtype=np.float64).reshape(-1, length)
-    centred = segments - segments.mean(axis=1, keepdims=True)
-    power = squared_magnitude(np.fft.rfft(centred * _hann(length), axis=1))  # a ramp leaks without the taper
-    return np.asarray(power.mean(axis=0))
+    segments = np.array(samples[: len(samples) // length * length], dtype=np.float64).reshape(-1, length)
+    segments -= segments.mean(axis=1, keepdims=True)
+    scale = max(float(segments.max()), -float(segments.min())) or 1.0  # float32 holds squares up to 1e38 alone
+    segments *= _hann(length) / scale  # a ramp leaks without the taper
+    power = squared_magnitude(fft.rfft(segments.astype(np.float32), axis=1)).mean(axis=0, dtype=np.float64)
+    return np.asarray(power * scale * scale)
 
 
 def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = None) -> str | None:
@@ -399,6 +407,7 @@ def stretch(values: Floats, size: int) -> Floats:
     return np.interp(places, np.arange(values.size), values).astype(np.float32)
 
 
+@lru_cache(maxsize=64)
 def rate_ratio(origin: str, rate: float, wanted: float) -> Fraction:
     """What to resample by, with a denominator of 1000 at most: 1e6 : 1e6+1 would ask for a filter of 1e7 taps."""
     if not RATIOS[0] <= wanted / rate <= RATIOS[1]:

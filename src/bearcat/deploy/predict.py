@@ -298,7 +298,7 @@ def diagnose_measurement(
         notes = [f"{text}: {counts}" for text in texts]
         if other is not None and (other.decision.action, other.state) != (each.decision.action, each.state):
             notes.append(f"the answer changed from {other.answer} to {each.answer}")
-        annotated.append(replace(each, notes=(*notes, *each.notes)))
+        annotated.append(replace(each, notes=(*notes, *each.notes)) if notes else each)
     return annotated
 
 
@@ -399,7 +399,7 @@ def _listen(
             notes.append(f"{REPLACED['rate']} {stream.rate:g} Hz, and the given {own_rate:g} Hz counts")
         notes += [note] if note else []
         clock = own_rate / stream.rate if own_rate and stream.rate else 1.0
-        stream = replace(stream, rate=own_rate)
+        stream = stream if stream.rate == own_rate else replace(stream, rate=own_rate)
         if model is not None:  # which knows what it was adapted to
             assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
         if orders is None:

@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -290,7 +290,7 @@ class OnnxModel(Predictor):
         if not self.own_input:
             return Outputs(*self.run(windows, names, rpm, bearing))
         prepared, shapes = self.prepared(self._checked(windows, rpm, bearing), rpm, bearing)
-        return Outputs(*self.graph.run(names, {PREPARED: prepared}), shapes)
+        return replace(Outputs(*self.graph.run(names, {PREPARED: prepared})), shapes=shapes)
 
     def run(
         self, windows: Array, outputs: Sequence[str], rpm: float | None = None, bearing: Bearing | None = None
@@ -305,7 +305,7 @@ class OnnxModel(Predictor):
         return self.graph.run(outputs, {"windows": given} | behind)
 
     def _checked(self, windows: Array, rpm: float | None, bearing: Bearing | None) -> Array:
-        """The windows as the graph takes them; InputError where it cannot, or where something that it needs is missing."""
+        """The windows as the graph takes them; InputError where it cannot, or where it needs more."""
         length = self.preparation.length
         check_needs(self.needs, {"rate": self.sampling_rate, "rpm": rpm, "bearing": bearing})
         if self.input.split(":")[0] in INPUTS:

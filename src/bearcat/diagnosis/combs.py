@@ -66,12 +66,15 @@ class Lines:
 
     def _highest(self, first: Integers, second: Integers, depth: int, nowhere: NDArray[np.bool_]) -> Doubles:
         """Of two ranges of 2^k bins each, which overlap: row k of a table has the highest of as many bins from each."""
-        table = np.tile(self.levels, (depth + 1, 1))
+        table = np.empty((depth + 1, self.levels.size))
+        table[:] = self.levels
         for row in range(depth):
             half = 1 << row
             np.maximum(table[row, :-half], table[row, half:], out=table[row + 1, :-half])
         flat = table.ravel()
-        return np.where(nowhere, np.nan, np.maximum(flat[first], flat[second]))
+        found = np.maximum(flat.take(first), flat.take(second))
+        found[nowhere] = np.nan
+        return found
 
     def supplied(self, places: Doubles) -> NDArray[np.bool_]:
         """Whether a multiple of the supply is as near as its frequency wanders or its line is wide."""
@@ -104,8 +107,8 @@ def slow_part(signal: Floats, rate: float, highest: float) -> tuple[Floats, floa
 
 
 def lowest_lines(signal: Floats, size: int, kept: int) -> NDArray[np.complex64]:
-    """The first bins of the FFT of a signal that is padded to so many samples, of those of every n-th sample, which take
-    a third of the time of the whole (transform decomposition, Sorensen and Burrus 1993).
+    """The first bins of the FFT of a signal that is padded to so many samples, put together from FFTs of every n-th
+    sample, which take half of the time (transform decomposition, Sorensen and Burrus 1993).
     """
     from scipy import fft
 
@@ -121,7 +124,7 @@ def lowest_lines(signal: Floats, size: int, kept: int) -> NDArray[np.complex64]:
 def _delays(size: int, apart: int, kept: int) -> NDArray[np.complex64]:
     """(bin, sample) by which the first samples are turned in each bin."""
     turns = np.arange(kept)[:, None] * np.arange(apart) / size
-    return np.exp(2j * np.pi * turns).astype(np.complex64)
+    return np.asarray(np.exp(2j * np.pi * turns), dtype=np.complex64)
 
 
 def shaft_lines(signal: Floats, rate: float) -> Lines:

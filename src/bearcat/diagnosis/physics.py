@@ -152,10 +152,10 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles
     multiples, strikes = np.array(MULTIPLES)[:, None], [times * known[name] for name, times, _ in FAULTS.values()]
     exact = np.array(strikes)[:, None, None] * multiples * SCALES * spectra.turns
     pairs, rise, below = higher(levels), np.diff(levels, append=levels[:, -1:]), bins_below(levels, exact)
-    heights, lines = bounded(pairs), pairs[:, below]  # lines: (band, fault, multiple, scale)
+    heights, lines = bounded(pairs), pairs.take(below, axis=1)  # lines: (band, fault, multiple, scale)
     # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
-    between = levels[:, below] + rise[:, below] * (exact - below)
-    combined = (heights[:, below].mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
+    between = levels.take(below, axis=1) + rise.take(below, axis=1) * (exact - below)
+    combined = (bounded(lines).mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
     scale = float(SCALES[combined.argmax() % len(SCALES)])
     near = np.where(abs(SCALES - scale) <= SLIP + 1e-9, combined, -np.inf).reshape(len(FAULTS), -1)
     chosen = [divmod(int(row.argmax()), len(SCALES)) for row in near]  # band and scale of each fault

@@ -122,7 +122,8 @@ class QualityCheck:
             above = f"nothing is above {edge * self.rate / SEGMENT:.0f} Hz"
             yield f"{above}: filtered, or brought from a lower rate to {self.rate:g} Hz; check the rate"
         for mains in MAINS:
-            if self.rate / SEGMENT < mains / 8 and power[_near(mains, self.rate, power.size)].sum() >= HUM * power.sum():
+            near = _near(mains, self.rate, power.size)
+            if self.rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum():
                 yield f"nearly all of the signal is mains hum ({mains:g} Hz and multiples); check cable and grounding"
 
 

@@ -183,9 +183,12 @@ def _tapers(length: int, size: int, bins: int) -> tuple[Floats, Floats, NDArray[
     return rise.astype(np.float32), weight, fft.rfft(weight)[:bins]
 
 
+@lru_cache(maxsize=8)
 def hann(size: int) -> Doubles:
-    """A periodic Hann window."""
-    return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
+    """A periodic Hann window, which must not be written to."""
+    window = np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
+    window.flags.writeable = False
+    return window
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:

@@ -56,8 +56,9 @@ class Familiarity:
         """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
         known, known_shapes = self._known
         distance, _ = nearest(known, unit(features), self.neighbours)
-        shape, neighbours = nearest(known_shapes, shapes / self.scale, self.neighbours)
-        usual = np.maximum(self.spreads[neighbours].mean(axis=1), 1e-3)  # windows that are all alike have no spread
+        shape, near = nearest(known_shapes, shapes / self.scale, self.neighbours)
+        spread = near @ self.spreads / np.maximum(near.sum(axis=1), 1)
+        usual = np.maximum(spread, 1e-3)  # windows that are all alike have no spread
         return np.stack([distance, shape / usual])
 
     @cached_property
@@ -182,15 +183,16 @@ class Known:
         self.rows, self.squares = rows, np.vecdot(rows, rows)
 
 
-def nearest(known: Known, new: NDArray[Any], neighbours: int) -> tuple[Floats, Integers]:
-    """The distance (window,) of each new row to its neighbours-th nearest known one; and those (window, neighbour)."""
+def nearest(known: Known, new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
+    """The distance (window,) of each new row to its neighbours-th nearest known one; and which (window, known) are as
+    near.
+    """
     squared = new @ known.rows.T
     squared *= -2
     squared += known.squares
     squared += np.vecdot(new, new)[:, None]
-    places = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
-    farthest = np.take_along_axis(squared, places[:, -1:], axis=1)[:, 0]
-    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), places
+    farthest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
+    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), squared <= farthest[:, None]
 
 
 def conformal_limit(scores: Floats, rate: float) -> float:
