@@ -18,7 +18,7 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.deploy.find import FoundRecording, find_measurements, measurement_of
 from bearcat.deploy.predict import Given, listen
-from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
+from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitudes
 from bearcat.diagnosis.points import cross_talk, loudness
 from bearcat.diagnosis.spectra import Spectra, bands, stacked
 from bearcat.errors import InputError
@@ -244,7 +244,7 @@ def test_loudness_of_lines_agrees_with_its_slow_twin():
     drawn = np.random.default_rng(2)
     power, levels, loudness = drawn.exponential(size=(7, 50)), drawn.standard_normal((7, 50)), drawn.exponential(size=7)
     places = np.array([7.3, 14.6, 21.9])
-    found = line_amplitude(Spectra(power, 10.0, 1, np.full(7, 2.0), loudness), levels, places)
+    (found,) = line_amplitudes(Spectra(power, 10.0, 1, np.full(7, 2.0), loudness), levels, places[None])
     assert found == pytest.approx(slow.amplitude(power.tolist(), levels.tolist(), loudness.tolist(), places.tolist()))
 
 

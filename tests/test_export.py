@@ -163,6 +163,8 @@ def test_what_the_model_is_familiar_with_travels_in_the_file(exported):
     for name in ("log_probabilities", "logits", "features"):
         assert getattr(theirs, name) == pytest.approx(getattr(mine, name), abs=1e-4)
     shapes = spectral_shape(windows)
+    assert graph.own_input
+    np.testing.assert_array_equal(theirs.shapes, shapes)
     found = graph.familiarity.scores(theirs.features, shapes)
     assert found == pytest.approx(model.familiarity.scores(mine.features, shapes), abs=1e-3)
     assert 0 < graph.familiarity.beyond_limits(found).mean() < 1

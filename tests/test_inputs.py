@@ -14,7 +14,7 @@ from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulat
 from bearcat.data.inputs import INPUTS, PARTS, Input, Physics, find_input
 from bearcat.data.physical import order_amplitudes
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Recording, RecordingInfo
+from bearcat.data.recording import BANDS, Recording, RecordingInfo, spectral_shape
 from bearcat.data.survey import doubtful_speeds
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
@@ -199,6 +199,28 @@ def test_a_run_up_keeps_its_lines_sharp_with_a_speed_signal_only():
     )
     assert sharp[line] > sharp[beside].max() + 1.5
     assert smeared[line] < smeared[beside].max() + 0.5
+
+
+@pytest.mark.parametrize("name", [*(name for name in INPUTS if name != "bearing-orders"), "physics:last=20"])
+@pytest.mark.parametrize("length", [1200, 1111])
+def test_one_fft_for_an_input_and_the_shapes_of_spectra_gives_what_two_give(name, length):
+    chosen = "envelope-orders:last=20" if name == "envelope-orders" else name
+    bearing = None if "physics" in name else BEARING
+    rpm = None if name == "physics" else 900.0
+    windows = some(length, 5)
+    values, shapes = find_input(chosen).with_shapes(windows, RATE, rpm, bearing)
+    np.testing.assert_array_equal(values, find_input(chosen).transform(windows, RATE, rpm, bearing))
+    np.testing.assert_array_equal(shapes, spectral_shape(windows))
+
+
+@pytest.mark.parametrize("length", [1200, 1111])
+def test_the_shape_of_a_spectrum_is_the_share_of_energy_in_each_band(length):
+    windows = some(length)
+    power = abs(np.fft.rfft(windows.astype(np.float64)))[..., 1 : length // 2] ** 2
+    count = power.shape[-1]
+    bands = [power[..., band * count // BANDS : (band + 1) * count // BANDS].sum(axis=-1) for band in range(BANDS)]
+    shares = np.stack(bands, axis=-1) / power.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(spectral_shape(windows), np.log(shares).reshape(len(windows), -1), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in INPUTS if name != "physics"] + [ALL])

@@ -10,6 +10,7 @@ from scipy.signal import lfilter
 
 from bearcat.data import Folder, Preparation, Task
 from bearcat.data.choose import Requested, choose_settings
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Recording
 from bearcat.data.survey import odd_recordings, portrait, survey
 from tests.test_artefact import made_model, save_model
@@ -46,6 +47,19 @@ KINDS = ("rate", "level", "spectrum", "does not change", "clipped")
 
 def sentences(found: list[Recording]) -> list[str]:
     return odd_recordings([portrait(recording, recording.signal) for recording in found])
+
+
+def test_limits_that_are_known_give_the_same_portrait():
+    for recording in (
+        recordings()[0],
+        changed("clipped", recordings()[0]),
+        changed("does not change", recordings()[0]),
+    ):
+        limits = SignalLimits()
+        limits.add(recording.signal)
+        known, own = portrait(recording, recording.signal, limits), portrait(recording, recording.signal)
+        assert (known.clipped, known.peak, known.value, known.level) == (own.clipped, own.peak, own.value, own.level)
+        np.testing.assert_allclose(own.level, 20 * np.log10(max(recording.signal.std(dtype=np.float64), 1e-300)))
 
 
 def test_recordings_that_merely_vary_are_not_named():

@@ -21,6 +21,7 @@ from bearcat.data.recording import (
     cut,
     envelope_spectrum,
     join,
+    power_density,
     resample,
     spectrum,
     standardise,
@@ -45,7 +46,20 @@ def test_cut_makes_as_many_windows_as_fit(samples, length, stride):
     expected = len([start for start in range(0, samples, stride) if start + length <= samples])
     assert count_windows(samples, length, stride) == expected
     if expected:
-        assert len(cut(make_recording(np.arange(samples)), length, stride)) == expected
+        windows = cut(make_recording(np.arange(samples)), length, stride)
+        slow = [list(range(start, start + length)) for start in range(0, expected * stride, stride)]
+        np.testing.assert_array_equal(windows[:, 0], slow)
+
+
+@pytest.mark.parametrize(("gain", "offset"), [(1.0, 0.0), (1e-3, 50.0), (1e17, 0.0), (1e-20, 0.0), (0.0, 3.0)])
+@pytest.mark.parametrize("samples", [20_000, 900])
+def test_the_density_of_power_is_that_of_float64(gain, offset, samples):
+    signal = (gain * np.random.default_rng(5).standard_normal(samples) + offset).astype(np.float32)
+    length = min(4096, samples)
+    segments = signal[: samples // length * length].astype(np.float64).reshape(-1, length)
+    centred = segments - segments.mean(axis=1, keepdims=True)
+    slow = (abs(np.fft.rfft(centred * np.hanning(length))) ** 2).mean(axis=0)
+    np.testing.assert_allclose(power_density(signal), slow, rtol=1e-5, atol=1e-9 * slow.max())
 
 
 def test_a_recording_shorter_than_a_window_is_named():

@@ -16,7 +16,7 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording
 from bearcat.deploy.predict import Given, diagnose_found, diagnose_measurement
-from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
+from bearcat.diagnosis.combs import GRID, Lines, fault_scores, lowest_lines, shaft_lines, shaft_scores
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
 from bearcat.errors import InputError
@@ -165,6 +165,17 @@ def test_a_speed_that_is_no_number_is_refused():
 def test_evidence_is_kept_as_plain_values():
     found = measure_speed(turning(24.87), RATE, stated=1500)
     assert from_plain(SpeedEvidence, json.loads(json.dumps(found.to_dict()))) == found
+
+
+@pytest.mark.parametrize(
+    ("samples", "size", "kept"), [(51_200, 51_200, 561), (1000, 1024, 16), (999, 1000, 500), (45, 45, 3)]
+)
+def test_the_lowest_lines_are_the_first_of_the_whole_fft(samples, size, kept):
+    signal = np.random.default_rng(3).standard_normal(samples).astype(np.float32)
+    whole = np.fft.rfft(signal.astype(np.float64), size)
+    found = lowest_lines(signal, size, kept)
+    assert found.shape == (kept,)
+    np.testing.assert_allclose(found, whole[:kept], atol=1e-6 * abs(whole).max())
 
 
 def test_the_scores_of_shaft_and_faults_agree_with_the_slow_twin():

@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -64,9 +65,16 @@ def _once(command: Any) -> Any:
 
 
 @cache
-def _command_line() -> Any:
-    """All commands. Making them takes most of the time of a small one; a process that runs several makes them once."""
-    return _once(typer.main.get_command(app))
+def _command_line(name: str = "") -> Any:
+    """The command of this name alone, else all of them, whose making takes most of the time of a small one; a process
+    that runs several makes them once.
+    """
+    named = [each for each in app.registered_commands if each.callback is not None and each.callback.__name__ == name]
+    if not named:
+        return _once(typer.main.get_command(app))
+    alone = copy(app)
+    alone.registered_commands, alone.registered_groups = named, []
+    return _once(typer.main.get_group(alone))
 
 
 def main() -> None:
@@ -74,7 +82,7 @@ def main() -> None:
     _guard_streams()
     try:
         try:
-            _command_line()()
+            _command_line(*sys.argv[1:2])()
         finally:
             sys.stdout.flush()
         return

@@ -38,18 +38,19 @@ class SignalLimits:
         before = {-1: -self.low, 1: self.high}
         self.low, self.high = min(self.low, float(block.min())), max(self.high, float(block.max()))
         near = NEAR * (self.high - self.low)
-        for sign, limit in ((-1, -self.low), (1, self.high)):
+        with np.errstate(over="ignore"):  # of values near the ends of float32
+            distances = block - self.low, self.high - block
+        for (sign, limit), below in zip(((-1, -self.low), (1, self.high)), distances, strict=True):
             at, close = self._counts[sign]
             if limit > before[sign]:  # what stood at the last limit is short of this one
                 at, close = 0, at + close if limit - before[sign] < near else 0
-            with np.errstate(over="ignore"):  # of values near the ends of float32
-                below = limit - sign * block
             here = int(np.count_nonzero(below == 0))
             self._counts[sign] = at + here, close + int(np.count_nonzero(below < near)) - here
         if self.values is not None:
-            found = np.union1d(self.values, block[:PROBED])
-            found = np.union1d(found, block) if found.size <= MOST_VALUES else found
-            self.values = found if found.size <= MOST_VALUES else None
+            probed = np.sort(block[:PROBED])
+            many = np.count_nonzero(probed[1:] != probed[:-1]) >= MOST_VALUES  # as in any vibration
+            found = None if many else np.union1d(self.values, block)
+            self.values = None if found is None or found.size > MOST_VALUES else found
 
     @property
     def clipped(self) -> float:

@@ -10,7 +10,7 @@ exported graph. docs/inputs.md says what each row is for; docs/add-an-input.md a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ import numpy as np
 import bearcat.data.physical as physical
 from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines, find_bearing
 from bearcat.data.physical import WindowSpectra
-from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
+from bearcat.data.recording import Floats, RecordingInfo, Speed, spectral_shape, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.ranges import check_range
 from bearcat.settings import find_name, from_text
@@ -107,6 +107,12 @@ class Input:
             transformed: Floats = form(values, *metadata).numpy()
         return transformed
 
+    def with_shapes(
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> tuple[Floats, Floats]:
+        """The same, and the spectral shapes of the windows (window, channel · band), for which one FFT may do."""
+        return self.transform(windows, rate, rpm, bearing), spectral_shape(windows)
+
 
 def _forms() -> Any:
     """The module of torch forms: torch is loaded where one is needed."""
@@ -122,7 +128,7 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
             raise InputError(f"this input needs {WHAT[name]}, which is not known; give {name}", name)
     speed = known["rpm"]
     if "rpm" in needs:
-        for each in (np.min(speed), np.max(speed)):
+        for each in (np.min(speed), np.max(speed)) if np.ndim(speed) else (speed,):
             check_range("rpm", float(each), field="rpm")
 
 
@@ -196,16 +202,36 @@ class PhysicalInput(Input):
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
     ) -> Floats:
         bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
-        if rpm is not None and np.size(rpm) > 1:  # a speed that varies: the torch form follows it
+        if _varies(rpm):  # the torch form follows it
             return super().transform(windows, rate, rpm, bearing)
+        return np.concatenate([values for values, _ in self._measured(windows, rate, rpm, bearing)])
+
+    def with_shapes(
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> tuple[Floats, Floats]:
+        if _varies(rpm) or self.depends:
+            return super().with_shapes(windows, rate, rpm, bearing)
+        parts = [(values, spectra.shapes) for values, spectra in self._measured(windows, rate, rpm, bearing)]
+        values, shapes = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return values, shapes
+
+    def _measured(
+        self, windows: Floats, rate: Rate, rpm: Speed | None, bearing: Bearing | None
+    ) -> Iterator[tuple[Floats, WindowSpectra]]:
+        """What is measured of windows of one speed, and their spectra, a block of windows at a time."""
         length, size = windows.shape[-1], max(1, physical.BLOCK // math.prod(windows.shape[1:]))
         self.check(length, rate, rpm, bearing)
         speed = math.nan if rpm is None else float(np.mean(rpm))
         turns = speed / 60 * length / (rate or math.nan)
         known = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
         orders = np.array([known[name] for name in KINEMATIC])
-        blocks = (windows[first : first + size] for first in range(0, max(len(windows), 1), size))
-        return np.concatenate([self.measure(WindowSpectra.of(block), rate, turns, orders) for block in blocks])
+        for first in range(0, max(len(windows), 1), size):
+            spectra = WindowSpectra.of(windows[first : first + size])
+            yield self.measure(spectra, rate, turns, orders), spectra
+
+
+def _varies(rpm: Speed | None) -> bool:
+    return rpm is not None and np.size(rpm) > 1
 
 
 @dataclass(frozen=True)
@@ -322,14 +348,19 @@ class EnvelopeOrders(OrderInput):
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return f"order {self.last:g}", self.last
 
+    @cached_property
+    def orders(self) -> np.ndarray:
+        """(order,) that are read in each band."""
+        return np.linspace(self.first, self.last, self.number)
+
     def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
+        return np.tile(self.orders, self.bands), "shaft order"
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return physical.envelope_orders(spectra, turns, self.bands, np.linspace(self.first, self.last, self.number))
+        return physical.envelope_orders(spectra, turns, self.bands, self.orders)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import FAULT_LINES, bearing_lines
-from bearcat.data.recording import Floats, squared_magnitude, standardise
+from bearcat.data.recording import Floats, shape_of_lines, squared_magnitude, standardise
 
 Array = NDArray[Any]
 
@@ -47,6 +47,11 @@ class WindowSpectra:
 
         return WindowSpectra(fft.rfft(standardise(windows)), windows.shape[-1])
 
+    @property
+    def shapes(self) -> Floats:
+        """(window, channel · band) as `spectral_shape` has them."""
+        return shape_of_lines(self.lines, self.length)
+
     @cached_property
     def tapered_power(self) -> Floats:
         """(window, channel, bin) from bin 1 on, but for the last; 16 times that of a Hann window."""
@@ -62,8 +67,10 @@ def band_signals(lines: Array, bands: int, oversampled: int = 1) -> NDArray[np.c
     from scipy import fft
 
     width = (lines.shape[-1] - 1) // bands
-    parts = lines[..., : width * bands].reshape(*lines.shape[:-1], bands, width)
-    return np.asarray(fft.ifft(parts, 2 * oversampled * width))
+    padded = np.empty((*lines.shape[:-1], bands, 2 * oversampled * width), dtype=lines.dtype)
+    padded[..., :width] = lines[..., : width * bands].reshape(*lines.shape[:-1], bands, width)
+    padded[..., width:] = 0
+    return np.asarray(fft.ifft(padded, overwrite_x=True))  # in the same memory
 
 
 def band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
@@ -78,6 +85,7 @@ def band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
     return np.asarray(level - level.mean(axis=-1, keepdims=True), dtype=np.float32)
 
 
+@lru_cache(maxsize=16)
 def equal_edges(length: int, bands: int, lowest: float) -> NDArray[np.float64]:
     """(band + 1,) of bands of equal width up to half the rate, from `lowest` on, a share of it."""
     first = max(1, math.ceil(lowest * length / 2))
@@ -85,6 +93,7 @@ def equal_edges(length: int, bands: int, lowest: float) -> NDArray[np.float64]:
     return np.array([first - 1 - (-band * number // bands) for band in range(bands + 1)], dtype=np.float64)
 
 
+@lru_cache(maxsize=16)
 def octave_edges(length: int, bands: int, octaves: float) -> NDArray[np.float64]:
     """(band + 1,) of bands that grow geometrically over so many octaves below half the rate."""
     return np.asarray(np.logspace(-octaves, 0, bands + 1, base=2) * (length / 2) - 0.5)
@@ -200,4 +209,4 @@ def _unit(level: Floats) -> Floats:
 
 def _over(values: Array, scale: Array) -> Array:
     """Values over a scale; where that is 0, as in a window without vibration, as they are."""
-    return np.asarray(values / np.where(scale == 0, np.ones_like(scale), scale))
+    return np.asarray(values / (scale if scale.all() else np.where(scale == 0, np.ones_like(scale), scale)))

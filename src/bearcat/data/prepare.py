@@ -117,8 +117,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
                 chunk = part[start : start + size]
                 rpm = recording.rpm if speeds is None else speeds[start : start + size]
                 rows = slice(place + start, place + start + len(chunk))
-                values[rows] = chosen.transform(chunk, recording.rate, rpm, recording.bearing)
-                shapes[rows] = spectral_shape(chunk)
+                values[rows], shapes[rows] = chosen.with_shapes(chunk, recording.rate, rpm, recording.bearing)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))

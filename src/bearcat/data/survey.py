@@ -10,6 +10,7 @@ than at nearly all others; one that is wrong by a simple factor may pass, for it
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -147,22 +148,26 @@ class Portrait(RecordingInfo):
     peak: float
 
 
-def portrait(info: RecordingInfo, samples: NDArray[Any]) -> Portrait:
-    """Of the first samples (time,) of a recording."""
+def portrait(info: RecordingInfo, samples: NDArray[Any], limits: SignalLimits | None = None) -> Portrait:
+    """Of the first samples (time,) of a recording; `limits` are those of all of them, where they are known."""
     part = np.asarray(samples[:MEASURED])
     finite = np.isfinite(part)
     part = part if finite.all() else part[finite]
     if part.size == 0:
         raise InputError(f"{info.origin}: holds no finite samples; record it again")
-    shape, limits = None, SignalLimits()
-    limits.add(part)
+    shape = None
+    if limits is None:
+        limits = SignalLimits()
+        limits.add(part)
     constant = limits.low == limits.high
     if part.size >= WINDOW and not constant:
         windows = part[: part.size // WINDOW * WINDOW].astype(np.float32, copy=False).reshape(-1, 1, WINDOW)
         shape = spectral_shape(windows).mean(axis=0)
-    deviation = float(part.std(dtype=np.float64))
+    centred = part.astype(np.float64)
+    centred -= centred.mean()
+    deviation = math.sqrt(np.square(centred, out=centred).mean())
     return Portrait(
-        value=float(part[0]) if constant else None, level=20 * float(np.log10(max(deviation, 1e-300))),
+        value=float(part[0]) if constant else None, level=20 * math.log10(max(deviation, 1e-300)),
         shape=shape, clipped=limits.clipped, peak=max(limits.high, -limits.low), **vars(info.info()),
     )  # fmt: skip
 

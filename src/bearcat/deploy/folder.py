@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ class NumpyModel(Predictor):
         return self.calibration is not None and not bool(self.calibration["at_bound"])
 
     def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
+        values, shapes = self.prepared(windows, rpm, bearing)
+        return replace(self.classify(values), shapes=shapes)
 
     def classify(self, values: Array) -> Outputs:
         """The outputs of prepared windows (window, channel, point)."""

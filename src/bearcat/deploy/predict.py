@@ -33,13 +33,14 @@ from bearcat.data.recording import (
     Integers,
     RecordingInfo,
     change_rate,
+    cut_samples,
     rate_ratio,
     spectral_shape,
     stated_speed,
 )
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
-from bearcat.data.survey import MEASURED, Portrait, portrait
+from bearcat.data.survey import Portrait, portrait
 from bearcat.data.times import is_time
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, alone
 from bearcat.deploy.folder import open_folder
@@ -48,6 +49,7 @@ from bearcat.diagnosis.baseline import known_baseline
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.points import SHOWN, cross_talk, loudness
+from bearcat.diagnosis.quality import QualityCheck
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import (
     FOLLOWED,
@@ -115,16 +117,15 @@ def open_model(path: Path) -> Predictor:
     return load_model(path)
 
 
-def portrayed(stream: Stream, portraits: list[Portrait]) -> Iterator[Floats]:
-    """The stream's blocks; a portrait of its beginning is added to the list once they have passed."""
-    held: list[Floats] = []
-    for block in stream.blocks:
-        if sum(map(len, held)) < MEASURED:
-            held.append(block[:MEASURED])
-        yield block
-    if held:
+def portrayed(stream: Stream, check: QualityCheck, portraits: list[Portrait]) -> Iterator[Floats]:
+    """The stream's blocks, which a quality check observes; a portrait of their beginning is added to the list once they
+    have passed.
+    """
+    yield from check.observe(stream.blocks)
+    if check.beginning.size:
         info = RecordingInfo(domain=str(Path(stream.origin).parent), origin=stream.origin, rate=stream.rate)
-        portraits.append(portrait(info, np.concatenate(held)))
+        whole = check.limits.samples == check.beginning.size
+        portraits.append(portrait(info, check.beginning, check.limits if whole else None))
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
@@ -154,7 +155,8 @@ def predict_windows(
     """Predictions of windows as recorded (window, channel, sample), the model's step apart from sample `start` on."""
     outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
     if model.familiarity is not None:
-        unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
+        shapes = spectral_shape(windows) if outputs.shapes is None else outputs.shapes
+        unfamiliar = model.familiarity.unfamiliar(outputs.features, shapes)
     starts = start + model.preparation.step * np.arange(len(windows), dtype=np.int64)
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
 
@@ -296,7 +298,7 @@ def diagnose_measurement(
         notes = [f"{text}: {counts}" for text in texts]
         if other is not None and (other.decision.action, other.state) != (each.decision.action, each.state):
             notes.append(f"the answer changed from {other.answer} to {each.answer}")
-        annotated.append(replace(each, notes=(*notes, *each.notes)))
+        annotated.append(replace(each, notes=(*notes, *each.notes)) if notes else each)
     return annotated
 
 
@@ -387,7 +389,7 @@ def _listen(
 ) -> Heard:  # fmt: skip
     """What the signals of a point say by themselves, what the model says of them, and notes."""
     analyses, tallies, notes = list[SignalAnalysis](), list[Tally](), list[str]()
-    axes, courses = list[tuple[FoundRecording, Stream, float | None, Floats, Iterator[Floats]]](), list[SpeedCourse]()
+    axes, courses = list[tuple[FoundRecording, Stream, QualityCheck, Floats, Iterator[Floats]]](), list[SpeedCourse]()
     orders: Mapping[str, float] | None = None
     doubt: str | None = None
     for found in point.recordings:
@@ -397,23 +399,23 @@ def _listen(
             notes.append(f"{REPLACED['rate']} {stream.rate:g} Hz, and the given {own_rate:g} Hz counts")
         notes += [note] if note else []
         clock = own_rate / stream.rate if own_rate and stream.rate else 1.0
-        stream = replace(stream, rate=own_rate)
+        stream = stream if stream.rate == own_rate else replace(stream, rate=own_rate)
         if model is not None:  # which knows what it was adapted to
             assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
         if orders is None:
             bearing = given.bearing_of(found, assumed)
             orders, doubt = (given.orders, None) if bearing is None else (bearing.orders(), bearing.doubt)
-        seen = stream.blocks if portraits is None else portrayed(stream, portraits)
+        check = QualityCheck(own_rate, unit_of(found.channel or "") or _declared(found, given).unit)
+        seen = check.observe(stream.blocks) if portraits is None else portrayed(stream, check, portraits)
         beginning, blocks = _beginning(seen, own_rate)
-        axes.append((found, stream, own_rate, beginning, blocks))
+        axes.append((found, stream, check, beginning, blocks))
         speed = _tacho(tacho, given.rate, stated, clock)
         courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
     course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
-    for found, stream, own_rate, beginning, blocks in axes:
+    for found, stream, check, beginning, blocks in axes:
         analysis = SignalAnalysis(
-            stream.origin, own_rate, None, orders,
-            unit=unit_of(found.channel or "") or _declared(found, given).unit, course=course, beginning=beginning,
-            measured=given.measured, search=given.search, doubt=doubt,
+            stream.origin, check.rate, None, orders, course=course, beginning=beginning,
+            measured=given.measured, search=given.search, doubt=doubt, quality=check,
         )  # fmt: skip
         analyses.append(analysis)
         seen = analysis.observe(blocks)
@@ -507,7 +509,7 @@ def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> 
         held = np.concatenate([held, block[dropped:]])
         while held.size >= length:
             count = min((held.size - length) // step + 1, batch)
-            yield base, np.lib.stride_tricks.sliding_window_view(held, length)[::step][:count]
+            yield base, cut_samples(held, length, step)[:count]
             base += count * step
             skip = max(count * step - held.size, 0)
             held = held[count * step :]

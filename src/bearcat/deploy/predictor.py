@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,13 @@ class Predictor(ABC):
 
         Speed and bearing are for inputs that use them.
         """
+
+    def prepared(self, windows: Array, rpm: float | None, bearing: Bearing | None) -> tuple[Array, Array | None]:
+        """What its input makes of such windows, and their spectral shapes where its familiarity needs them."""
+        row, rate = self.input_row, self.sampling_rate
+        if self.familiarity is None:
+            return row.transform(windows, rate, rpm, bearing), None
+        return row.with_shapes(windows, rate, rpm, bearing)
 
     def log_probabilities(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
         """The same windows → (window, class), calibrated."""
@@ -279,12 +286,26 @@ class OnnxModel(Predictor):
         return self.run(windows, ["probabilities"], rpm, bearing)[0]
 
     def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        return Outputs(*self.run(windows, ["log_probabilities", "logits", "features"], rpm, bearing))
+        names = ("log_probabilities", "logits", "features")
+        if not self.own_input:
+            return Outputs(*self.run(windows, names, rpm, bearing))
+        prepared, shapes = self.prepared(self._checked(windows, rpm, bearing), rpm, bearing)
+        return replace(Outputs(*self.graph.run(names, {PREPARED: prepared})), shapes=shapes)
 
     def run(
         self, windows: Array, outputs: Sequence[str], rpm: float | None = None, bearing: Bearing | None = None
     ) -> list[Array]:
         """These of the graph's outputs: probabilities, log_probabilities, logits (before calibration), features."""
+        given = self._checked(windows, rpm, bearing)
+        if self.own_input:
+            prepared = self.input_row.transform(given, self.sampling_rate, rpm, bearing)
+            return self.graph.run(outputs, {PREPARED: prepared})
+        arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
+        behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
+        return self.graph.run(outputs, {"windows": given} | behind)
+
+    def _checked(self, windows: Array, rpm: float | None, bearing: Bearing | None) -> Array:
+        """The windows as the graph takes them; InputError where it cannot, or where it needs more."""
         length = self.preparation.length
         check_needs(self.needs, {"rate": self.sampling_rate, "rpm": rpm, "bearing": bearing})
         if self.input.split(":")[0] in INPUTS:
@@ -292,12 +313,7 @@ class OnnxModel(Predictor):
         given = np.ascontiguousarray(windows, dtype=np.float32)
         if given.ndim != 3 or given.shape[1:] != (self.channels, length):
             raise InputError(f"windows must have the shape (window, {self.channels}, {length}), not {given.shape}")
-        if self.own_input:
-            prepared = self.input_row.transform(given, self.sampling_rate, rpm, bearing)
-            return self.graph.run(outputs, {PREPARED: prepared})
-        arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
-        behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
-        return self.graph.run(outputs, {"windows": given} | behind)
+        return given
 
 
 def load_onnx(path: Path, threads: int | None = None, seconds: float = SECONDS) -> OnnxModel:

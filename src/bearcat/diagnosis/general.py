@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import KINEMATIC
 from bearcat.data.physical import WindowSpectra, bearing_orders
-from bearcat.data.recording import Floats, change_rate, rate_ratio
+from bearcat.data.recording import Floats, change_rate, cut_samples, rate_ratio
 from bearcat.errors import InputError
 from bearcat.trust.pooling import pool, tally
 
@@ -128,7 +128,7 @@ class GeneralWitness:
             held = change_rate(held, ratio.numerator, ratio.denominator)
         if held.size < wanted.length:
             return None
-        windows = np.lib.stride_tricks.sliding_window_view(held, wanted.length)[:: wanted.step]
+        windows = cut_samples(held, wanted.length, wanted.step)
         windows = windows[windows.min(axis=1) < windows.max(axis=1)]
         if not len(windows):
             return None

@@ -152,25 +152,27 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles
     multiples, strikes = np.array(MULTIPLES)[:, None], [times * known[name] for name, times, _ in FAULTS.values()]
     exact = np.array(strikes)[:, None, None] * multiples * SCALES * spectra.turns
     pairs, rise, below = higher(levels), np.diff(levels, append=levels[:, -1:]), bins_below(levels, exact)
-    heights, lines = bounded(pairs), pairs[:, below]  # lines: (band, fault, multiple, scale)
+    heights, lines = bounded(pairs), pairs.take(below, axis=1)  # lines: (band, fault, multiple, scale)
     # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
-    between = levels[:, below] + rise[:, below] * (exact - below)
-    combined = (heights[:, below].mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
+    between = levels.take(below, axis=1) + rise.take(below, axis=1) * (exact - below)
+    combined = (bounded(lines).mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
     scale = float(SCALES[combined.argmax() % len(SCALES)])
     near = np.where(abs(SCALES - scale) <= SLIP + 1e-9, combined, -np.inf).reshape(len(FAULTS), -1)
-    faults = {}
+    chosen = [divmod(int(row.argmax()), len(SCALES)) for row in near]  # band and scale of each fault
+    amplitudes = line_amplitudes(spectra, levels, np.stack([exact[n, :, place] for n, (_, place) in enumerate(chosen)]))
+    faults, ends = {}, bands(len(levels), spectra.axes)
     for number, (fault, (_, _, modulator)) in enumerate(FAULTS.items()):
-        band, place = divmod(int(near[number].argmax()), len(SCALES))
-        own, order, sidebands = lines[band, number, :, place], strikes[number], 0.0
+        (band, place), order, sidebands = chosen[number], strikes[number], 0.0
+        own = lines[band, number, :, place].tolist()
         if modulator is not None:
             sides = np.array([times * order + side * known[modulator] for times in (1, 2) for side in (-1, 1)])
             sidebands = float(heights[band, bins_below(levels, sides * SCALES[place] * spectra.turns)].mean())
+        level = sum(min(max(line, 0.0), HIGHEST) for line in own) / len(own)
         faults[fault] = FaultEvidence(
-            order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band,
-            bands(len(levels), spectra.axes)[band], float(SCALES[place]),
-            line_amplitude(spectra, levels, exact[number, :, place]),
-        )  # fmt: skip
-    tried = multiples[:, None] * other_orders(orders)[:, None] * SCALES * spectra.turns
+            order, level, tuple(own), sidebands, band, ends[band], float(SCALES[place]), amplitudes[number]
+        )
+    others = _other_orders(tuple(strikes))
+    tried = multiples[:, None] * others[:, None] * SCALES * spectra.turns
     # (multiple, order, scale, band): rows of bands are taken at once.
     reached = np.take(np.ascontiguousarray(heights.T), bins_below(levels, tried), axis=0)
     usual = float(reached.sum(axis=0).max(axis=(1, 2)).mean()) / len(MULTIPLES)
@@ -178,21 +180,27 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles
     return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
 
 
-def line_amplitude(spectra: Spectra, levels: Doubles, places: Doubles) -> float:
-    """How loud lines at these bins are in units of the signal: what of the squared envelopes of the narrowest bands
-    exceeds the background, times the mean square that whitening took off, to the fourth root.
+def line_amplitudes(spectra: Spectra, levels: Doubles, places: Doubles) -> list[float]:
+    """How loud lines at bins (fault, line) are in units of the signal: what of the squared envelopes of the narrowest
+    bands exceeds the background, times the mean square that whitening took off, to the fourth root.
     """
     below = bins_below(levels, places)
     beside = np.stack([below, np.minimum(below + 1, levels.shape[1] - 1)])
     beyond = spectra.power[:, beside] * -np.expm1(-np.maximum(levels[:, beside], 0))  # of a power P: P − background
     highest = np.where((below > 0) & (below + 1 < levels.shape[1]), beyond.max(axis=1), 0.0)
-    lines = (highest * spectra.loudness[:, None] ** 2).reshape(spectra.axes, -1, places.size)
-    return float(lines[:, lines.shape[1] // 2 :].sum() ** 0.25)
+    lines = (highest * spectra.loudness[:, None, None] ** 2).reshape(spectra.axes, -1, *places.shape)
+    found: list[float] = (lines[:, lines.shape[1] // 2 :].sum(axis=(0, 1, 3)) ** 0.25).tolist()
+    return found
 
 
 def other_orders(orders: Mapping[str, float]) -> Doubles:
     """Orders between those of faults, further from each than the search reaches: what they show is no evidence."""
-    faults = np.array([times * orders[name] for name, times, _ in FAULTS.values()])
+    return _other_orders(tuple(times * orders[name] for name, times, _ in FAULTS.values()))
+
+
+@lru_cache(maxsize=16)
+def _other_orders(strikes: tuple[float, ...]) -> Doubles:
+    faults = np.array(strikes)
     tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
     return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
 
@@ -231,14 +239,18 @@ class Classifier:
         exponentials = np.exp(scores - scores.max())
         return np.asarray(exponentials / exponentials.sum())
 
-    def state(self, evidence: LineEvidence) -> str:
-        """The likeliest state; CANNOT_TELL below the threshold, or where something strikes at no order."""
-        found = self.probabilities(evidence)
-        return CANNOT_TELL if found.max() < THRESHOLD or self.aimless(evidence) else STATES[int(found.argmax())]
+    def state(self, evidence: LineEvidence, found: Doubles | None = None) -> str:
+        """The likeliest state; CANNOT_TELL below the threshold, or where something strikes at no order. `found` are the
+        probabilities, where they are known.
+        """
+        found = self.probabilities(evidence) if found is None else found
+        unsure = found.max() < THRESHOLD or aimless(evidence, int(found.argmax()))
+        return CANNOT_TELL if unsure else STATES[int(found.argmax())]
 
-    def aimless(self, evidence: LineEvidence) -> bool:
-        """Whether no fault is likely, and yet something strikes."""
-        return evidence.kurtosis > IMPULSIVE and bool(self.probabilities(evidence).argmax() == 0)
+
+def aimless(evidence: LineEvidence, likeliest: int) -> bool:
+    """Whether no fault is the likeliest of STATES, and yet something strikes."""
+    return evidence.kurtosis > IMPULSIVE and likeliest == 0
 
 
 @dataclass(frozen=True)
@@ -392,9 +404,10 @@ def physics_evidence(
     """What physics reads in the envelope spectra of one recording, or of several together."""
     classifier, levels = Classifier.shipped(), levels_over_background(spectra)
     evidence = find_evidence(spectra, orders, levels)
-    found = dict(zip(STATES, classifier.probabilities(evidence).tolist(), strict=True))
+    shares = classifier.probabilities(evidence)
+    found = dict(zip(STATES, shares.tolist(), strict=True))
     best = evidence.faults[max(FAULTS, key=lambda fault: found[fault])]
-    state = classifier.state(evidence)
+    state = classifier.state(evidence, shares)
     notes, speed = list(_unlike(classifier, evidence, rate, rpm)), best.scale * rpm
     familiar = not notes
     if clipped > CLIPPED:
@@ -403,14 +416,14 @@ def physics_evidence(
         notes.append(f"the lines fit best at the edge of the search, {speed:.0f} rpm; check the speed")
     lines = {
         fault: FaultLines(
-            own.order * own.scale * rpm / 60, DECIBELS * float(np.maximum(own.lines, 0.0).mean()),
+            own.order * own.scale * rpm / 60, DECIBELS * sum(max(line, 0.0) for line in own.lines) / len(own.lines),
             tuple(DECIBELS * line for line in own.lines),
             DECIBELS * own.sidebands if FAULTS[fault][2] else None,
             (own.band[0] * rate / 2, own.band[1] * rate / 2),
         )
         for fault, own in evidence.faults.items()
     }  # fmt: skip
-    reason = _reason(state, found, lines, evidence, rpm, classifier.aimless(evidence))
+    reason = _reason(state, found, lines, evidence, rpm, aimless(evidence, int(shares.argmax())))
     return PhysicsEvidence(
         state, max(found.values()), found, reason, tuple(notes), familiar, rate, rpm, speed, lines,
         DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence,

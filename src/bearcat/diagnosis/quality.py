@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import SEGMENT, Floats, power_density, unlike_vibration
+from bearcat.data.survey import MEASURED  # samples from the beginning whose spectrum is taken, in windows of SEGMENT
 
 STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below
 LEAST = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}  # root mean square of a machine that runs
 CLIPPED = 1e-4  # share of samples at the limits that is worth a note
 STILL, STUCK = 64, 0.001  # samples in a row of one value, and the share of all in such runs, that are dropouts
-MEASURED = 1 << 17  # samples from the beginning whose spectrum is taken, in windows of SEGMENT
 # What is nothing beside the power density of the octave below it, and the share of the range from which on it is usual.
 EMPTY, EDGE = 1e-4, 0.7
 HUM, MAINS = 0.99, (50.0, 60.0)  # share of the power at multiples of the mains' frequency
@@ -114,17 +115,23 @@ class QualityCheck:
         """On a rate that was raised, and on mains hum."""
         if self.rate is None or power.size <= SEGMENT // 2:
             return
-        hertz = np.arange(power.size) * self.rate / SEGMENT
         beyond = np.maximum.accumulate(power[::-1])[::-1]  # the highest from each frequency on
         places = np.arange(SEGMENT // 64, int(EDGE * SEGMENT / 2), SEGMENT // 256)
         places = places[beyond[places] < EMPTY * beyond[places // 2]]  # no median is above the highest
         if edge := next((place for place in places if beyond[place] < EMPTY * np.median(power[place // 2 : place])), 0):
-            above = f"nothing is above {hertz[edge]:.0f} Hz"
+            above = f"nothing is above {edge * self.rate / SEGMENT:.0f} Hz"
             yield f"{above}: filtered, or brought from a lower rate to {self.rate:g} Hz; check the rate"
         for mains in MAINS:
-            near = np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * self.rate / SEGMENT
+            near = _near(mains, self.rate, power.size)
             if self.rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum():
                 yield f"nearly all of the signal is mains hum ({mains:g} Hz and multiples); check cable and grounding"
+
+
+@lru_cache(maxsize=16)
+def _near(mains: float, rate: float, size: int) -> NDArray[np.bool_]:
+    """(bin,) whether a multiple of a frequency is within a bin and a half; the same for all recordings of one rate."""
+    hertz = np.arange(size) * rate / SEGMENT
+    return np.asarray(np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * rate / SEGMENT)
 
 
 def stopped(rms: float, others: Sequence[float]) -> str | None:

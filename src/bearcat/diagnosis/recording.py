@@ -155,7 +155,8 @@ class Diagnosis:
             if fault >= SURE
             else CANNOT_TELL
         )
-        contradiction, strikes = _contradiction(state, witnesses), _strikes(witnesses) and not masked
+        heard = {} if network is None or physics is None else fuse(witnesses.of_signal)
+        contradiction, strikes = _contradiction(state, witnesses, heard), _strikes(witnesses) and not masked
         if state == HEALTHY and (contradiction or masked):
             state = CANNOT_TELL  # a witness who sees a fault is heard, if not believed
         if state in FAULTS and found[state] < SURE and physics is not None and physics.kurtosis > IMPULSIVE:
@@ -167,7 +168,7 @@ class Diagnosis:
             label = max(own, key=lambda name: network.probabilities[name], default=state)
             if network.familiar is False:
                 state = label = UNKNOWN_STATE
-                contradiction = _contradiction(state, witnesses)
+                contradiction = _contradiction(state, witnesses, heard)
         rule = rule or AlarmRule.of([] if network is None else list(network.probabilities))
         known = network is not None and label in network.probabilities
         faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) or contradiction.startswith(FINDS)
@@ -397,12 +398,12 @@ def _shown(state: str, witnesses: Witnesses) -> str:
     return ""
 
 
-def _contradiction(state: str, witnesses: Witnesses) -> str:
-    """A witness that says otherwise, in words; nothing where they agree."""
+def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]) -> str:
+    """A witness that says otherwise, in words; nothing where they agree. `signal`: what those without the model say."""
     network, physics = witnesses.network, witnesses.physics
     if network is None or physics is None or (network.action == REFUSE and state != UNKNOWN_STATE):
         return ""
-    signal, model = fuse(witnesses.of_signal), network.states
+    model = network.states
     heard = max(signal, key=lambda name: signal[name])
     said = max(model, key=lambda name: model[name])
     if heard != state and heard != HEALTHY and signal[heard] >= SURE:

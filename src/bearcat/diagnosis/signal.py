@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,9 +157,11 @@ class SignalAnalysis:
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
         without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
         beginning: Floats | None = None, measured: bool = False, search: bool = False, doubt: str | None = None,
+        quality: QualityCheck | None = None,
     ) -> None:  # fmt: skip
-        """`doubt` is about the orders."""
-        self.recording, self.quality, self.course = recording, QualityCheck(rate, unit), course
+        """`doubt` is about the orders; `quality` a check that observes the same blocks elsewhere."""
+        self.recording, self.quality, self.course = recording, quality or QualityCheck(rate, unit), course
+        self._checks = quality is None
         self.measured, self.rate, self.orders, self.doubt = measured, rate, orders, doubt
         self.physics: PhysicsAnalysis | None = None
         self.general: GeneralWitness | None = None
@@ -202,7 +205,7 @@ class SignalAnalysis:
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the witnesses see what passes."""
-        for block in self.quality.observe(blocks):
+        for block in self.quality.observe(blocks) if self._checks else blocks:
             if not self._turned:
                 self._add(block)
             yield block
@@ -224,7 +227,7 @@ class SignalAnalysis:
             for each in others
             if first.physics is not None and not first.joins(each)
         ]
-        quality = Quality(None, tuple(dict.fromkeys(notes)), float(np.median([found.rms for found in checked])))
+        quality = Quality(None, tuple(dict.fromkeys(notes)), median(found.rms for found in checked))
         rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
         measured = first.measure(others, rest) if self.measured else None
         try:

@@ -59,7 +59,8 @@ class Spectra:
 
     def mean(self) -> Spectra:
         """Of sums over windows."""
-        count = self.windows
+        if (count := self.windows) == 1:
+            return self
         return Spectra(self.power / count, self.turns, count, self.kurtosis / count, self.loudness / count)
 
 
@@ -182,9 +183,12 @@ def _tapers(length: int, size: int, bins: int) -> tuple[Floats, Floats, NDArray[
     return rise.astype(np.float32), weight, fft.rfft(weight)[:bins]
 
 
+@lru_cache(maxsize=8)
 def hann(size: int) -> Doubles:
-    """A periodic Hann window."""
-    return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
+    """A periodic Hann window, which must not be written to."""
+    window = np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
+    window.flags.writeable = False
+    return window
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -206,6 +210,8 @@ def stacked(axes: Sequence[Spectra]) -> Spectra:
     best, and what lines of no fault reach is searched in as many bands, so a second axis is no second witness.
     """
     first, *others = axes
+    if not others and len(first.loudness) == len(first.power):
+        return first
     if any(other.power.shape != first.power.shape or other.turns != first.turns for other in others):
         raise InputError("the axes of one point must have one rate and one speed; diagnose them apart", "channels")
     power, kurtosis = (np.concatenate([getattr(axis, name) for axis in axes]) for name in ("power", "kurtosis"))

@@ -9,6 +9,7 @@ only where the evidence is overwhelming: a wrong speed makes faults where there 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,7 @@ from bearcat.diagnosis.spectra import Doubles
 from bearcat.ranges import check_range
 from bearcat.settings import to_plain
 
+LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have
 # Scores are means of dB above the floor of noise. A comb counts from RIVAL on, and is believed from CLEAR on; together
 # with the bearing's lines, from CLEAR_BEARING on. Of all combs that have LESSER of the best score the slowest is the
@@ -136,13 +138,13 @@ def _check(
 ) -> SpeedEvidence:
     """A stated speed, the measured one beside it, or the one that overrules it."""
     scores, first = shaft_scores(lines)
-    near = np.flatnonzero(abs(np.log(60 * GRID / stated)) <= AGREES)
+    near = np.flatnonzero(abs(LOGARITHMS - math.log(stated / 60)) <= AGREES)
     kept = SpeedEvidence(stated, stated=stated, by="stated")
     if not near.size:
         return kept
     at = near[scores[near].argmax()]
     # A speed is not confirmed by the second or third line of a slower shaft.
-    parts = [np.flatnonzero(abs(np.log(GRID * part / GRID[at])) < 0.01) for part in (2, 3)]
+    parts = [np.flatnonzero(abs(LOGARITHMS + math.log(part) - LOGARITHMS[at]) < 0.01) for part in (2, 3)]
     slower = any((scores[part] > scores[at])[first[part] > first[at] - LOOSE].any() for part in parts)
     if scores[at] >= max(RIVAL, LESSER * scores.max()) and first[at] >= FIRST and not slower:
         found = _measured(lines, float(GRID[at]), float(first[at]))
@@ -188,7 +190,8 @@ def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
     if kept.sum() < CONSISTENT or not kept[0]:
         return None
     places, weights = places[kept], weights[kept]
-    mean = float(np.average(places, weights=weights))
-    scatter = float(np.sqrt(np.average((places / mean - 1) ** 2, weights=weights)))
-    half = 0.001 + 2 * scatter + float(0.3 / lines.seconds / mean / np.sqrt(weights.max()))
+    shares = weights / weights.sum()
+    mean = float(shares @ places)
+    scatter = math.sqrt(shares @ (places / mean - 1) ** 2)
+    half = 0.001 + 2 * scatter + 0.3 / lines.seconds / mean / math.sqrt(weights.max())
     return SpeedEvidence(60 * mean, 60 * mean * (1 - half), 60 * mean * (1 + half), by="shaft line", level=level)

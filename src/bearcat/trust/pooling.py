@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,19 @@ class Familiarity:
 
     def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
         """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
-        distance, _ = nearest(self.features, unit(features), self.neighbours)
-        # The bands' numbers are few and large: float64 keeps small differences of large squares.
-        shape, neighbours = nearest(self.shapes.astype(np.float64), shapes / self.scale, self.neighbours)
-        usual = np.maximum(self.spreads[neighbours].mean(axis=1), 1e-3)  # windows that are all alike have no spread
+        known, known_shapes = self._known
+        distance, _ = nearest(known, unit(features), self.neighbours)
+        shape, near = nearest(known_shapes, shapes / self.scale, self.neighbours)
+        spread = near @ self.spreads / np.maximum(near.sum(axis=1), 1)
+        usual = np.maximum(spread, 1e-3)  # windows that are all alike have no spread
         return np.stack([distance, shape / usual])
+
+    @cached_property
+    def _known(self) -> tuple[Known, Known]:
+        """Features and shapes of kept windows. The bands' numbers are few and large: float64 keeps small differences of
+        large squares.
+        """
+        return Known(self.features), Known(self.shapes.astype(np.float64))
 
     def unfamiliar(self, features: NDArray[Any], shapes: NDArray[Any]) -> Booleans:
         """Which windows are beyond either limit, (window,)."""
@@ -89,11 +98,14 @@ class Familiarity:
     @property
     def usable(self) -> bool:
         """Whether the limits are numbers; those of a run whose training broke down are not."""
-        return all(math.isfinite(value) for value in vars(self).values() if isinstance(value, float))
+        return all(math.isfinite(value) for value in self._fields().values() if isinstance(value, float))
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in Familiarity.__dataclass_fields__}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays by name, for saving: KEPT_WINDOWS rows of float16 at most, and numbers."""
-        arrays = {name: np.asarray(value) for name, value in vars(self).items()}
+        arrays = {name: np.asarray(value) for name, value in self._fields().items()}
         return arrays | {name: arrays[name].astype(np.float16) for name in ("features", "shapes")}
 
     @staticmethod
@@ -125,7 +137,7 @@ def fit_familiarity(
     kept, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
     neighbours = min(NEIGHBOURS, len(kept))
     # Each window is its own nearest, hence one neighbour more.
-    spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
+    spreads = nearest(Known(kept_shapes), kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
     unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
     return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
 
@@ -164,12 +176,23 @@ def unit(features: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(features / np.where(length > 0, length, 1), dtype=np.float32)
 
 
-def nearest(known: NDArray[Any], new: NDArray[Any], neighbours: int) -> tuple[Floats, Integers]:
-    """The distance (window,) of each new row to its neighbours-th nearest known one; and those (window, neighbour)."""
-    squared = np.vecdot(known, known) - 2 * (new @ known.T) + np.vecdot(new, new)[:, None]
-    places = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
-    farthest = np.take_along_axis(squared, places[:, -1:], axis=1)[:, 0]
-    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), places
+class Known:
+    """Rows (window, number) to which others are compared, and their squared lengths."""
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self.rows, self.squares = rows, np.vecdot(rows, rows)
+
+
+def nearest(known: Known, new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
+    """The distance (window,) of each new row to its neighbours-th nearest known one; and which (window, known) are as
+    near.
+    """
+    squared = new @ known.rows.T
+    squared *= -2
+    squared += known.squares
+    squared += np.vecdot(new, new)[:, None]
+    farthest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
+    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), squared <= farthest[:, None]
 
 
 def conformal_limit(scores: Floats, rate: float) -> float:
@@ -198,6 +221,7 @@ class Outputs:
     log_probabilities: NDArray[Any]  # (window, class) calibrated
     logits: NDArray[Any]  # (window, class) before calibration
     features: NDArray[Any]  # (window, feature)
+    shapes: NDArray[Any] | None = None  # (window, channel · band) of the windows' spectra, where they were measured too
 
 
 @dataclass(frozen=True, eq=False)
