@@ -285,6 +285,7 @@ class Record:
     candidates: tuple[Candidate, ...] = ()  # of `adapt`, where more than one model was rated
     labelled: LabelledRecordings | None = None
     recordings: tuple[Diagnosis, ...] = ()  # of the target; none where no model was kept
+    problems: Mapping[str, str] = field(default_factory=dict)  # recordings that were left out, by name, and why
 
     @property
     def run_seconds(self) -> float:

@@ -91,6 +91,11 @@ class Adaptation:
         """Whether it adapted, and which model is in `model`."""
         return [text for text in (self.record.adaptation_sentence, self.record.saved_sentence) if text]
 
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong with each recording of source and target that was left out, by its name."""
+        return self.record.problems
+
     def to_frame(self) -> Any:
         """The target's recordings as a pandas data frame."""
         return self.recordings.to_frame()
@@ -106,6 +111,7 @@ class Adaptation:
         settings = self.record.settings
         title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
         lines = [repr(self.recordings), self.decision.sentence, *self.sentences, title]
+        lines += [f"problem: {problem}" for problem in self.problems.values()]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 

@@ -112,6 +112,7 @@ def run_stack(
     for place in tracks:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
         record, model = make_record(spec, split, evaluation, trained, place, seconds), None
+        record = replace(record, problems={each.origin: each.sentence for each in library.left_out(spec)})
         numbers = unknown_recordings(trained.findings[place], split)
         unknown = [split.target.recordings[number].origin for number in numbers]
         if not keep_model and not record.failed:
