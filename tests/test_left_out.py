@@ -16,6 +16,7 @@ from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.prepare import fingerprint
 from bearcat.errors import InputError
 from tests.commands import bearcat
+from tests.test_check import sealed
 from tests.test_folder import manifest, put
 
 GOOD = ("a/healthy/1.csv", "a/healthy/2.csv", "a/inner/1.csv", "a/inner/2.csv", "b/1.csv", "b/2.csv", "b/3.csv")
@@ -118,6 +119,40 @@ def test_a_class_whose_rows_are_all_wrong_is_not_forgotten(tmp_path):
     folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label,rate", *rows]))), None, {"channel": "x"})
     with pytest.raises(InputError, match=r"class 'inner' .*manifest\.csv row 4"):
         choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
+
+
+def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
+    root = good_folder(tmp_path)
+    rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''}" for name in GOOD]
+    folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label", *rows, rows[-1]]))))
+    _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
+    assert [entry.origin for entry in catalogue.entries] == list(GOOD)
+    assert [problem.origin for problem in catalogue.left_out] == [GOOD[-1]]
+
+
+@pytest.mark.parametrize("words", [("check", "{run}", "--labels", "{pipe}"), ("bench", "status", "{pipe}")])
+def test_a_pipe_in_the_place_of_labels_or_of_a_grid_is_refused(tmp_path, words):
+    os.mkfifo(tmp_path / "pipe")
+    found = bearcat(*(word.format(run=tmp_path, pipe=tmp_path / "pipe") for word in words))
+    assert (found.returncode, "regular file" in found.stderr) == (2, True)
+
+
+def test_a_run_whose_tables_are_pipes_or_whose_record_is_damaged_is_refused(tmp_path):
+    from tests.made_records import Cell, made_result
+
+    folder = made_result(tmp_path / "run", Cell("simulated", "time", "a→b", "DANN", 0)).folder
+    whole = (folder / "record.json").read_bytes()
+    sealed(folder, {"adaptation": {"adapted": True}})
+    found = bearcat("report", folder, "--out", tmp_path / "page.html")
+    assert (found.returncode, "record.json" in found.stderr) == (2, True)
+    (folder / "record.json").write_bytes(whole)
+    (folder / "curves.csv").unlink()
+    os.mkfifo(folder / "curves.csv")
+    found = bearcat("report", folder, "--out", tmp_path / "page.html")
+    assert (found.returncode, "regular file" in found.stderr) == (2, True)
+    (folder / "record.json").write_text("{}")
+    found = bearcat("report", folder, "--out", tmp_path / "page.html")
+    assert (found.returncode, "record.json" in found.stderr) == (2, True)
 
 
 def test_what_was_left_out_is_in_the_fingerprint_of_its_domain_alone(tmp_path):

@@ -121,7 +121,7 @@ class Catalogue:
 
     def leave_out(self, problems: Sequence[Problem]) -> Catalogue:
         """The catalogue without these recordings, which it goes on naming."""
-        origins = {problem.origin for problem in problems}
+        origins = {problem.origin for problem in problems if problem not in self.problems}  # whose entries are here
         entries = tuple(entry for entry in self.entries if entry.origin not in origins)
         others = tuple(problem for problem in self.problems if problem not in problems)
         return replace(self, entries=entries, problems=others, left_out=(*self.left_out, *problems))
