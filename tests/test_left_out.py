@@ -137,6 +137,14 @@ def test_a_pipe_in_the_place_of_labels_or_of_a_grid_is_refused(tmp_path, words):
     assert (found.returncode, "regular file" in found.stderr) == (2, True)
 
 
+def test_names_of_very_many_digits_are_sorted_as_others_are(tmp_path):
+    from bearcat.report.results import Cell, Missing, ordered_tasks
+
+    tasks = ("load2→load10", "load2→load9", f"{'9' * 5000}→a", "load02→load1")
+    runs = [Missing(Cell("simulated", "time", task, "DANN", 0), "") for task in tasks]
+    assert ordered_tasks(runs)[1:] == ("load02→load1", "load2→load9", "load2→load10")
+
+
 def test_a_run_whose_tables_are_pipes_or_whose_record_is_damaged_is_refused(tmp_path):
     from tests.made_records import Cell, made_result
 
