@@ -195,6 +195,7 @@ ELSEWHERE = {
     "--mail",
     "--mqtt",
     "--metrics",
+    "--out",
 }
 
 
@@ -307,7 +308,7 @@ def attack(count: int, seed: int, clients: int, seconds: float) -> int:
 
 def keep_found(name: str, content: bytes, how: str) -> None:
     """Keeps a file that broke something, for test_hostile.py."""
-    FOUND.mkdir(exist_ok=True)
+    (FOUND / name).parent.mkdir(parents=True, exist_ok=True)
     (FOUND / name).write_bytes(content)
     print(f"kept as {FOUND / name}: {how}", flush=True)
 
@@ -397,7 +398,8 @@ def command_problem(status: int | None, said: str, printed: str, words: list[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", choices=("server", "commands", "store", "messages", "mcp", "all"), default="all")
+    choices = ("server", "commands", "adapt", "check", "report", "store", "messages", "mcp", "all")
+    parser.add_argument("--what", choices=choices, default="all")
     parser.add_argument(
         "--mutations", type=int, default=10_000, help="of each format through a server; a tenth of it by commands"
     )
@@ -406,16 +408,17 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more are sent")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
+    from tests import fuzz_runs, fuzz_watch
     from tests.commands import start_server
-    from tests.fuzz_watch import PARTS
 
     start_server()
-    parts = [given.what] if given.what != "all" else ["commands", "server", *PARTS]
+    others = fuzz_runs.PARTS | fuzz_watch.PARTS
+    parts = [given.what] if given.what != "all" else ["commands", "server", *others]
     failed, share = 0, given.seconds / len(parts)
     for part in parts:
         if part == "server":
             failed |= attack(given.mutations, given.seed, given.clients, share)
         else:
-            attacked = attack_commands if part == "commands" else PARTS[part]
+            attacked = attack_commands if part == "commands" else others[part]
             failed |= attacked(given.mutations // 10, given.seed, share) > 0
     sys.exit(failed)

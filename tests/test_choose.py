@@ -445,7 +445,7 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--source", "good", "--target", "empty"], "'empty' has no recordings"),
         (["--source", "good", "--target", "silent"], "silent/1.csv: does not say"),
         (["--source", "good", "--target", "short"], "short/1.csv: 90 samples"),
-        (["--source", "good", "--target", "stereo"], "(good/healthy/1.csv: x; stereo"),
+        (["--source", "good", "--target", "stereo"], "stereo/1.npz: has no channel 'x'"),
         (["--source", "plain", "--target", "good"], "plain/1.csv: a source recording"),
         (["--source", "good", "--target", "plain", "--channel", "y"], "has no channel 'y'"),
         (["--source", "good", "--target", "plain", "--split", "recording"], "has a single recording"),

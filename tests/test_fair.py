@@ -17,7 +17,7 @@ import pytest
 
 from bearcat.deploy import turns as module
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.serve.fair import LoopShare, Places, client_of
+from bearcat.deploy.serve.fair import Clients, LoopShare, Places, client_of
 from bearcat.deploy.turns import Turn, Turns
 from tests.test_artefact import made_model
 from tests.test_serve import BINARY, LENGTH, RATE, Server, as_npy, as_wav, noise, refused
@@ -229,3 +229,32 @@ def test_bytes_that_are_dear_to_parse_are_read_later_and_others_are_not():
 def test_a_network_of_ipv6_is_one_client():
     assert client_of("2001:db8::1") == client_of("2001:db8::ffff:1") != client_of("2001:db8:0:1::1")
     assert client_of("127.0.0.1") != client_of("127.0.0.2")
+
+
+def test_of_several_tokens_each_is_a_client_and_of_one_each_address():
+    def client(clients: Clients, token: str, address: str = "10.0.0.1") -> str:
+        return clients.of(address, [(b"host", b"x"), (b"authorization", f"bearer  {token}".encode())])
+
+    several, one = Clients(["a", "b", "a"]), Clients(["a"])
+    assert client(several, "a") == client(several, "a", "10.0.0.2") != client(several, "b")
+    assert client(several, "wrong") == several.of("10.0.0.1", []) == "10.0.0.1"
+    assert (client(one, "a"), client(one, "a", "10.0.0.2")) == ("10.0.0.1", "10.0.0.2")
+    assert [several.knows(token) for token in ("a", "b", "", "A", "token 1")] == [True, True, False, False, False]
+
+
+def test_behind_a_proxy_a_token_that_holds_all_places_gives_one_to_another_token(model, tmp_path):
+    """All requests have one address here, as behind a proxy."""
+    running = Server(tmp_path, model, "--concurrency", 2, BEARCAT_TOKEN="greedy\n\n honest \n")
+    try:
+        running.client.headers["Authorization"] = "Bearer honest"
+        assert running.client.get("/model", headers={"Authorization": "Bearer other"}).status_code == 401
+        head = "POST /predict?filename=a.wav HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer greedy\r\n"
+        head += "Content-Type: application/octet-stream\r\nContent-Length: 100000\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):
+                held = stack.enter_context(socket.create_connection((running.place.hostname, running.place.port)))
+                held.sendall(head.encode())
+            running.until(2)
+            assert running.upload("a.wav", HONEST).status_code == 200
+    finally:
+        assert running.stop() == 0

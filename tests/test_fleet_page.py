@@ -18,6 +18,7 @@ import pytest
 from bearcat.deploy.serve import Limits
 from bearcat.deploy.serve.answer import Served
 from bearcat.deploy.serve.app import make_app
+from bearcat.deploy.serve.fair import Clients
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import FleetPages, fleet_page, next_steps, write_fleet_page
@@ -316,7 +317,7 @@ def test_a_server_makes_a_page_once_for_many_readers(plant: Path):
 
 def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
     model = made_model("frequency", 256, rate=8000.0)
-    app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), None, fleet=FleetPages(str(plant)))
+    app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), Clients(), fleet=FleetPages(str(plant)))
 
     async def answers() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:

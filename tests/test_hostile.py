@@ -39,7 +39,7 @@ from bearcat.errors import InputError, suggest
 from bearcat.report.results import read_result
 from bearcat.runs.grid import read_grid
 from bearcat.storage import digest_json
-from tests import fuzz, fuzz_watch
+from tests import fuzz, fuzz_runs, fuzz_watch
 from tests.commands import PYTHON, bearcat, ended, start
 from tests.conftest import make_recording
 from tests.pooled import pool_stream
@@ -192,10 +192,10 @@ def test_mutations_of_every_format_are_samples_or_a_sentence(tmp_path):
         assert len(sentence) < 1000, (seed, number)
 
 
-@pytest.mark.parametrize(("part", "count"), [("store", 2), ("messages", 40), ("mcp", 12)])
-def test_mutated_stores_messages_and_requests_of_an_assistant_break_no_promise(part, count):
+@pytest.mark.parametrize(("part", "count"), [("store", 2), ("messages", 40), ("mcp", 12), ("check", 8), ("report", 6)])
+def test_mutated_stores_messages_runs_and_requests_of_an_assistant_break_no_promise(part, count):
     """A little of what `make fuzz` does for longer; a new seed every day."""
-    assert fuzz_watch.PARTS[part](count, int(time.time()) // 86_400, 30.0) == 0
+    assert (fuzz_watch.PARTS | fuzz_runs.PARTS)[part](count, int(time.time()) // 86_400, 30.0) == 0
 
 
 def test_make_fuzz_tries_every_query_field_and_every_option_of_its_commands():
@@ -205,7 +205,7 @@ def test_make_fuzz_tries_every_query_field_and_every_option_of_its_commands():
     from bearcat.deploy.serve.answer import PredictQuery
 
     assert set(PredictQuery.model_fields) <= set(fuzz.FIELDS)
-    for command, tried in fuzz.OPTIONS.items():
+    for command, tried in (fuzz.OPTIONS | fuzz_runs.RUN_OPTIONS).items():
         found = typer.main.get_command(app)
         for word in [*command.split(), "FOLDER"] if command == "watch" else command.split():
             found = found.commands[word]
@@ -219,7 +219,7 @@ def test_files_that_once_broke_something_are_named(command, tmp_path):
     status, printed, said = command("diagnose", fuzz.FOUND, "--rpm", 1500, "--bearing", "6205", "--format", "csv")
     for store in fuzz.FOUND.glob("*.db"):
         assert command("report", store, "--out", tmp_path / "page.html")[0] in (0, 2)
-    names = [path.name for path in fuzz.FOUND.iterdir() if path.suffix != ".db"]
+    names = [path.name for path in fuzz.FOUND.iterdir() if path.is_file() and path.suffix != ".db"]
     assert len(names) >= 4
     assert [name for name in names if name not in printed] == []
     assert (status in (1, 2, 3), "Traceback" in said) == (True, False)

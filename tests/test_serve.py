@@ -835,7 +835,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):
     with pytest.raises(InputError, match="there is no such file"):
         serve(tmp_path / "no.onnx", Address(), Limits())
     with pytest.raises(InputError, match="--token"):
-        serve(models / "model.onnx", Address(), Limits(), token=" ")
+        serve(models / "model.onnx", Address(), Limits(), tokens=["good", " "])
     with pytest.raises(InputError, match="--port"):
         serve(models / "model.onnx", Address(port=70_000), Limits())
     with pytest.raises(InputError, match="no class 'iner'; did you mean 'inner'"):

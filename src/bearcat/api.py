@@ -66,7 +66,8 @@ def adapt(
     `source` is a folder with a folder for each label (or several such), `target` a folder of recordings; or both are
     names of domains in `data`, as for `bearcat adapt`. Everything else is chosen from the recordings where it is not
     given. `reference` names target recordings known to be of a class, or one that is healthy. The results are in `out`;
-    a finished run is not run again. Doubts about the data are Python warnings; `progress` shows a bar.
+    a finished run is not run again. Doubts about the data are Python warnings; so are recordings that cannot be used:
+    they are left out, and `problems` of the result says why. `progress` shows a bar.
 
     >>> adapted = bearcat.adapt(
     ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
@@ -91,7 +92,7 @@ def adapt(
         rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, device=device,
         mix=target_mix((), {}, reference), settings=given or None,
     ))  # fmt: skip
-    for sentence in plan.warnings:
+    for sentence in (*(problem.sentence for problem in plan.problems), *plan.warnings):
         warnings.warn(sentence, stacklevel=2)
     if not progress:
         return run(plan, Path(out))

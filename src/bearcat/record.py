@@ -23,7 +23,7 @@ from bearcat.data.choose import Choice
 from bearcat.data.specimens import Leakage
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
-from bearcat.storage import digest, read_json, write_json
+from bearcat.storage import digest, read_json, read_regular, write_json
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
 from bearcat.trust.estimates import PastRuns
@@ -285,6 +285,7 @@ class Record:
     candidates: tuple[Candidate, ...] = ()  # of `adapt`, where more than one model was rated
     labelled: LabelledRecordings | None = None
     recordings: tuple[Diagnosis, ...] = ()  # of the target; none where no model was kept
+    problems: Mapping[str, str] = field(default_factory=dict)  # recordings that were left out, by name, and why
 
     @property
     def run_seconds(self) -> float:
@@ -334,6 +335,7 @@ class Record:
                 "recordings": tuple(map(Diagnosis.from_dict, given["recordings"])),
             }
             found: Record = from_plain(cls, {**given, **built})
+            _ = found.adaptation_sentence  # a sentence that is missing is noticed here
             return found
         except KeyError as error:
             raise ValueError(f"{error} is missing") from error
@@ -365,7 +367,7 @@ class Record:
         for table in (folder / PREDICTIONS, folder / CURVES):
             if not table.exists():
                 raise ValueError(f"{table}: is missing")
-            if digest(table.read_bytes()) != checksums.get(table.name):
+            if digest(read_regular(table)) != checksums.get(table.name):
                 raise ValueError(f"{table}: is damaged (it does not match its checksum)")
         try:
             return cls.from_dict(found)

@@ -172,7 +172,9 @@ def check(
     for problem in found.problems:
         print_note(options.from_here(problem.sentence, place), "problem")
     if found.problems:
-        raise InputError(f"{name}: not ready, {len(found.problems)} problem(s) named above")
+        ready = all(problem.domain is not None for problem in found.problems)
+        so = "adapt leaves these recordings out" if ready else "adapt cannot use it"
+        raise InputError(f"{name}: {len(found.problems)} problem(s) named above; {so}")
     if len({row.domain for row in found.rows}) < 2:
         print_note("one domain alone makes no task; adapting needs a source and a target")
 

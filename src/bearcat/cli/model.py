@@ -235,7 +235,11 @@ def serve(
     host: Annotated[str, Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, Option(help="0 takes one that is free, and prints it.")] = 8000,
     token: Annotated[
-        str | None, Option(envvar="BEARCAT_TOKEN", help="Requests must carry it: Authorization: Bearer TOKEN.")
+        Names,
+        Option(
+            help="Requests must carry it: Authorization: Bearer TOKEN; repeat for more, of which each is a client of"
+            " its own.  \\[default: the lines of $BEARCAT_TOKEN]"
+        ),
     ] = None,
     max_bytes: Annotated[int, Option(help="The longest body of a request.")] = 64 * 2**20,
     timeout: Annotated[float, Option(help="Seconds for a request, from its first byte to its answer.")] = 30.0,
@@ -246,10 +250,12 @@ def serve(
     from bearcat.deploy.serve import Address, Limits
     from bearcat.deploy.serve import serve as run
 
-    if token is None and "BEARCAT_TOKEN" in os.environ:  # empty, as a secret that was not found often is
+    tokens = [line.strip() for line in os.environ.get("BEARCAT_TOKEN", "").splitlines() if line.strip()]
+    tokens = tokens if token is None else list(token)
+    if not tokens and "BEARCAT_TOKEN" in os.environ:  # empty, as a secret that was not found often is
         raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
     address = Address(host, port)
-    if token is None and not address.loopback:
+    if not tokens and not address.loopback:
         print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
 
     fleet = None
@@ -264,7 +270,7 @@ def serve(
         served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
         print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_decision, fleet)
+    run(model, address, Limits(max_bytes, timeout, concurrency), tokens, alarm, started, _print_decision, fleet)
 
 
 def diagnose(

@@ -76,9 +76,9 @@ def report(
             summary = write_fleet_page(opened, out, machine).summary
     elif finished:
         from bearcat.diagnosis.recording import Diagnoses
-        from bearcat.record import Record
+        from bearcat.report.results import read_result
 
-        summary = Diagnoses(Record.read(place).recordings).summary
+        summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)
     else:
         if is_results(place):

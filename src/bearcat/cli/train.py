@@ -85,7 +85,8 @@ def adapt(
     fail_on: Annotated[
         str | None,
         Option(
-            help="Exit status 1 after an alarm (`alarm`), and 3 after a check without one (`check`).  \\[default: 0]"
+            help="Exit status 1 after an alarm (`alarm`), and 3 after a check without one (`check`), of which a"
+            " recording that was left out is one.  \\[default: 0]"
         ),
     ] = None,
 ) -> None:
@@ -114,19 +115,30 @@ def adapt(
     if plan.choices:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
         print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
+    place = options.data_folder(data_name, root)
+    for problem in plan.problems:
+        print_note(options.from_here(problem.sentence, place), "problem")
     for warning in plan.warnings:
-        print_note(options.from_here(warning, options.data_folder(data_name, root)), "warning")
+        print_note(options.from_here(warning, place), "warning")
     found = run(plan, out or Path("bearcat-out"), training_bar, track)
-    _print_adaptation(found, plan.warnings, options.data_folder(data_name, root))
-    status = found.recordings.exit_status
-    if limit is not None and (status == 1 or limit == "check"):
+    _print_adaptation(found, plan.warnings, place)
+    if status := exit_status(found.recordings.exit_status, bool(found.problems), limit):
         raise Exit(status)
+
+
+def exit_status(decided: int, problems: bool, limit: str | None) -> int:
+    """Decisions where they are asked for, as 1 and 3: what was left out is then to check. Else 2 after problems."""
+    if limit is not None and decided == 1:
+        return 1
+    return 3 if limit == "check" and (decided or problems) else 2 if problems else 0
 
 
 def _print_adaptation(found: Adaptation, printed: Sequence[str], folder: Path | None = None) -> None:
     """The answer first: decisions, recordings, recommendation; then scores, and where everything is."""
     diagnoses, record, out = found.recordings, found.record, found.folder
     print_lines(diagnoses.summary)
+    if left_out := len(found.problems):
+        print_lines(f"Left out, because they could not be used: {left_out} of source or target, named above.")
     print_recordings(diagnoses.worst_first[:MOST_PRINTED], folder)
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")

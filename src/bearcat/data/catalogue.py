@@ -80,7 +80,8 @@ class Problem:
 
     origin: str
     sentence: str
-    domain: str | None = None  # None: it concerns the whole dataset
+    domain: str | None = None  # None: it concerns the whole dataset; empty: a file of no domain
+    label: str | None = None
 
     @classmethod
     def about_file(cls, name: str, places: Sequence[Path], root: Path, what: str, domain: str) -> Problem:
@@ -104,6 +105,7 @@ class Catalogue:
     entries: tuple[Entry, ...]
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[Problem, ...] = ()  # recordings that cannot be used, and without which the others go on
 
     def only(self, domains: Iterable[str] | None) -> Catalogue:
         """The part in these domains, by name or index, in this order; None: all of it."""
@@ -111,8 +113,18 @@ class Catalogue:
             return self
         chosen = tuple(dict.fromkeys(find_domain(domain, self.domains) for domain in domains))
         entries = tuple(entry for entry in self.entries if entry.domain in chosen)
-        problems = tuple(problem for problem in self.problems if not problem.domain or problem.domain in chosen)
-        return replace(self, domains=chosen, entries=entries, problems=problems)
+        problems, left_out = (
+            tuple(problem for problem in several if not problem.domain or problem.domain in chosen)
+            for several in (self.problems, self.left_out)
+        )
+        return replace(self, domains=chosen, entries=entries, problems=problems, left_out=left_out)
+
+    def leave_out(self, problems: Sequence[Problem]) -> Catalogue:
+        """The catalogue without these recordings, which it goes on naming."""
+        origins = {problem.origin for problem in problems if problem not in self.problems}  # whose entries are here
+        entries = tuple(entry for entry in self.entries if entry.origin not in origins)
+        others = tuple(problem for problem in self.problems if problem not in problems)
+        return replace(self, entries=entries, problems=others, left_out=(*self.left_out, *problems))
 
     def check(self) -> None:
         """Stops at the first file that is missing or cannot be used, by name."""

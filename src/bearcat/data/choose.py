@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,9 +23,20 @@ from bearcat.data.catalogue import Catalogue, Dataset, Problem, grouped
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
-from bearcat.data.recording import SEGMENT, Floats, Recording, RecordingInfo, count_windows, unlike_vibration
+from bearcat.data.recording import (
+    SEGMENT,
+    Floats,
+    Recording,
+    RecordingInfo,
+    count_windows,
+    rate_ratio,
+    unlike_vibration,
+)
+from bearcat.data.signals import Signals, some_names
 from bearcat.data.survey import (
+    FEWEST,
     FEWEST_WINDOWS,
+    MOST_ODD,
     SPEED_SAMPLES,
     Portrait,
     doubtful_speeds,
@@ -34,9 +45,10 @@ from bearcat.data.survey import (
     portrait,
 )
 from bearcat.data.tasks import Split, Task, classes_of
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, to_text
 
+Chosen = TypeVar("Chosen")
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
 LONGEST_PHYSICAL, ENOUGH_SECONDS = 1 << 16, 0.5  # samples, and seconds, for physical inputs
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
@@ -48,6 +60,15 @@ UNMEASURED = "cannot be measured"
 MEASURED = 1 << 17  # samples; statistics are medians over segments of the first so many
 
 
+class UnusableError(InputError):
+    """Recordings that cannot be used, by name, with a sentence each; without them the others may go on."""
+
+    def __init__(self, problems: Mapping[str, str], field: str | None = None) -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(next(iter(problems.values())) + more, field)
+        self.problems = problems
+
+
 @dataclass(frozen=True)
 class ChannelMeasurement:
     """What was measured of one channel of a recording."""
@@ -56,6 +77,7 @@ class ChannelMeasurement:
     impulsiveness: float  # kurtosis above an eighth of the rate, median over segments; noise has 3
     unlike: str | None = None  # why this is no vibration; None where it may be
     portrait: Portrait | None = None  # to compare it with other recordings
+    problem: str | None = None  # why it cannot be read as a recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,18 +141,28 @@ def choose_settings(
     requested: Requested,
     progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
 ) -> tuple[Dataset, Catalogue, DataSettings]:
-    """Dataset and catalogue of the chosen channel, and settings: the paper's for named datasets and its inputs."""
+    """Dataset and catalogue of the chosen channel, and settings: the paper's for named datasets and its inputs.
+
+    Of a user's own folder, recordings that cannot be used are left out of the catalogue, which names them.
+    """
     if not isinstance(dataset, Folder) and not isinstance(find_input(requested.kind), PhysicalInput):
         return dataset, catalogue, paper_settings(requested)
     part = catalogue.only((*task.sources, task.target))
-    part.check()
     if not isinstance(dataset, Folder):
+        part.check()
         described = [  # without specimens, by which only a user's own recordings are split unless it is requested
             Measurement(channels={"": ChannelMeasurement(samples, 0.0)}, **vars(replace(info, specimen=None)))
             for info, samples in metadata(part, cache_folder())
         ]
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
-    settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
+    replace(part, problems=tuple(problem for problem in part.problems if problem.domain is None)).check()
+
+    def choose_of(rest: Sequence[Measurement], problems: Sequence[Problem]) -> DataSettings:
+        _check_rest(task, rest, [*part.left_out, *problems])
+        return choose(rest, task, requested)
+
+    settings, problems = _without_unusable(part, progress, choose_of)
+    catalogue, part = catalogue.leave_out(problems), part.leave_out(problems)
     if "rpm" in find_input(settings.preparation.input).needs:
         entries = folder_entries(with_channel(part, settings.channel))
         beginnings = (_beginning(entry) for entry in entries if entry.row.rpm_channel is None)
@@ -138,27 +170,69 @@ def choose_settings(
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
 
 
+def _without_unusable(
+    catalogue: Catalogue,
+    progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]],
+    choose_of: Callable[[Sequence[Measurement], Sequence[Problem]], Chosen],
+) -> tuple[Chosen, list[Problem]]:
+    """What is chosen from the recordings of a folder that can be used, and a problem for each of the others."""
+    rest, problems = dict[str, Measurement](), [problem for problem in catalogue.problems if problem.domain is not None]
+    for entry in progress(folder_entries(catalogue)):
+        try:
+            rest[entry.origin] = measure(entry)
+        except InputError as error:
+            problems.append(Problem(entry.origin, str(error), entry.domain, entry.label))
+    while True:
+        try:
+            return choose_of(list(rest.values()), problems), problems
+        except UnusableError as error:
+            if len(error.problems) == len(rest):
+                raise
+            unusable = ((rest.pop(origin), sentence) for origin, sentence in error.problems.items())
+            problems += [Problem(info.origin, sentence, info.domain, info.label) for info, sentence in unusable]
+
+
+def _check_rest(task: Task, rest: Sequence[Measurement], problems: Sequence[Problem]) -> None:
+    """Refuses a task of which a domain, or a class of the source, has lost all recordings to problems."""
+    domains = {recording.domain for recording in rest}
+    labels = {recording.label for recording in rest if recording.domain in task.sources}
+    for problem in problems:
+        if problem.domain in {*task.sources, task.target} - domains:
+            lost = f"domain '{problem.domain}'"
+        elif problem.domain in task.sources and problem.label not in labels:
+            lost = f"class '{problem.label}' of the source"
+        else:
+            continue
+        more = f"; {len(problems) - 1} more cannot be used" if len(problems) > 1 else ""
+        raise InputError(f"no recording of the {lost} can be used ({problem.sentence}){more}")
+
+
 def as_adapt_reads(
     dataset: Dataset, catalogue: Catalogue, preparation: Preparation, channel: str | None
 ) -> tuple[Catalogue, Preparation, list[Choice]]:
     """What `data check` looks at: of a user's own recordings, the channel and the rate that `adapt` would choose.
 
-    What `adapt` would refuse is a problem of the catalogue. Files that cannot be read are left for who reads them.
+    What `adapt` would refuse or leave out is a problem of the catalogue.
     """
-    measured, requested = list[Measurement](), Requested(channel, preparation.rate)
-    for entry in folder_entries(catalogue) if isinstance(dataset, Folder) else ():
-        with suppress(InputError):
-            measured.append(measure(entry))
-    if not measured:
+    if not isinstance(dataset, Folder):
         return catalogue, preparation, []
-    chooser, rates = _Chooser(measured, [], requested), {recording.rate for recording in measured}
+
+    def choose_of(rest: Sequence[Measurement], _: Sequence[Problem]) -> tuple[_Chooser, str | None, float | None]:
+        chooser, rate = _Chooser(rest, [], Requested(channel, preparation.rate)), preparation.rate
+        chosen = chooser.channel() if rest else None
+        if rate is None and len({recording.rate for recording in rest}) > 1:
+            rate = chooser.rate()
+        return chooser, chosen, rate
+
     try:
-        catalogue = with_channel(catalogue, chooser.channel())
-        if preparation.rate is None and len(rates) > 1 and None not in rates:
-            preparation = replace(preparation, rate=chooser.rate())
+        (chooser, chosen, rate), problems = _without_unusable(catalogue, iter, choose_of)
     except InputError as error:
-        catalogue = replace(catalogue, problems=(*catalogue.problems, Problem("channel", str(error))))
-    return catalogue, preparation, [choice for choice in chooser.choices if choice.value != "the only one"]
+        refused = Problem(error.field or "channel", str(error))
+        return replace(catalogue, problems=(*catalogue.problems, refused)), preparation, []
+    left = with_channel(catalogue.leave_out(problems), chosen)
+    left = replace(left, problems=(*left.problems, *left.left_out), left_out=())
+    choices = [choice for choice in chooser.choices if choice.value != "the only one"]
+    return left, replace(preparation, rate=rate), choices
 
 
 def _beginning(entry: FolderEntry) -> Recording:
@@ -170,15 +244,28 @@ def _beginning(entry: FolderEntry) -> Recording:
 
 
 def measure(entry: FolderEntry) -> Measurement:
-    """Reads a recording and measures each of its channels."""
+    """Reads a recording and measures each of its channels; one of them at least can be used."""
     signals = entry.signals()
     info = entry.row.metadata(signals)
     channels = {}
     for name, samples in signals.channels.items():
         impulsiveness, unlike = _impulsiveness(samples)
         compared = None if unlike == UNMEASURED else portrait(info, samples)
-        channels[name] = ChannelMeasurement(len(samples), impulsiveness, unlike, compared)
+        problem = _problem(entry, signals, name)
+        channels[name] = ChannelMeasurement(len(samples), impulsiveness, unlike, compared, problem)
+    problems = [channel.problem for channel in channels.values() if channel.problem is not None]
+    if problems and len(problems) == len(channels):
+        raise InputError(problems[0])
     return Measurement(channels=channels, **vars(info))
+
+
+def _problem(entry: FolderEntry, signals: Signals, channel: str) -> str | None:
+    """Why this channel of what was read cannot be a recording; None where it can."""
+    try:
+        entry.row.recording(signals, channel)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
@@ -208,20 +295,31 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
-    portraits = []
+    portraits, problems = list[Portrait](), dict[str, str]()
     for recording in chooser.all:
         measured = recording.channels.get(channel or "") or next(iter(recording.channels.values()))
         portraits += [measured.portrait] if measured.portrait is not None else []
-        ratio = Fraction(rate / recording.rate).limit_denominator(1000) if rate and recording.rate else Fraction(1)
-        chooser.samples[recording.origin] = math.ceil(measured.samples * ratio)
+        try:
+            ratio = rate_ratio(recording.origin, recording.rate, rate) if rate and recording.rate else Fraction(1)
+            chooser.samples[recording.origin] = math.ceil(measured.samples * ratio)
+        except InputError as error:
+            problems[recording.origin] = str(error)
+        if measured.problem is not None:
+            problems[recording.origin] = measured.problem
+    if problems:
+        raise UnusableError(problems)
     chooser.warnings += odd_recordings(portraits)
     preparation = chooser.window(rate, chooser.input(rate))
+    wrong = dict[str, InputError]()
     for recording in chooser.all:
         try:
             own = recording.rate if rate is None else rate
             find_input(preparation.input).check(preparation.length, own, recording.rpm, recording.bearing)
         except InputError as error:
-            raise InputError(f"{recording.origin}: {error}", error.field) from error
+            wrong[recording.origin] = error
+    if wrong:
+        first = next(iter(wrong.values()))
+        raise UnusableError({origin: f"{origin}: {error}" for origin, error in wrong.items()}, first.field)
     split, balance = chooser.split(preparation), chooser.balance(preparation)
     recordings = Counter(str(recording.label) for recording in source)
     if single := [name for name, count in recordings.items() if count == 1]:
@@ -277,23 +375,37 @@ class _Chooser:
             return None
         common = [name for name in first.channels if all(name in recording.channels for recording in others)]
         if not common:
+            names = Counter(name for recording in self.all for name in recording.channels)
+            usual, _ = names.most_common(1)[0]
+            lacking = [recording for recording in self.all if usual not in recording.channels]
+            if self._few(len(lacking)):
+                has_none = f"has no channel '{usual}', as {names[usual]} others have"
+                raise UnusableError({
+                    recording.origin: f"{recording.origin}: {has_none}{suggest(usual, recording.channels)}"
+                    for recording in lacking
+                })  # fmt: skip
             other = min(others, key=lambda recording: len(recording.channels.keys() & first.channels.keys()))
-            lists = f"{first.origin}: {', '.join(first.channels)}; {other.origin}: {', '.join(other.channels)}"
+            lists = "; ".join(f"{each.origin}: {some_names(each.channels)}" for each in (first, other))
             raise InputError(f"no channel is in all recordings ({lists}); name them alike, or list them in a manifest")
         alone = common[0], "it is the only one that all recordings have"
         channel, reason = self._most_impulsive(common) if len(common) > 1 else alone
         self.choose("channel", channel, reason)
         return channel
 
+    def _few(self, odd: int) -> bool:
+        """Whether so many recordings are so few beside the others that they decide nothing for all."""
+        return 0 < odd <= max(1, MOST_ODD * len(self.all)) and len(self.all) - odd >= FEWEST - 1
+
     def _most_impulsive(self, common: Sequence[str]) -> tuple[str, str]:
         """The channel that stands out, and why; refuses where none does."""
         impulsive: dict[str, float] = {}
         left_out = ""
         for name in common:
-            measured = [recording.channels[name] for recording in self.all]
-            if unlike := [channel.unlike for channel in measured if channel.unlike]:
+            measured = [recording.channels[name] for recording in self.all if not recording.channels[name].problem]
+            unlike = [channel.unlike for channel in measured if channel.unlike]
+            if unlike and not self._few(len(unlike)):
                 left_out += f"; '{name}' {unlike[0]}"
-            else:  # many recordings may be of healthy bearings, so the upper quartile is taken and not the median
+            elif measured:  # many may be of healthy bearings, so the upper quartile is taken and not the median
                 impulsive[name] = float(np.quantile([channel.impulsiveness for channel in measured], 0.75))
         ranked = sorted(impulsive, key=impulsive.__getitem__, reverse=True)
         values = ", ".join(f"{name} {impulsive[name]:.1f}" for name in ranked) or "none is a vibration"
@@ -307,7 +419,14 @@ class _Chooser:
 
     def rate(self) -> float | None:
         """The rate of the windows: the lowest where recordings differ, for resampling up adds nothing."""
-        silent = [recording.origin for recording in self.all if recording.rate is None]
+        silent = [recording for recording in self.all if recording.rate is None]
+        stating = [recording for recording in self.all if recording.rate is not None]
+        if self.requested.rate is None and self._few(len(stating)):
+            advice = "; give the rate of all in a manifest's column 'rate', or with --rate"
+            raise UnusableError({
+                each.origin: f"{each.origin}: is at {each.rate:g} Hz, and the others do not say their rate{advice}"
+                for each in stating
+            })  # fmt: skip
         rates = sorted({recording.rate for recording in self.all if recording.rate is not None})
         listed = ", ".join(f"{rate:g}" for rate in rates)
         odd = list(odd_rates(self.all))  # of which none decides for all
@@ -320,7 +439,10 @@ class _Chooser:
             self.warnings.append(f"resampling from {rates[0]:g} Hz up to {rate:g} Hz adds no content")
         if silent and self.requested.rate is None:
             advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
-            raise InputError(f"{silent[0]}: does not say its sampling rate, as others do ({listed} Hz); {advice}")
+            lacks = f"does not say its sampling rate, as others do ({listed} Hz); {advice}"
+            if self._few(len(silent)):
+                raise UnusableError({recording.origin: f"{recording.origin}: {lacks}" for recording in silent})
+            raise InputError(f"{silent[0].origin}: {lacks}")
         elif len(rates) == 1:
             self.choose("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
         elif odd:
@@ -375,8 +497,9 @@ class _Chooser:
         shortest = min(self.samples, key=self.samples.__getitem__)
         least = self.samples[shortest]
         if least < lengths[-1]:
-            short = f"{least} samples are fewer than one window of {lengths[-1]}"
-            raise InputError(f"{shortest}: {short}; use a shorter window or leave the recording out")
+            sizes = {origin: size for origin, size in self.samples.items() if size < lengths[-1]}
+            advice = f"are fewer than one window of {lengths[-1]}; use a shorter window or leave the recording out"
+            raise UnusableError({origin: f"{origin}: {size} samples {advice}" for origin, size in sizes.items()})
         enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
         for length, part in product([length for length in lengths if length <= least], (1, 2, 4)):
             stride = self.requested.stride or length // part

@@ -183,7 +183,8 @@ def fingerprint(catalogue: Catalogue, cache: Path) -> str:
     for entry in catalogue.entries:
         code = filter(None, [source_hash(entry.read)])  # of a user's own reader
         entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file), *code])
-    return digest_json([entries, [problem.origin for problem in catalogue.problems]])
+    missing = (*catalogue.problems, *catalogue.left_out)
+    return digest_json([entries, sorted(problem.origin for problem in missing)])
 
 
 def _contents(catalogue: Catalogue, cache: Path) -> dict[Path | None, str]:

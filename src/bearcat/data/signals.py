@@ -92,7 +92,7 @@ class SignalFile:
             most = f"has {count} columns, more than {MOST_CHANNELS}"
             raise InputError(f"{self.origin}: {most}; transpose the table, or cut it into files")
         if not self.channels:
-            raise InputError(f"{self.origin}: holds no numeric signal; it has {_some(self.names)}")
+            raise InputError(f"{self.origin}: holds no numeric signal; it has {some_names(self.names)}")
         for rate in self.rates.values():
             check_range("rate", rate, self.origin)
 
@@ -142,14 +142,14 @@ def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None
     if channel is None and len(channels) == 1:
         return next(iter(channels))
     if channel is None:
-        raise InputError(f"{origin}: holds {len(channels)} channels ({_some(channels)}); choose one", "channel")
+        raise InputError(f"{origin}: holds {len(channels)} channels ({some_names(channels)}); choose one", "channel")
     if channel not in channels:
         known = list(islice(channels, SOME_NAMES))
         raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, known)}", "channel")
     return channel
 
 
-def _some(names: Iterable[str]) -> str:
+def some_names(names: Iterable[str]) -> str:
     listed = list(islice(names, SOME_NAMES + 1))
     return ", ".join(listed[:SOME_NAMES] + ["…"] * (len(listed) > SOME_NAMES))[:400] or "nothing"
 

@@ -127,7 +127,9 @@ def _first_sections(record: Record) -> list[Section]:
     """What to do with the model, the target's recordings, worst first, and their evidence: what an engineer reads."""
     sentences = tuple(text for text in (record.adaptation_sentence, record.saved_sentence) if text)
     said = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
-    sections = [Section("Recommendation", sentences, decision=said)]
+    problems = tuple(record.problems.values())
+    left_out = typeset.Caveat("Left out", f"{count(len(problems), 'recording')} could not be used.", problems)
+    sections = [Section("Recommendation", sentences, (left_out,) if problems else (), decision=said)]
     found = Diagnoses(record.recordings)
     return [*sections, *(_recording_sections(found, f"Recordings of {record.settings.target}") if found else ())]
 

@@ -161,9 +161,10 @@ def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
 def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
     """The tasks of these runs: Paderborn's conditions in their order, numbers in names by size, the rest by letter."""
 
-    def key(task: str) -> list[int | str]:
-        parts = re.split(r"(\d+)", numbered(task))
-        return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+    def key(task: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", numbered(task))  # without int(), which refuses some thousand digits
+        digits = [part.lstrip("0") if place % 2 else part for place, part in enumerate(parts)]
+        return [(len(part) if place % 2 else 0, part) for place, part in enumerate(digits)]
 
     return tuple(sorted({run.cell.task for run in runs}, key=key))
 

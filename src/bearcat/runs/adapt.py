@@ -12,6 +12,7 @@ diagnoses of the target; checkpoint.safetensors is there while training, and an 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import shutil
 from collections import Counter
@@ -40,6 +41,7 @@ from bearcat.runs.record import claim, drawable
 from bearcat.runs.run import FinishedRun, decided_record, heard, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT
+from bearcat.storage import read_regular
 from bearcat.training.evaluate import EpochEnd
 from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_candidate, choose_model, decide
 
@@ -91,6 +93,11 @@ class Adaptation:
         """Whether it adapted, and which model is in `model`."""
         return [text for text in (self.record.adaptation_sentence, self.record.saved_sentence) if text]
 
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong with each recording of source and target that was left out, by its name."""
+        return self.record.problems
+
     def to_frame(self) -> Any:
         """The target's recordings as a pandas data frame."""
         return self.recordings.to_frame()
@@ -106,6 +113,7 @@ class Adaptation:
         settings = self.record.settings
         title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
         lines = [repr(self.recordings), self.decision.sentence, *self.sentences, title]
+        lines += [f"problem: {problem}" for problem in self.problems.values()]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
@@ -115,9 +123,9 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
     spec = plan.library.identified(plan.spec)
     if (out / RECORD).exists():
         claim(out, spec)
-        record = Record.read(out)
+        record = read_result(out).record
         places = [place.parent for place in out.glob(f"{BESIDE}*/{RECORD}")]
-        beside = {place.name.removeprefix(BESIDE): Record.read(place) for place in places}
+        beside = {place.name.removeprefix(BESIDE): read_result(place).record for place in places}
     else:
         record, beside = _train(plan, spec, out, bar, track)
     if not (out / "report.html").exists():
@@ -257,8 +265,7 @@ def _decided_model(model: Model, decision: Decision) -> Model:
 def read_labels(path: Path) -> dict[str, str]:
     """A table with the columns recording and label."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(io.StringIO(read_regular(path).decode("utf-8-sig"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
     if not rows or not {"recording", "label"} <= set(rows[0]):

@@ -24,6 +24,7 @@ from bearcat.methods.known_states import without_own_benches
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.settings import override
+from bearcat.storage import read_regular
 from bearcat.training.loop import checked_precision
 
 MOST_SEEDS = 10_000
@@ -75,7 +76,7 @@ class Grid:
 def read_grid(path: Path) -> Grid:
     """The grid in this file; anything unknown or of a wrong type is named in one sentence."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_regular(path).decode())
     except FileNotFoundError as error:
         near = suggest(path.stem, sorted(other.stem for other in path.parent.glob("*.toml")))
         raise InputError(f"{path}: there is no such file{near}") from error

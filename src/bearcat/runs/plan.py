@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from bearcat.data import Catalogue, Dataset, Task, dataset_label, open_dataset
-from bearcat.data.catalogue import find_domain
+from bearcat.data.catalogue import Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.tasks import Mix
@@ -76,6 +76,11 @@ class AdaptationPlan:
     warnings: tuple[str, ...]
     candidates: tuple[RunSpec, ...] = ()  # to rate beside the run, where its recipe was not asked for
 
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Recordings that cannot be used, and are left out."""
+        return self.library.left_out(self.spec)
+
 
 def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
     """The plan for these wishes; `reading` passes on the recordings that are read for it, to show progress."""
@@ -128,7 +133,7 @@ def _plan(
         first = chosen.get(changed.input)  # whose split holds for the recipes beside it too
         scheme = requested.split or (first.split.scheme if first else None)
         wanted = replace(requested, default_input=kind, split=scheme)
-        opened, scanned, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
+        opened, catalogue, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
     specs = []
     for other in names:
         own_changes = wishes.recipe_settings if other == name else {}
@@ -146,7 +151,7 @@ def _plan(
     if wishes.mix.reference and changed.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     *beside, spec = specs
-    library = Library({opened: scanned})
+    library = Library({opened: catalogue})
     return AdaptationPlan(spec, tuple(beside), library, device, notes, chosen[changed.input].choices, tuple(warnings))
 
 

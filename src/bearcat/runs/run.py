@@ -35,6 +35,7 @@ from bearcat.models.networks import select_run
 from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
+from bearcat.report.results import read_result
 from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_record, tracked
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, write_atomically
@@ -89,7 +90,7 @@ def run_stack(
     splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    found = {place: FinishedRun(Record.read(folder)) for place, folder in enumerate(folders) if done[place]}
+    found = {place: FinishedRun(read_result(folder).record) for place, folder in enumerate(folders) if done[place]}
     if all(done):
         return list(found.values())
     started = time.monotonic()
@@ -112,6 +113,7 @@ def run_stack(
     for place in tracks:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
         record, model = make_record(spec, split, evaluation, trained, place, seconds), None
+        record = replace(record, problems={each.origin: each.sentence for each in library.left_out(spec)})
         numbers = unknown_recordings(trained.findings[place], split)
         unknown = [split.target.recordings[number].origin for number in numbers]
         if not keep_model and not record.failed:

@@ -21,7 +21,7 @@ import numpy as np
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
-from bearcat.data.catalogue import LATER
+from bearcat.data.catalogue import LATER, Problem
 from bearcat.data.channels import Declared
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.datasets.folder import FolderEntry, ManifestRow
@@ -218,6 +218,10 @@ class Library:
         if dataset not in self._catalogues:
             self._catalogues[dataset] = dataset.catalogue()
         return self._catalogues[dataset]
+
+    def left_out(self, spec: RunSpec) -> tuple[Problem, ...]:
+        """The recordings of the run's domains that cannot be used."""
+        return self.catalogue(spec.dataset).only(spec.domains).left_out
 
     def windows(self, spec: RunSpec) -> list[Windows]:
         """The prepared windows of each source, then of the target."""

@@ -100,6 +100,14 @@ class ManifestRow(RecordingInfo):
         rpm, _ = stated_speed(self.origin, own.pop() if len(own) == 1 else None, said, given)
         return replace(self.info(), rate=found.rate, rpm=rpm)
 
+    def recording(self, found: Signals, channel: str | None) -> Recording:
+        """The recording of this channel of what was read; without a name, of the only one there is."""
+        channel, samples = found.pick(channel)
+        speed = None if found.speed is None else stretch(found.speed, samples.size)
+        info = self.metadata(found) if speed is None else self.info()  # of a recorded one, its mean
+        info, own = replace(info, rate=found.rate, channel=channel), found.speeds.get(channel)
+        return Recording(signal=samples, speed=speed, own_rpm=own, declared=self.declared, **vars(info))
+
 
 class FileReader:
     """Decodes each file once: it is kept until the last of its recordings has been read, if there is room."""
@@ -174,13 +182,9 @@ def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
         return Signals(row.origin, parts, dict.fromkeys(parts, row.rate or found.rate), speed, speeds)
 
     def read() -> Recording:
-        found = signals()
-        channel, samples = found.pick(None)
+        found = row.recording(signals(), None)
         reader.release(row)
-        speed = None if found.speed is None else stretch(found.speed, samples.size)
-        info = row.metadata(found) if speed is None else row.info()  # of a recorded one, its mean
-        info, own = replace(info, rate=found.rate, channel=channel), found.speeds.get(channel)
-        return Recording(signal=samples, speed=speed, own_rpm=own, declared=row.declared, **vars(info))
+        return found
 
     version = 3 if row.path.suffix.lower() in STATING else 2
     identity = f"folder-{version} {row.info()} {row.start} {row.stop}"
@@ -269,7 +273,7 @@ class Folder(Dataset):
         try:
             divided = entry.by_channel()
         except InputError as error:
-            problems.append(Problem(entry.origin, str(error), entry.domain))
+            problems.append(Problem(entry.origin, str(error), entry.domain, entry.label))
             return []
         if (entry.row.channels or self.channels) == TOGETHER or entry.row.specimen is None or len(divided) == 1:
             return divided
@@ -350,15 +354,17 @@ def _read_tree(
         origin = shown(place.as_posix())
         if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
             continue
+        first, *below = (shown(part) for part in place.parts)
+        domain, label = first if below else "", below[0] if len(below) > 1 else None
         if not inside(root, path):
-            problems.append(Problem(origin, f"{origin}: leads outside {root}; copy the file into the folder"))
+            sentence = f"{origin}: leads outside {root}; copy the file into the folder"
+            problems.append(Problem(origin, sentence, domain, label))
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
         elif len(place.parts) not in (2, 3, 4 if deep else 3):
-            problems.append(Problem(origin, f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"))
+            sentence = f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"
+            problems.append(Problem(origin, sentence, domain, label))
         else:
-            parts = [shown(part) for part in place.parts]
-            domain, label = parts[0], parts[1] if len(parts) > 2 else None
             rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
     domains = {row.domain for row in rows}
     there = folders or [path.name for path in root.iterdir() if path.is_dir()]
@@ -384,13 +390,16 @@ def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | 
         path = root / texts.get("path", "").replace("\0", "\ufffd")
         if not cells or (only is not None and real_path(path) not in only):
             continue
+        cleaned = {column: shown(text) or None for column, text in texts.items()}
         try:
             if len(cells) > len(header):
                 many = f"has {len(cells)} cells, but the first row names {len(header)}"
                 raise InputError(f"{many}; put quotes around a text with a comma")
-            rows.append(_read_row(root, path, {column: shown(text) or None for column, text in texts.items()}))
+            rows.append(_read_row(root, path, cleaned))
         except InputError as error:
-            problems.append(Problem(name, f"{name}: {error}"))
+            shifted = len(cells) > len(header)  # then no cell is known to be what its column says
+            domain = "" if shifted else cleaned.get("domain") or cleaned.get("machine") or ""
+            problems.append(Problem(name, f"{name}: {error}", domain, cleaned.get("label")))
     return rows
 
 
@@ -477,7 +486,7 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
         for other in same_content:
             if row.start < (other.stop or math.inf) and other.start < (row.stop or math.inf):
                 sentence = f"{row.origin}: holds the same samples as {other.origin}; keep one of them"
-                problems[number] = Problem(row.origin, sentence, row.domain)
+                problems[number] = Problem(row.origin, sentence, row.domain, row.label)
                 break
         same_content.append(row)
     return problems

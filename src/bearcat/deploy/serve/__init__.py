@@ -34,7 +34,7 @@ try:
     from bearcat.deploy.serve.answer import Served
     from bearcat.deploy.serve.app import Limits as Limits  # so that all one needs to serve comes from here
     from bearcat.deploy.serve.app import Pages, make_app
-    from bearcat.deploy.serve.fair import LoopShare, client_of
+    from bearcat.deploy.serve.fair import Clients, LoopShare
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
@@ -63,16 +63,19 @@ class Address:
 
 
 def serve(
-    path: Path | None, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
-    say: Callable[[str], None] = print, warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
+    path: Path | None, address: Address, limits: Limits, tokens: Sequence[str] = (),
+    alarms: Sequence[str] | None = None, say: Callable[[str], None] = print,
+    warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
 ) -> None:  # fmt: skip
     """Serves the model, pages of watched machines, or both, until SIGTERM or SIGINT; then finishes what was accepted.
 
     With neither, recordings are diagnosed by fault lines and the general model. `say` is called with the address once
-    the server listens, `warn` with the model before that.
+    the server listens, `warn` with the model before that. Requests must carry one of the `tokens`, where there are any.
     """
-    if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
-        raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
+    for token in tokens:
+        if not token or not token.isascii() or not token.isprintable() or token != token.strip():
+            raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
+    clients = Clients(tokens)
     served = None
     if path is not None:
         model = open_served(path, limits.timeout)
@@ -80,8 +83,8 @@ def serve(
         served = Served(model, AlarmRule.of(model.classes, alarms))
     elif fleet is None:
         served = Served(None, AlarmRule.of((), alarms))
-    app = make_app(served, limits, token, address.loopback, fleet)
-    protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
+    app = make_app(served, limits, clients, address.loopback, fleet)
+    protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout), clients)
     config = uvicorn.Config(
         app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=int(limits.timeout) + GRACE,
@@ -158,7 +161,7 @@ def most_connections(uploads: int) -> int:
     return max(soft - others, 16)
 
 
-def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:
+def bounded_protocol(most: int, seconds: float, clients: Clients) -> type[H11Protocol]:
     """uvicorn's protocol with at most so many connections, each with so many seconds for the head of a request."""
     waiting: dict[BoundedProtocol, str] = {}  # clients of connections without a request, the oldest first
     share = LoopShare()
@@ -170,8 +173,9 @@ def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.address = client_of(self.client[0] if self.client else "")
-            share.charge(self.address, 0.0)  # others are read more slowly from now on
+            self.address = clients.of(self.client[0] if self.client else "", ())
+            if not clients.by_token:
+                share.charge(self.address, 0.0)  # others are read more slowly from now on
             self._wait(seconds)
             self._read_less()
             if len(self.connections) > most:
@@ -194,7 +198,7 @@ def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:
                 else:  # the bytes before it were of another request
                     new = self.size = self.payload = len(self.cycle.body)
             chunked = self._read_less(2 * new < len(data))
-            pause = share.charge(self.address, time.perf_counter() - start)
+            pause = share.charge(clients.of(self.address, self.headers or ()), time.perf_counter() - start)
             framed = chunked and self.size > max(2 * self.payload, SMALL_CHUNKS)
             if framed and self.conn.our_state is h11.SEND_RESPONSE:
                 self.send_400_response("The body comes in chunks of a few bytes; send larger ones.")

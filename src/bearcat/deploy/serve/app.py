@@ -6,7 +6,7 @@ computes without Python's lock. A place is free again when its worker has stoppe
 so that late work cannot pile up. Recordings are raw bodies rather than multipart forms: they go from the socket into a
 private file, and browsers ask before they send such bodies elsewhere.
 
->>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), token=None)
+>>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), Clients())
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import hmac
 import ipaddress
 import os
 import re
@@ -43,7 +42,7 @@ from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import UPLOADS
 from bearcat.deploy.serve.answer import Answer, GivenWindows, PredictQuery, Served, field_error
-from bearcat.deploy.serve.fair import RISKY, SMALL, ClientReaders, Place, Places, ReaderPools, client_of
+from bearcat.deploy.serve.fair import RISKY, SMALL, ClientReaders, Clients, Place, Places, ReaderPools
 from bearcat.deploy.serve.uploads import UploadError, UploadFolder, storing
 from bearcat.deploy.turns import Turn, Turns
 from bearcat.errors import InputError
@@ -126,8 +125,8 @@ class Metrics:
 class PredictionService:
     """Receives recordings and windows and hands them to workers."""
 
-    def __init__(self, served: Served, limits: Limits, metrics: Metrics) -> None:
-        self.served, self.limits, self.metrics = served, limits, metrics
+    def __init__(self, served: Served, limits: Limits, metrics: Metrics, clients: Clients) -> None:
+        self.served, self.limits, self.metrics, self.clients = served, limits, metrics, clients
         self.places = Places(limits.concurrency)  # of requests being received, waiting or computed
         self.cores = min(os.cpu_count() or 1, limits.concurrency)
         self.turns = Turns(self.cores + 1, self.cores)  # one is always another client's
@@ -148,7 +147,7 @@ class PredictionService:
         Refusals are values here: an exception in a future refers to frames that refer to the future, with all the
         request has sent.
         """
-        client = client_of(request.client.host if request.client else "")
+        client = self.clients.of(request.client.host if request.client else "", request.scope["headers"])
         timer = asyncio.timeout(self.limits.timeout)
         place = self.places.take(client, timer)
         if place is None:
@@ -285,9 +284,8 @@ async def _done(job: asyncio.Future[Any], request: Request) -> None:
 class AccessMiddleware:
     """Around every request: who may ask, the headers of every answer, counts and times."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, loopback: bool) -> None:
-        self.app, self.metrics, self.loopback = app, metrics, loopback
-        self.token = None if token is None else token.encode()
+    def __init__(self, app: ASGIApp, metrics: Metrics, clients: Clients, loopback: bool) -> None:
+        self.app, self.metrics, self.clients, self.loopback = app, metrics, clients, loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -314,7 +312,7 @@ class AccessMiddleware:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if self.token is None:
+        if not self.clients.names:
             if not self.loopback or _is_local(headers.get("host", "")):
                 return None
             return _refuse(
@@ -324,7 +322,7 @@ class AccessMiddleware:
         read = scope["path"] == "/fleet" and scope["method"] == "GET"
         if read and scheme.lower() == "basic":  # browsers ask for a password where a page has no script of its own
             scheme, given = "bearer", _password(given)
-        right = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token)
+        right = scheme.lower() == "bearer" and self.clients.knows(given.strip())
         if right or scope["path"] in OPEN_PATHS:
             return None
         reason = "this server wants its token, as the header Authorization: Bearer TOKEN"
@@ -401,11 +399,11 @@ def page_policy(text: str) -> str:
 
 
 def make_app(
-    served: Served | None, limits: Limits, token: str | None, loopback: bool = True, fleet: Pages | None = None
+    served: Served | None, limits: Limits, clients: Clients, loopback: bool = True, fleet: Pages | None = None
 ) -> ASGIApp:
     """The whole application, with its middleware: for a model, for pages of watched machines, or for both."""
     metrics = Metrics()
-    service = None if served is None else PredictionService(served, limits, metrics)
+    service = None if served is None else PredictionService(served, limits, metrics, clients)
     app = FastAPI(
         title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
         lifespan=None if service is None else service.running,
@@ -452,7 +450,7 @@ def make_app(
     async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn
         return _refuse(500, "the server failed on this request; its log says why")
 
-    return AccessMiddleware(app, metrics, token, loopback)
+    return AccessMiddleware(app, metrics, clients, loopback)
 
 
 def _add_model(app: FastAPI, service: PredictionService) -> None:

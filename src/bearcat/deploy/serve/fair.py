@@ -1,6 +1,6 @@
 """Fairness between the clients of a server: none keeps another waiting, however much it sends or asks for.
 
-A client is an address (of IPv6, its network of 64 bits). Five things are shared:
+A client is an address (of IPv6, its network of 64 bits), or a token where a server has several. Five things are shared:
 - places for requests: where all are taken, a client with fewer gets one from the client with most (`Places`);
 - the event loop: a client whose bytes take long to parse is read later (`LoopShare`);
 - readers of files, some of which are kept for small files and for other clients (`ClientReaders`);
@@ -14,9 +14,10 @@ A client is an address (of IPv6, its network of 64 bits). Five things are shared
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,6 +45,31 @@ def client_of(address: str) -> str:
     except ValueError:
         return address
     return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+
+
+class Clients:
+    """Whose request it is: of several tokens each is a client; otherwise each address is, for all share one token."""
+
+    def __init__(self, tokens: Iterable[str] = ()) -> None:
+        self.names = {_digest(token): f"token {number}" for number, token in enumerate(tokens, start=1)}
+        self.by_token = len(self.names) > 1
+
+    def knows(self, token: str) -> bool:
+        """Whether it is one of the tokens; digests are compared, so that the time it takes says nothing of them."""
+        return _digest(token) in self.names
+
+    def of(self, address: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """The client that sends these headers from this address."""
+        if self.by_token:
+            for name, value in headers:
+                scheme, _, given = value.partition(b" ")
+                if name == b"authorization" and scheme.lower() == b"bearer":
+                    return self.names.get(_digest(given.decode("latin-1").strip())) or client_of(address)
+        return client_of(address)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 class LoopShare:

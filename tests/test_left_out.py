@@ -1,0 +1,189 @@
+"""`adapt` leaves out recordings that cannot be used and names them, as the other commands do; or says what is lacking."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bearcat as package
+from bearcat.cli.train import exit_status
+from bearcat.data import Task, open_dataset
+from bearcat.data.choose import Requested, choose_settings
+from bearcat.data.prepare import fingerprint
+from bearcat.errors import InputError
+from tests.commands import bearcat
+from tests.test_check import sealed
+from tests.test_folder import manifest, put
+
+GOOD = ("a/healthy/1.csv", "a/healthy/2.csv", "a/inner/1.csv", "a/inner/2.csv", "b/1.csv", "b/2.csv", "b/3.csv")
+SETTINGS = {"recipe": "DANN", "epochs": 1, "window": 256, "device": "cpu"}
+RED = "\x1b[31m<b>.mat"
+
+
+def good_folder(root: Path) -> Path:
+    for number, name in enumerate(GOOD):
+        put(root / name, number, samples=12_000, rate=12_000)
+    return root
+
+
+def bad_files(root: Path) -> set[str]:
+    """Writes a file of each kind that cannot be used; their names as they are shown."""
+    (root / "a/inner" / RED).write_bytes(b"MATLAB 5.0 junk" * 20)
+    (root / "a/healthy/empty.csv").write_text("")
+    (root / "a/healthy/self.wav").symlink_to("self.wav")
+    (root / "b/same.csv").write_bytes((root / "b/1.csv").read_bytes())
+    values = np.random.default_rng(9).standard_normal((2, 5000))
+    np.savez(root / "b/rate.npz", x=values[0], fs=1e300)
+    np.savez(root / "b/far.npz", x=values[0], fs=1e9)
+    np.savez(root / "b/two.npz", left=values[0], right=values[1], fs=12_000.0)
+    np.savez(root / "b/none.npz", x=np.where(np.arange(5000) == 4000, np.nan, values[0]), fs=12_000.0)
+    put(root / "b/short.csv", 20, samples=90, rate=12_000)
+    os.mkfifo(root / "b/pipe.wav")
+    put(root / "loose.csv", 21)
+    target = ("same.csv", "rate.npz", "far.npz", "two.npz", "none.npz", "short.csv", "pipe.wav")
+    source = ("inner/\\x1b[31m<b>.mat", "healthy/empty.csv", "healthy/self.wav")
+    return {"loose.csv", *(f"a/{name}" for name in source), *(f"b/{name}" for name in target)}
+
+
+def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another_run(tmp_path):
+    root, out = good_folder(tmp_path / "mine"), tmp_path / "out"
+    words = ("adapt", "--data", root, "--source", "a", "--target", "b", "--out", out)
+    words += tuple(word for name, value in SETTINGS.items() for word in (f"--{name}", value))
+    assert bearcat(*words, pictures=False).returncode == 0
+    before = json.loads((out / "record.json").read_text())
+    bad = bad_files(root)
+    other = bearcat(*words, pictures=False)
+    assert other.returncode == 2
+    assert "holds another run" in other.stderr, "the bad files are part of what a run is"
+    words = (*words[:-9], out.with_name("second"), *words[-8:])
+    found = bearcat(*words)
+    assert found.returncode == 2, found.stderr
+    assert found.stderr.count("problem: ") == len(bad)
+    assert "\x1b" not in found.stdout + found.stderr
+    record = json.loads((tmp_path / "second/record.json").read_text())
+    assert set(record["problems"]) == bad
+    assert {each["recording"] for each in record["recordings"]} == {"b/1.csv", "b/2.csv", "b/3.csv"}
+    sizes = ("classes", "source_train", "target_train", "target_test")
+    assert [record["data"][name] for name in sizes] == [before["data"][name] for name in sizes]
+    assert record["data"]["identity"] != before["data"]["identity"]
+    page = (tmp_path / "second/report.html").read_text()
+    assert "b/none.npz" in page
+    assert "&lt;b&gt;.mat" in page
+    assert "<b>.mat" not in page
+    again = bearcat(*words, "--fail-on", "check", pictures=False)
+    assert again.returncode in (1, 3)
+    checked = bearcat("data", "check", root, "--window", 256)
+    assert checked.returncode == 2
+    named = [line for line in checked.stderr.splitlines() if line.startswith("problem: ")]
+    assert sorted(named) == sorted(line for line in found.stderr.splitlines() if line.startswith("problem: "))
+
+
+def test_in_python_what_was_left_out_is_among_the_problems_of_the_result(tmp_path):
+    root = good_folder(tmp_path / "mine")
+    (root / "b/empty.csv").write_text("")
+    with pytest.warns(UserWarning, match=r"b/empty\.csv"):
+        found = package.adapt(root / "a", root / "b", out=tmp_path / "out", **SETTINGS)
+    assert list(found.problems) == ["b/empty.csv"]
+    assert "b/empty.csv" in repr(found)
+    assert len(found.recordings) == 3
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (("a/inner/1.csv", "a/inner/2.csv"), "class 'inner' of the source"),
+        (("b/1.csv", "b/2.csv", "b/3.csv"), "domain 'b'"),
+        (GOOD, "domain 'a'"),
+    ],
+)
+def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, command):
+    root = good_folder(tmp_path / "mine")
+    for number, name in enumerate(lost):
+        (root / name).write_text("nan\n" * (2000 + number))
+    task = ("--source", "a", "--target", "b", "--out", tmp_path / "out")
+    status, _, errors = command("adapt", "--data", root, *task)
+    assert status == 2
+    assert words in errors.replace("\n", " ")
+    assert lost[0] in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_class_whose_rows_are_all_wrong_is_not_forgotten(tmp_path):
+    root = good_folder(tmp_path)
+    rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''},12000" for name in GOOD]
+    rows[2:4] = [f"{row}e300" for row in rows[2:4]]
+    folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label,rate", *rows]))), None, {"channel": "x"})
+    with pytest.raises(InputError, match=r"class 'inner' .*manifest\.csv row 4"):
+        choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
+
+
+def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
+    root = good_folder(tmp_path)
+    rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''}" for name in GOOD]
+    folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label", *rows, rows[-1]]))))
+    _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
+    assert [entry.origin for entry in catalogue.entries] == list(GOOD)
+    assert [problem.origin for problem in catalogue.left_out] == [GOOD[-1]]
+
+
+@pytest.mark.parametrize("words", [("check", "{run}", "--labels", "{pipe}"), ("bench", "status", "{pipe}")])
+def test_a_pipe_in_the_place_of_labels_or_of_a_grid_is_refused(tmp_path, words):
+    os.mkfifo(tmp_path / "pipe")
+    found = bearcat(*(word.format(run=tmp_path, pipe=tmp_path / "pipe") for word in words))
+    assert (found.returncode, "regular file" in found.stderr) == (2, True)
+
+
+def test_names_of_very_many_digits_are_sorted_as_others_are(tmp_path):
+    from bearcat.report.results import Cell, Missing, ordered_tasks
+
+    tasks = ("load2→load10", "load2→load9", f"{'9' * 5000}→a", "load02→load1")
+    runs = [Missing(Cell("simulated", "time", task, "DANN", 0), "") for task in tasks]
+    assert ordered_tasks(runs)[1:] == ("load02→load1", "load2→load9", "load2→load10")
+
+
+def test_a_run_whose_tables_are_pipes_or_whose_record_is_damaged_is_refused(tmp_path):
+    from tests.made_records import Cell, made_result
+
+    folder = made_result(tmp_path / "run", Cell("simulated", "time", "a→b", "DANN", 0)).folder
+    whole = (folder / "record.json").read_bytes()
+    sealed(folder, {"adaptation": {"adapted": True}})
+    found = bearcat("report", folder, "--out", tmp_path / "page.html")
+    assert (found.returncode, "record.json" in found.stderr) == (2, True)
+    (folder / "record.json").write_bytes(whole)
+    (folder / "curves.csv").unlink()
+    os.mkfifo(folder / "curves.csv")
+    found = bearcat("report", folder, "--out", tmp_path / "page.html")
+    assert (found.returncode, "regular file" in found.stderr) == (2, True)
+    (folder / "record.json").write_text("{}")
+    found = bearcat("report", folder, "--out", tmp_path / "page.html")
+    assert (found.returncode, "record.json" in found.stderr) == (2, True)
+
+
+def test_what_was_left_out_is_in_the_fingerprint_of_its_domain_alone(tmp_path):
+    root = good_folder(tmp_path / "mine")
+
+    def fingerprints() -> list[str]:
+        folder = open_dataset(str(root))
+        _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
+        return [fingerprint(catalogue.only([domain]), tmp_path / "cache") for domain in "ab"]
+
+    before = fingerprints()
+    (root / "b/empty.csv").write_text("")
+    source, target = fingerprints()
+    assert (source == before[0], target == before[1]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("decided", "problems", "limit", "status"),
+    [
+        (0, False, None, 0), (0, True, None, 2), (1, True, None, 2), (1, True, "alarm", 1), (3, True, "alarm", 2),
+        (3, True, "check", 3), (0, True, "check", 3), (0, False, "check", 0), (3, False, "alarm", 0),
+        (3, False, "check", 3), (1, True, "check", 1),
+    ],
+)  # fmt: skip
+def test_the_exit_status_of_adapt_tells_decisions_from_bad_files(decided, problems, limit, status):
+    assert exit_status(decided, problems, limit) == status
