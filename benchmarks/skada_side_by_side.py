@@ -280,8 +280,8 @@ def print_table(path: Path) -> None:
     for (shift, method, way), found in sorted(groups.items()):
         accuracy, commonest, seconds = np.mean(found, axis=0)
         spread = np.std([each[0] for each in found])
-        scores = f"{accuracy:8.1f} ± {spread:4.1f}   one class {commonest:5.1f}"
-        print(f"{shift:18}{method:26}{way:8}{len(found):4}{scores}{seconds:8.2f} s")
+        said = f"{accuracy:8.1f} ± {spread:4.1f}   one class {commonest:5.1f}"
+        print(f"{shift:18}{method:26}{way:8}{len(found):4}{said}{seconds:8.2f} s")
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from tests.reference import stats as twin
 
 quick = settings(max_examples=30, deadline=None)
 
+
 def result(method: str, task: str, seed: int, accuracy: float | None, ece: float | None = 0.1) -> Result:
     scores = None if accuracy is None and ece is None else DomainScores(accuracy, ece, ece)
     record = replace(bare_record(), scores=Scores(None, scores), seed=seed)
