@@ -25,6 +25,7 @@ from bearcat.diagnosis.physics import (
     PhysicsAnalysis,
     PhysicsEvidence,
     bins_below,
+    higher,
     levels_over_background,
     physics_evidence,
     read,
@@ -37,6 +38,7 @@ AROUND = 2.0  # orders whose mean level is the background of a tone
 # and no tone for many. Bounds without that unit leave so little of long noise that what is left meets by chance.
 LEAST, MOST = 0.6, 4.0
 CHANCE = 2.5  # of the log level of a shift, which noise reaches at some fault, band and speed
+PLAIN = 1.0  # above chance, of the least line, with less of which tones are hardly ever SURE
 # Families of tones that are nobody's strikes, by their distance. The shaft's lie at its multiples and their halves, to
 # within what is unknown of its speed, measured or stated. A motor's lie twice its supply apart: 2, 4, 6 or 8 × shaft
 # and a few percent by which the rotor lags. The mains have theirs in Hz.
@@ -89,7 +91,8 @@ def meeting_tones(magnitude: Floats, turns: float, bins: int, axes: int = 1) -> 
     parts = magnitude[:, : width - width % block].reshape(rows, -1, block)
     tones = np.log(np.maximum(parts, np.float32(FLOOR) * parts.max()))
     tones = (tones - tones.mean(axis=2, keepdims=True)).reshape(rows, -1)
-    tones /= np.maximum(tones.std(axis=1, keepdims=True), np.float32(FLOOR))
+    spread = np.sqrt(np.vecdot(tones, tones) / np.float32(tones.shape[1]))[:, None]  # their mean is 0
+    tones /= np.maximum(spread, np.float32(FLOOR))
     np.clip(tones, LEAST, MOST, out=tones)
     tones -= tones.mean(axis=1, keepdims=True)
     size = int(fft.next_fast_len(tones.shape[1] + bins, real=True))  # what comes round meets nothing
@@ -99,17 +102,22 @@ def meeting_tones(magnitude: Floats, turns: float, bins: int, axes: int = 1) -> 
 
 
 def tone_levels(spectra: Spectra, orders: Mapping[str, float]) -> Doubles | None:
-    """(band, bin) log levels above chance; None where no fault of the bearing has all its lines there."""
+    """(band, bin) log levels above chance; None where no fault of the bearing has all its lines there, PLAIN of it."""
     if spectra.magnitude is None:  # spectra that a store kept
         return None
     strikes = np.array([times * orders[name] for name, times, _ in FAULTS.values()])
     meeting = meeting_tones(spectra.magnitude, spectra.turns, spectra.power.shape[1], spectra.axes)
-    multiples = np.array(MULTIPLES)[:, None]
-    below = bins_below(meeting, strikes[:, None, None] * multiples * SCALES * spectra.turns)
-    heights = np.maximum(meeting[:, below], meeting[:, np.minimum(below + 1, meeting.shape[1] - 1)]).min(axis=2)
-    if not (heights.max(axis=(1, 2)) > np.exp(CHANCE) * np.median(meeting, axis=1)).any():
+    below = bins_below(meeting, strikes[:, None, None] * np.array(MULTIPLES)[:, None] * SCALES * spectra.turns)
+
+    def least(heights: Doubles) -> Doubles:
+        """(band,) the least line of the fault and speed that have most."""
+        return np.asarray(higher(heights)[:, below].min(axis=2).max(axis=(1, 2)))
+
+    plain = np.exp(CHANCE + PLAIN) * np.median(meeting, axis=1)  # of the band, which takes less time
+    if not (least(meeting) > plain).any():
         return None
-    return levels_over_background(replace(spectra, power=meeting)) - CHANCE
+    levels = levels_over_background(replace(spectra, power=meeting)) - CHANCE
+    return levels if least(levels).max() > PLAIN else None
 
 
 def of_machine(order: float, rpm: float, measured: bool) -> bool:
