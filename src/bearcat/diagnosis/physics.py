@@ -284,6 +284,7 @@ class PhysicsEvidence:
     evidence: LineEvidence | None = None  # for drawing, with the levels (band, bin) over background, in natural
     levels: Doubles | None = None  # logarithms, and how many bins an order has; none of them is kept in a record
     turns: float = 0.0
+    doubtful: bool = False  # the lines may be those of the shaft
 
     @property
     def likeliest_fault(self) -> str:
@@ -387,11 +388,15 @@ class PhysicsAnalysis:
         """What all blocks so far say; with those of further axes of the same point, if there are any."""
         with self._named():
             spectra = self.average(axes)
-        clipped = max(each.spectra.clipped for each in (self, *axes))
+        clipped = self.clipped(axes)
         if clipped > CLIPPED_MUCH:
             much = f"{100 * clipped:.1f} % of its samples lie at the limits"
             raise InputError(f"{self.recording}: is clipped, {much}; record it with less gain")
         return physics_evidence(spectra, self.rate, self.rpm, self.orders, clipped)
+
+    def clipped(self, axes: Sequence[PhysicsAnalysis] = ()) -> float:
+        """The share of samples at the limits of the converter, of the worst axis."""
+        return max(each.spectra.clipped for each in (self, *axes))
 
     def average(self, axes: Sequence[PhysicsAnalysis] = ()) -> Spectra:
         """The spectra of all blocks so far, and of further axes."""
@@ -399,10 +404,11 @@ class PhysicsAnalysis:
 
 
 def physics_evidence(
-    spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0
-) -> PhysicsEvidence:
-    """What physics reads in the envelope spectra of one recording, or of several together."""
-    classifier, levels = Classifier.shipped(), levels_over_background(spectra)
+    spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0,
+    levels: Doubles | None = None,
+) -> PhysicsEvidence:  # fmt: skip
+    """What physics reads in the envelope spectra of one recording, or of several together, or in other `levels`."""
+    classifier, levels = Classifier.shipped(), levels_over_background(spectra) if levels is None else levels
     evidence = find_evidence(spectra, orders, levels)
     shares = classifier.probabilities(evidence)
     found = dict(zip(STATES, shares.tolist(), strict=True))

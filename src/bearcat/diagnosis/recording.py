@@ -184,7 +184,7 @@ class Diagnosis:
             shown=_shown(state, witnesses) if family is None else family.sentence,
             contradiction=contradiction, strikes=strikes,
             quality=(*quality, *unlike),
-            wrong_speed=alone and physics is not None and physics.at_edge and state in FAULTS,
+            wrong_speed=alone and physics is not None and (physics.at_edge or physics.doubtful) and state in FAULTS,
             family=None if family is None or family.shaft_multiple is not None else family.level,
             zone=None if vibration is None else vibration.zone,
             vibration="" if vibration is None else vibration.sentence,

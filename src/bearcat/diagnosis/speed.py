@@ -34,7 +34,7 @@ from bearcat.diagnosis.combs import (
 from bearcat.diagnosis.following import follow_speed as follow_speed  # so that all about speed comes from here
 from bearcat.diagnosis.following import half_range
 from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
-from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.physics import FAULTS, STRONG, PhysicsEvidence, bounded, read
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.ranges import check_range
 from bearcat.settings import to_plain
@@ -49,6 +49,7 @@ CONSISTENT = 3  # lines at least that give the same speed
 OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
 AGREES = 0.03  # within which a stated speed is right: the fault lines are searched as widely
 FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what the next best speed may have of it
+BARE = 1.0  # mean log level of sidebands, below which a fault that is modulated shows none
 SLIP = 0.02  # by which a cage lags at most, and its lines with it
 
 
@@ -97,6 +98,29 @@ def measure_speed(
     slower = np.array([GRID[best] / (times * orders[name]) for name, times, _ in FAULTS.values()])
     struck = np.interp(np.log(slower), np.log(GRID), _slipped(faults), left=0.0)
     return SpeedEvidence(None) if struck.max() > max(FAULT_CLEAR, _slipped(faults)[best]) else found
+
+
+def read_otherwise(found: PhysicsEvidence, orders: Mapping[str, float]) -> str | None:
+    """Which other fault would explain the lines of the one found, at which speed, in words; None where none does better
+    by its sidebands. Lines at one distance are those of any fault at some speed; sidebands are not.
+    """
+    if found.state not in FAULTS or found.evidence is None or found.levels is None:
+        return None
+    own, known = found.evidence.faults[found.state], {**orders, "shaft": 1.0}
+    row, place = found.levels[own.row : own.row + 1], own.scale * found.turns
+    for other, (name, times, modulator) in FAULTS.items():
+        ratio = own.order / (times * orders[name])  # of the other speed to the one used
+        rpm = ratio * found.fitted_rpm
+        if other == found.state or not 60 * GRID[0] <= rpm <= 60 * GRID[-1]:
+            continue
+        bare = modulator is None and own.sidebands < BARE
+        if modulator is not None:
+            sides = [number * own.order + side * ratio * known[modulator] for number in (1, 2) for side in (-1, 1)]
+            level = float(bounded(read(row, place * np.array(sides))).mean())
+            bare = level > max(STRONG, own.sidebands)
+        if bare:
+            return f"no shaft line confirms the speed, and at {rpm:.0f} rpm the lines are those of the {other}"
+    return None
 
 
 def _slowest_clear(scores: Doubles, first: Doubles) -> int | None:
@@ -157,11 +181,13 @@ def _check(
     if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not own.max() < FIRST:  # NaN: the supply
         return kept
     found = _measured(lines, float(GRID[best]), float(first[best]))
-    if found is None or (orders and _slipped(fault_scores(envelope_lines(signal, rate), orders))[near].max() > RIVAL):
+    if found is None:
         return kept
     says = f"the shaft line is at {found.rpm:.0f} rpm ({found.level:.0f} dB), not at the stated {stated:.0f} rpm"
-    if trust:
-        return replace(kept, level=found.level, note=f"{says}, which is kept")
+    fits = orders and _slipped(fault_scores(envelope_lines(signal, rate), orders))[near].max() > RIVAL
+    if trust or fits:
+        why = ": lines of the bearing fit it" * (not trust)
+        return replace(kept, level=found.level, note=f"{says}, which is kept{why}")
     return replace(found, stated=stated, corrected=True, note=f"{says}; {found.rpm:.0f} rpm is used")
 
 
