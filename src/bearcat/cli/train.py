@@ -138,7 +138,7 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str], folder: Path | 
     diagnoses, record, out = found.recordings, found.record, found.folder
     print_lines(diagnoses.summary)
     if left_out := len(found.problems):
-        print_lines(f"Left out, because they could not be used: {left_out} of source or target, named above.")
+        print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
     print_recordings(diagnoses.worst_first[:MOST_PRINTED], folder)
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
