@@ -113,8 +113,8 @@ class Attack:
 
     def result(self) -> int:
         left = sorted(path.name for path in self.folder.iterdir() if path.name not in ("run", "results"))
-        told = {"command": self.command, "statuses": self.statuses, "mutated": self.read, "broken": self.broken}
-        print(json.dumps(told | {"left behind": left, "highest MiB": self.highest >> 20}), flush=True)
+        counts = {"command": self.command, "statuses": self.statuses, "mutated": self.read, "broken": self.broken}
+        print(json.dumps(counts | {"left behind": left, "highest MiB": self.highest >> 20}), flush=True)
         return self.broken + len(left) + (self.highest > MOST_RESIDENT)
 
 

@@ -12,21 +12,12 @@ import pytest
 
 from bearcat.data import Folder, Split, Task, open_dataset, prepare, split_task
 from bearcat.data.catalogue import load
-from bearcat.data.choose import (
-    ChannelMeasurement,
-    Choice,
-    DataSettings,
-    Measurement,
-    Requested,
-    choose,
-    choose_settings,
-    measure,
-    paper_settings,
-)
+from bearcat.data.choose import Choice, DataSettings, Requested, choose, choose_settings, paper_settings
 from bearcat.data.datasets import folder as folder_module
 from bearcat.data.datasets.folder import folder_entries
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
+from bearcat.data.survey import ChannelMeasurement, Measurement, measure
 from bearcat.errors import InputError
 from bearcat.runs.plan import choose_task
 from tests.test_folder import counted_reads, manifest, put

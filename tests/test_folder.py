@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from bearcat.data import Bearing, Folder, Preparation, load, open_dataset, prepare, resample
-from bearcat.data.choose import measure
 from bearcat.data.datasets import folder as folder_module
 from bearcat.data.datasets.folder import folder_entries
 from bearcat.data.inputs import find_input
 from bearcat.data.recording import cut
-from bearcat.data.survey import UNLABELLED, survey
+from bearcat.data.survey import UNLABELLED, measure, survey
 from bearcat.errors import InputError
 from tests.test_formats import ordinary_user
 

@@ -1,4 +1,4 @@
-"""Strikes at exactly equal distances, which are tones: found by their distances, and told from those of the machine."""
+"""Strikes at exactly equal distances, which are tones: found by their distances, and distinguished from those of the machine."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from bearcat.storage import digest_file, real_path
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 Observer = Callable[[Recording], None]  # is shown each recording as it is decoded
-LATER = "later"  # in the metadata of a dataset's setting that came after runs were named without it
+OMIT_DEFAULT = "omit default"  # in the metadata of a setting that a run's name holds only where it is not the default
 GRAIN = 50_000_000  # ns after a change in which a file may change again without another time of change
 
 
@@ -151,7 +151,7 @@ class Dataset(Protocol):
 
 def later(default: Any) -> Any:
     """A setting of a dataset that names a run only where it differs from its default: older runs keep their names."""
-    return field(default=default, repr=False, metadata={LATER: True})
+    return field(default=default, repr=False, metadata={OMIT_DEFAULT: True})
 
 
 def find_domain(name: str, domains: Sequence[str]) -> str:

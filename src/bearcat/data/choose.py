@@ -23,26 +23,20 @@ from bearcat.data.catalogue import Catalogue, Dataset, Problem, grouped
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
-from bearcat.data.recording import (
-    SEGMENT,
-    Floats,
-    Recording,
-    RecordingInfo,
-    count_windows,
-    rate_ratio,
-    unlike_vibration,
-)
-from bearcat.data.signals import Signals, some_names
+from bearcat.data.recording import Recording, RecordingInfo, count_windows, rate_ratio
+from bearcat.data.signals import some_names
 from bearcat.data.survey import (
     FEWEST,
     FEWEST_WINDOWS,
     MOST_ODD,
     SPEED_SAMPLES,
+    ChannelMeasurement,
+    Measurement,
     Portrait,
     doubtful_speeds,
+    measure,
     odd_rates,
     odd_recordings,
-    portrait,
 )
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError, suggest
@@ -56,8 +50,6 @@ ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
-UNMEASURED = "cannot be measured"
-MEASURED = 1 << 17  # samples; statistics are medians over segments of the first so many
 
 
 class UnusableError(InputError):
@@ -67,24 +59,6 @@ class UnusableError(InputError):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         super().__init__(next(iter(problems.values())) + more, field)
         self.problems = problems
-
-
-@dataclass(frozen=True)
-class ChannelMeasurement:
-    """What was measured of one channel of a recording."""
-
-    samples: int
-    impulsiveness: float  # kurtosis above an eighth of the rate, median over segments; noise has 3
-    unlike: str | None = None  # why this is no vibration; None where it may be
-    portrait: Portrait | None = None  # to compare it with other recordings
-    problem: str | None = None  # why it cannot be read as a recording
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement(RecordingInfo):
-    """What is known about a recording before anything is chosen."""
-
-    channels: Mapping[str, ChannelMeasurement]
 
 
 @dataclass(frozen=True)
@@ -241,48 +215,6 @@ def _beginning(entry: FolderEntry) -> Recording:
     channel, samples = signals.pick(None)
     info = replace(entry.row.metadata(signals), channel=channel)
     return Recording(signal=samples[:SPEED_SAMPLES], **vars(info))
-
-
-def measure(entry: FolderEntry) -> Measurement:
-    """Reads a recording and measures each of its channels; one of them at least can be used."""
-    signals = entry.signals()
-    info = entry.row.metadata(signals)
-    channels = {}
-    for name, samples in signals.channels.items():
-        impulsiveness, unlike = _impulsiveness(samples)
-        compared = None if unlike == UNMEASURED else portrait(info, samples)
-        problem = _problem(entry, signals, name)
-        channels[name] = ChannelMeasurement(len(samples), impulsiveness, unlike, compared, problem)
-    problems = [channel.problem for channel in channels.values() if channel.problem is not None]
-    if problems and len(problems) == len(channels):
-        raise InputError(problems[0])
-    return Measurement(channels=channels, **vars(info))
-
-
-def _problem(entry: FolderEntry, signals: Signals, channel: str) -> str | None:
-    """Why this channel of what was read cannot be a recording; None where it can."""
-    try:
-        entry.row.recording(signals, channel)
-    except InputError as error:
-        return str(error)
-    return None
-
-
-def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
-    """How impulsive a channel is, and why it cannot be a vibration."""
-    part = samples[:MEASURED].astype(np.float64)
-    length = min(SEGMENT, len(samples))
-    segments = part[: len(part) // length * length].reshape(-1, length)
-    if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
-        return 0.0, UNMEASURED
-    if unlike := unlike_vibration(part):
-        return 0.0, unlike
-    lines = np.fft.rfft(segments - segments.mean(axis=1, keepdims=True), axis=1)
-    lines[:, : length // 8] = 0
-    ringing = np.fft.irfft(lines, n=length, axis=1)
-    square = (ringing**2).mean(axis=1)
-    kurtosis = np.divide((ringing**4).mean(axis=1), square**2, out=np.full(len(square), 3.0), where=square > 0)
-    return float(np.median(kurtosis)), None
 
 
 def choose(measurements: Sequence[Measurement], task: Task, requested: Requested) -> DataSettings:

@@ -57,8 +57,8 @@ class Leakage:
         """For reports, in one line."""
         if self.purity is None:
             return f"{self.counts} Purity is not known."
-        told = f"{100 * self.purity:.0f} % of the target's recordings are of specimens that the source holds"
-        return f"{self.counts} Purity: {told}."
+        share = f"{100 * self.purity:.0f} % of the target's recordings are of specimens that the source holds"
+        return f"{self.counts} Purity: {share}."
 
 
 def leakage(source: Recordings, target: Recordings) -> Leakage:
@@ -66,8 +66,8 @@ def leakage(source: Recordings, target: Recordings) -> Leakage:
     recordings = [*source, *target]
     known = all(info.specimen for info in recordings)
     learnt = {info.specimen: info.label for info in source}
-    told = [info.specimen in learnt and info.label in (None, learnt[info.specimen]) for info in target]
-    purity = float(np.mean(told)) if known and told else None
+    held = [info.specimen in learnt and info.label in (None, learnt[info.specimen]) for info in target]
+    purity = float(np.mean(held)) if known and held else None
     return Leakage(_shift(source, target), purity, *_counts(recordings))
 
 

@@ -1,8 +1,9 @@
 """What is wrong with a user's recordings: files that cannot be read, recordings unlike the others, impossible speeds.
 
-`survey` is what `bearcat data check` reports. `odd_recordings` compares rate, level and spectrum with the neighbours'
-(same domain and label). `doubtful_speeds` looks for lines of shaft and bearing, which are higher at the right speed
-than at nearly all others; one that is wrong by a simple factor may pass, for its lines are multiples of the right ones.
+`measure` reads a recording and says what is known of it before anything is chosen. `survey` is what `bearcat data
+check` reports. `odd_recordings` compares rate, level and spectrum with the neighbours' (same domain and label).
+`doubtful_speeds` looks for lines of shaft and bearing, which are higher at the right speed than at nearly all others;
+one that is wrong by a simple factor may pass, for its lines are multiples of the right ones.
 
 >>> odd_recordings([portrait(recording, recording.signal) for recording in load(catalogue)])
 ['600rpm/inner/3.csv: its level is 41 dB below that of its 9 neighbours; check unit, gain and cable']
@@ -12,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,29 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
-from bearcat.data.recording import Recording, RecordingInfo, cut, envelope_spectrum, resample, spectral_shape, spectrum
+from bearcat.data.recording import (
+    SEGMENT,
+    Floats,
+    Recording,
+    RecordingInfo,
+    cut,
+    envelope_spectrum,
+    resample,
+    spectral_shape,
+    spectrum,
+    unlike_vibration,
+)
 from bearcat.data.specimens import Leakage, leakage_between_domains
 from bearcat.errors import InputError
+
+if TYPE_CHECKING:
+    from bearcat.data.datasets.folder import FolderEntry
+    from bearcat.data.signals import Signals
 
 UNLABELLED = "(unlabelled)"
 
 MEASURED = 1 << 17  # samples, from the beginning of a recording
+UNMEASURED = "cannot be measured"
 WINDOW = 1024  # samples, of those whose spectral shapes are averaged
 FEWEST = 4  # recordings that can be neighbours
 MOST_ODD = 0.2  # of the neighbours; more are another kind of recording, not a mistake
@@ -170,6 +187,66 @@ def portrait(info: RecordingInfo, samples: NDArray[Any], limits: SignalLimits | 
         value=float(part[0]) if constant else None, level=20 * math.log10(max(deviation, 1e-300)),
         shape=shape, clipped=limits.clipped, peak=max(limits.high, -limits.low), **vars(info.info()),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChannelMeasurement:
+    """What was measured of one channel of a recording."""
+
+    samples: int
+    impulsiveness: float  # kurtosis above an eighth of the rate, median over segments; noise has 3
+    unlike: str | None = None  # why this is no vibration; None where it may be
+    portrait: Portrait | None = None  # to compare it with other recordings
+    problem: str | None = None  # why it cannot be read as a recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(RecordingInfo):
+    """What is known about a recording before anything is chosen."""
+
+    channels: Mapping[str, ChannelMeasurement]
+
+
+def measure(entry: FolderEntry) -> Measurement:
+    """Reads a recording and measures each of its channels; one of them at least can be used."""
+    signals = entry.signals()
+    info = entry.row.metadata(signals)
+    channels = {}
+    for name, samples in signals.channels.items():
+        impulsiveness, unlike = _impulsiveness(samples)
+        compared = None if unlike == UNMEASURED else portrait(info, samples)
+        problem = _problem(entry, signals, name)
+        channels[name] = ChannelMeasurement(len(samples), impulsiveness, unlike, compared, problem)
+    problems = [channel.problem for channel in channels.values() if channel.problem is not None]
+    if problems and len(problems) == len(channels):
+        raise InputError(problems[0])
+    return Measurement(channels=channels, **vars(info))
+
+
+def _problem(entry: FolderEntry, signals: Signals, channel: str) -> str | None:
+    """Why this channel of what was read cannot be a recording; None where it can."""
+    try:
+        entry.row.recording(signals, channel)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
+    """How impulsive a channel is, and why it cannot be a vibration."""
+    part = samples[:MEASURED].astype(np.float64)
+    length = min(SEGMENT, len(samples))
+    segments = part[: len(part) // length * length].reshape(-1, length)
+    if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
+        return 0.0, UNMEASURED
+    if unlike := unlike_vibration(part):
+        return 0.0, unlike
+    lines = np.fft.rfft(segments - segments.mean(axis=1, keepdims=True), axis=1)
+    lines[:, : length // 8] = 0
+    ringing = np.fft.irfft(lines, n=length, axis=1)
+    square = (ringing**2).mean(axis=1)
+    kurtosis = np.divide((ringing**4).mean(axis=1), square**2, out=np.full(len(square), 3.0), where=square > 0)
+    return float(np.median(kurtosis)), None
 
 
 def odd_recordings(portraits: Sequence[Portrait]) -> list[str]:

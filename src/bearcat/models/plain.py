@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -180,7 +181,7 @@ class Frozen(nn.Module):
                 part.register_buffer(name, many)
         self.module, self.weights = module, weights
         self.behind = None if behind is None else behind(found)
-        self.features: int = found if self.behind is None else self.behind.features  # type: ignore[assignment]
+        self.features = found if self.behind is None else cast("int", self.behind.features)
 
     @torch.no_grad()
     def load(self) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
-from bearcat.data.catalogue import LATER, Problem
+from bearcat.data.catalogue import OMIT_DEFAULT, Problem
 from bearcat.data.channels import Declared
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.datasets.folder import FolderEntry, ManifestRow
@@ -83,7 +83,7 @@ class RunSpec:
     def data_dict(self) -> dict[str, Any]:
         """The dataset's name and settings, without the folder it lies in."""
         known = {field.name: field for field in fields(self.dataset)}  # type: ignore[arg-type]
-        defaults = {name: field.default for name, field in known.items() if LATER in field.metadata}
+        defaults = {name: field.default for name, field in known.items() if OMIT_DEFAULT in field.metadata}
         settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
         unsaid = {name for name, default in defaults.items() if settings[name] == default}
         return {"name": self.data} | {name: value for name, value in settings.items() if name not in unsaid}
