@@ -54,7 +54,7 @@ RUN_OPTIONS: dict[str, Values] = {
         "--window": ("256", "1000", "2", "16777216", *NUMBER_WORDS), "--stride": ("64", *NUMBER_WORDS),
         "--target-keep": ("healthy", *TEXTS), "--target-share": ("rest=0.5", "rest=nan", "healthy=-1", "=", *TEXTS),
         "--reference": ("healthy", "1.wav", *TEXTS), "--set": ("channels=apart", "rpm=0", *TEXTS),
-        "--recipe-set": ("schedule.batch=16", "labels.tau=9", "schedule.batch=1e300", *TEXTS), "--track": TEXTS,
+        "--recipe-set": ("schedule.batch=16", "labels.tau=9", "schedule.batch=1e300", *TEXTS),
         "--fail-on": ("alarm", "check", *TEXTS),
     },
     "check": {"--labels": TEXTS},

@@ -23,7 +23,6 @@ import scipy.signal
 import scipy.stats
 import sklearn.discriminant_analysis
 import sklearn.neighbors  # with pandas, in a second and a half
-import tensorboard.summary.writer.event_file_writer
 import torch._dynamo  # torch.optim imports it, in two seconds
 import torch.export._trace
 import torch.onnx._internal.exporter._core

@@ -26,7 +26,6 @@ from bearcat.runs.record import COLUMNS
 from bearcat.training.evaluate import predict
 from bearcat.trust.decision import choose_model
 from tests.commands import bearcat, start
-from tests.test_track import read as read_events
 
 TINY = (
     "adapt", "--recipe", "CAT*-Temperature", "--input", "frequency", "--window", "256", "--set", "severities=4",
@@ -46,7 +45,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adapt") / "out"
-    result = bearcat(*TINY, "--beside", "source-only", "--track", "tensorboard", "--out", out)
+    result = bearcat(*TINY, "--beside", "source-only", "--out", out)
     assert result.returncode == 0, result.stderr
     record, lines = Record.read(out), result.stdout.splitlines()
     assert lines[0] == Diagnoses(record.recordings).summary  # the answer first
@@ -59,7 +58,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_out_holds_everything_promised(finished):
     assert {path.name for path in finished.iterdir()} - {"model-adapted"} == {
         "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "report.html",
-        "beside-source-only", "track",
+        "beside-source-only",
     }  # fmt: skip
     assert (finished / "reliability.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads((finished / "record.json").read_text())
@@ -153,18 +152,6 @@ def test_curves_have_a_row_per_epoch_and_every_number(finished):
         "target_accuracy_student", "source_ece_student",
     ):  # fmt: skip
         assert rows[-1][name] != "", name
-
-
-def test_the_tracker_has_the_numbers_of_the_curves(finished):
-    for folder in (finished, finished / "beside-source-only"):
-        rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
-        numbers = [f"threshold_{number}" for number in range(3)]  # told by number, written by name
-        assert {name for name in rows[0] if not name.startswith("threshold:")} - {"epoch"} == {*events} - {*numbers}
-        for name, steps in events.items():
-            if name not in numbers:
-                assert steps == {
-                    int(row["epoch"]): pytest.approx(float(row[name]), rel=1e-5) for row in rows if row[name] != ""
-                }
 
 
 def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
@@ -359,7 +346,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe", "AT", "--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
         (["--precision", "bfloat61"], "did you mean 'bfloat16'"),
-        (["--track", "tensorbord"], "did you mean 'tensorboard'"),
+        (["--track", "tensorboard"], "curves.csv"),
         (["--out", "occupied"], "is not empty"),
     ],
 )

@@ -97,7 +97,6 @@ UNLOADED = {
     "bearcat.report.stats": "torch pandas statsmodels scikit_posthocs",
     "bearcat.trust.estimates bearcat.trust.pooling": "torch",
     "bearcat.data bearcat.data.fetch bearcat.report.plots bearcat.report.pages": "torch",
-    "bearcat.runs.record": "tensorboard",
 }
 
 

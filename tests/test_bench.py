@@ -39,7 +39,6 @@ from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
 from tests.test_plain import ResNet
-from tests.test_track import read as read_events
 from tests.test_watch import content, record, watch
 
 CPU = torch.device("cpu")
@@ -256,28 +255,6 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
 
 
 # The same, whoever runs it.
-
-
-def test_a_tracker_follows_every_run(make):
-    site = make(HEAD.replace("epochs = 4", "epochs = 2") + SOURCE_ONLY)
-    assert site.execute(track="tensorboard")
-    for number, spec in enumerate(site.specs):
-        folder = site.store.folder(spec.identity)
-        rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
-        assert events["target_accuracy_student"] == {
-            int(row["epoch"]): pytest.approx(float(row["target_accuracy_student"]), rel=1e-5) for row in rows
-        }, (number, spec.cell)
-
-
-def test_impossible_tracking_is_reported_before_anything_is_run(make, command):
-    site = make()
-    for words, sentence in (
-        (["--track", "tensorbord"], "did you mean 'tensorboard'"),
-        (["--track", "tensorboard", "--executor", "ray"], "--track is for the executor stack"),
-    ):
-        status, _, errors = command(*site.words(*words))
-        assert (status, sentence in errors) == (2, True), errors
-    assert set(site.kinds()) == {"missing"}
 
 
 def test_a_stack_and_runs_alone_agree(make, whole):

@@ -28,6 +28,7 @@ from typer.core import TyperGroup
 
 from bearcat.cli import bench, data, watch
 from bearcat.cli.model import diagnose, export, mcp, predict, serve
+from bearcat.cli.removed import refuse_removed
 from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, recipes
 from bearcat.errors import InputError
@@ -48,10 +49,14 @@ app.add_typer(bench.commands, name="bench")
 
 
 def _once(command: Any) -> Any:
-    """The command, and those below it, with an error for an option that is given twice and takes one value."""
+    """The command, and those below it, with an error for an option that was removed, or is given twice and takes one
+    value.
+    """
     parse = command.parse_args
 
     def parse_args(context: Any, words: list[str]) -> list[str]:
+        if not isinstance(command, TyperGroup):
+            refuse_removed(words, {name for option in command.params for name in option.opts})
         order = command.make_parser(context).parse_args(args=list(words))[2]
         for option, times in Counter(order).items():
             if times > 1 and option.param_type_name == "option" and not option.multiple:

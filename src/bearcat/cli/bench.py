@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from bearcat.cli.options import Device, Names, Root, Track, bars, check_choice, print_note, print_table, program
+from bearcat.cli.options import Device, Names, Root, bars, check_choice, print_note, print_table, program
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
 
@@ -51,7 +51,6 @@ def bench_run(
     limit_seconds: Annotated[
         float | None, Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
     ] = None,
-    track: Track = None,
 ) -> None:
     """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
 
@@ -60,10 +59,10 @@ def bench_run(
     from bearcat.runs.execute import Execution, execute
 
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
-    chosen = _executor(executor, jobs, stack, address, device, track)
+    chosen = _executor(executor, jobs, stack, address, device)
     trained: set[str] = set()
     with _bench_bar(specs, trained) as listener:
-        execution = Execution(opened, specs, listener, limit_seconds, library=library, track=track)
+        execution = Execution(opened, specs, listener, limit_seconds, library=library)
         complete = execute(execution, chosen, retry_failed)
     kinds = _print_states(specs, opened)
     if not complete:
@@ -159,21 +158,16 @@ def _opened(
     return store, identify(specs, store, library), library
 
 
-def _executor(
-    name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
-) -> Stack | Cluster:
+def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Stack | Cluster:
     from bearcat.runs.execute import Cluster, Stack
-    from bearcat.runs.record import find_tracker
     from bearcat.training.loop import chosen_device
 
     check_choice("--executor", name, ("stack", "ray"))
-    foreign = {"jobs": jobs, "address": address} if name == "stack" else {"stack": stack, "track": track}
+    foreign = {"jobs": jobs, "address": address} if name == "stack" else {"stack": stack}
     for option, value in foreign.items():
         if value is not None:
             other = "ray" if name == "stack" else "stack"
             raise InputError(f"--{option} is for the executor {other}, not for {name}; leave it out")
-    if track is not None:
-        find_tracker(track)
     return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
 
 

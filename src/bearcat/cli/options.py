@@ -86,7 +86,6 @@ Override = Annotated[
 ]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
-Track = Annotated[str | None, Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
 
 
 def data_folder(name: str, root: Path | None) -> Path | None:

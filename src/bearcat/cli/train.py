@@ -81,7 +81,6 @@ def adapt(
     recipe_settings: Annotated[
         Names, Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95.")
     ] = None,
-    track: options.Track = None,
     fail_on: Annotated[
         str | None,
         Option(
@@ -96,12 +95,9 @@ def adapt(
     """
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
-    from bearcat.runs.record import find_tracker
     from bearcat.settings import find_name, pairs
 
     limit = None if fail_on is None else find_name(fail_on, ("alarm", "check"), "decision")
-    if track is not None:
-        find_tracker(track)
     given = [*(settings or ()), *([] if channels is None else [f"channels={channels}"])]
     wishes = Wishes(
         data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split,
@@ -120,7 +116,7 @@ def adapt(
         print_note(options.from_here(problem.sentence, place), "problem")
     for warning in plan.warnings:
         print_note(options.from_here(warning, place), "warning")
-    found = run(plan, out or Path("bearcat-out"), training_bar, track)
+    found = run(plan, out or Path("bearcat-out"), training_bar)
     _print_adaptation(found, plan.warnings, place)
     if status := exit_status(found.recordings.exit_status, bool(found.problems), limit):
         raise Exit(status)

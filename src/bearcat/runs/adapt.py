@@ -118,7 +118,7 @@ class Adaptation:
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
 
-def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
+def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) -> Adaptation:
     """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again."""
     spec = plan.library.identified(plan.spec)
     if (out / RECORD).exists():
@@ -127,7 +127,7 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
         places = [place.parent for place in out.glob(f"{BESIDE}*/{RECORD}")]
         beside = {place.name.removeprefix(BESIDE): read_result(place).record for place in places}
     else:
-        record, beside = _train(plan, spec, out, bar, track)
+        record, beside = _train(plan, spec, out, bar)
     if not (out / "report.html").exists():
         _write_page(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
@@ -135,9 +135,7 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
     return Adaptation(out, record, {name: beside[name] for name in sorted(beside)}, warnings)
 
 
-def _train(
-    plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None
-) -> tuple[Record, dict[str, Record]]:
+def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Record, dict[str, Record]]:
     """Trains the run, those beside it and the candidates, decides, and writes the folders; the run's own record last.
 
     Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt. Where classes were matched
@@ -149,9 +147,15 @@ def _train(
     def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
             (found,) = run_stack(
-                [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=library,
-                track=track, write=write,
-            )  # fmt: skip
+                [run],
+                [folder],
+                plan.device,
+                progress,
+                folder / CHECKPOINT,
+                keep_model=True,
+                library=library,
+                write=write,
+            )
         return found
 
     library.observe(spec)

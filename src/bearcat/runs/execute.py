@@ -76,7 +76,6 @@ class Execution:
     limit_seconds: float | None = None  # after which it stops at the next checkpoint
     checkpoint_seconds: float = 20.0  # how much work a killed process loses
     library: Library = field(default_factory=Library)
-    track: str | None = None  # the tracker of each run (record.py)
     started: float = field(default_factory=time.monotonic)
 
     @cached_property
@@ -229,7 +228,7 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     try:
         run_stack(
             specs, [store.folder(run) for run in runs], device, progress, checkpoint, execution.checkpoint_seconds,
-            library=execution.library, track=execution.track,
+            library=execution.library,
         )  # fmt: skip
     except TimeUp:
         raise

@@ -1,7 +1,6 @@
-"""Whose a folder is, the record of a run from its evaluation, and the numbers of its epochs for a tracker.
+"""Which run a folder belongs to, and the record of a run from its evaluation.
 
-run.json says which run a folder belongs to, so that another does not overwrite it. A tracker shows the numbers of each
-epoch elsewhere and decides nothing; a training that is resumed opens its folder again and continues there.
+run.json says which run a folder belongs to, so that another does not overwrite it.
 
 >>> claim(folder, spec)
 >>> make_record(spec, split, evaluation, trained, 0, seconds=12.5).write(folder)
@@ -9,12 +8,9 @@ epoch elsewhere and decides nothing; a training that is resumed opens its folder
 
 from __future__ import annotations
 
-import math
 import platform
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +23,7 @@ from numpy.typing import NDArray
 import bearcat
 from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.record import (
     RECORD,
     SPEC,
@@ -44,7 +40,7 @@ from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
 from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_json
-from bearcat.training.evaluate import EpochEnd, RunEstimates
+from bearcat.training.evaluate import RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 from bearcat.trust.decision import decide
 
@@ -163,85 +159,3 @@ def describe_bound(temperature: float) -> str:
 def drawable() -> bool:
     """Whether there is what pictures and pages need, the extra `report`."""
     return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
-def find_tracker(name: str) -> Callable[[Path], TensorBoard]:
-    """What opens this tracker in a folder, which may hold an earlier part of the same training."""
-    if name not in TRACKERS:
-        raise InputError(f"unknown tracker '{name}'{suggest(name, TRACKERS)}")
-    if find_spec(name) is None:
-        raise InputError(f"tracking with {name} needs an extra; pip install 'bearcat[track]'")
-    return TRACKERS[name]
-
-
-@contextmanager
-def tracked(
-    name: str | None, folders: Mapping[int, Path], progress: Callable[[EpochEnd], None] | None
-) -> Iterator[Callable[[EpochEnd], None] | None]:
-    """The progress, which also hands every epoch to a tracker of each run, by the run's number in its stack."""
-    with ExitStack() as opened:
-        trackers = {
-            number: opened.enter_context(closing(find_tracker(name)(folder)))
-            for number, folder in folders.items()
-            if name is not None
-        }
-
-        def show(end: EpochEnd) -> None:
-            latest = {key: values[-1].tolist() for key, values in end.history.items() if len(values) == end.epoch + 1}
-            for number, tracker in trackers.items():
-                tracker.epoch(end.epoch, {key: values[number] for key, values in latest.items()})
-            if progress is not None:
-                progress(end)
-
-        yield show if trackers else progress
-
-
-class TensorBoard:
-    """Event files. Every opening makes a new one; TensorBoard reads all files of a folder as one run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._writer: Any = None
-        with self._writing():
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def epoch(self, epoch: int, numbers: Mapping[str, float]) -> None:
-        """Keeps the numbers at the end of an epoch; nan means there is none."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        with self._writing():
-            if self._writer is None:
-                self._wait_for_new_name()
-                # What an interrupted training wrote of this epoch and later ones comes again: readers drop the old.
-                self._writer = SummaryWriter(str(self._folder), purge_step=epoch)
-            for name, number in numbers.items():
-                if not math.isnan(number):
-                    self._writer.add_scalar(name, number, epoch)
-            self._writer.flush()  # so that a viewer shows it at once
-
-    def close(self) -> None:
-        """Ends the tracking. Closing twice does no harm."""
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            with self._writing():
-                writer.close()
-
-    def _wait_for_new_name(self) -> None:
-        """Waits until a file opened now sorts after the others: names begin with the second, and readers sort them."""
-        seconds = [path.name.split(".")[3] for path in self._folder.glob("events.out.tfevents.*.*")]
-        wait = max((int(second) for second in seconds if second.isdecimal()), default=0) + 1 - time.time()
-        if 0 < wait <= 1:  # more would be a clock that was set back, and no waiting helps
-            time.sleep(wait)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                f"{self._folder}: TensorBoard's events cannot be written ({error.strerror or error}); "
-                "make room or train without --track"
-            ) from error
-
-
-TRACKERS: dict[str, Callable[[Path], TensorBoard]] = {"tensorboard": TensorBoard}

@@ -36,7 +36,7 @@ from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
 from bearcat.report.results import read_result
-from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_record, tracked
+from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_record
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
@@ -76,13 +76,11 @@ def run_stack(
     checkpoint_seconds: float = 20.0,
     keep_model: bool = False,
     library: Library | None = None,
-    track: str | None = None,
     write: bool = True,
 ) -> list[FinishedRun]:
     """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
 
-    Runs whose folder holds their record already are read, and where all do, nothing is trained. `track` is a name of
-    TRACKERS, which then writes into FOLDER/track.
+    Runs whose folder holds their record already are read, and where all do, nothing is trained.
     """
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
@@ -103,14 +101,12 @@ def run_stack(
         for spec, split, evidence in zip(specs, splits, known, strict=True)
     ]
     watch = watcher([split.held_back for split in splits], device)
-    tracks = {place: folder / "track" for place, folder in enumerate(folders) if not done[place]}
-    with tracked(track, tracks, progress) as show:
-        identity = digest_json([spec.identity for spec in specs])
-        precision = specs[0].precision
-        trained = train(runs, device, watch, show, checkpoint, checkpoint_seconds, precision, identity=identity)
+    identity = digest_json([spec.identity for spec in specs])
+    precision = specs[0].precision
+    trained = train(runs, device, watch, progress, checkpoint, checkpoint_seconds, precision, identity=identity)
     evaluations = evaluate(trained, splits, known)
     seconds = time.monotonic() - started
-    for place in tracks:
+    for place in [place for place, finished in enumerate(done) if not finished]:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
         record, model = make_record(spec, split, evaluation, trained, place, seconds), None
         record = replace(record, problems={each.origin: each.sentence for each in library.left_out(spec)})

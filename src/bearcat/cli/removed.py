@@ -1,0 +1,19 @@
+"""Options of earlier versions that are gone, and what to use instead: one sentence and exit status 2."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from bearcat.errors import InputError
+
+REMOVED = {
+    "--track": "curves.csv in the folder of a run has the numbers of every epoch",
+}
+
+
+def refuse_removed(words: Iterable[str], known: Collection[str]) -> None:
+    """Raises InputError for the first word that is a removed option; `known` are the options of the command."""
+    for word in words:
+        option = word.partition("=")[0]
+        if option in REMOVED and option not in known:
+            raise InputError(f"{option}: was removed; {REMOVED[option]}")
