@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.datasets.simulate import REFERENCE, Condition, Simulated, simulate
 from bearcat.data.datasets.simulate.signals import random_stream
-from bearcat.data.datasets.simulate.specimens import Defect, make_specimen
+from bearcat.data.datasets.simulate.specimens import Defect, Physics, make_specimen
 
 DAY = 86400.0
 START = 1_704_067_200.0  # 1 January 2024
@@ -131,11 +131,12 @@ class FleetMachine:
         return found
 
     @cached_property
-    def _own(self) -> list[Simulated]:
+    def _own(self) -> list[tuple[Simulated, Physics]]:
         fleet = self.fleet
         base = Simulated(seconds=fleet.seconds, rate=fleet.rate, specimens=4, seed=fleet.seed)
         first = 1 + fleet.points * self.number
-        return [make_specimen(base, "healthy", first + place).settings for place in range(fleet.points)]
+        specimens = [make_specimen(base, "healthy", first + place) for place in range(fleet.points)]
+        return [(specimen.settings, specimen.physics) for specimen in specimens]
 
     def time(self, day: int) -> float:
         return START + DAY * day + 6 * 3600.0
@@ -144,17 +145,19 @@ class FleetMachine:
         load = float(self.load[day])
         return Condition(float(self.speeds[day]), REFERENCE.torque * load, REFERENCE.force * load)
 
-    def settings(self, place: int, day: int | None = None) -> Simulated:
-        """Of a point: its machine's and its bearing's own; on a day, with what varies."""
-        own = self._own[place]
-        if day is None:
-            return own
+    def settings(self, place: int) -> Simulated:
+        """Of a point: its machine's and its bearing's own."""
+        return self._own[place][0]
+
+    def varied(self, place: int, day: int) -> tuple[Simulated, Physics]:
+        """The settings and physics of a point on a day, with what varies."""
+        settings, own = self._own[place]
         varied = self._histories[place]
         warm = 10 ** (-WARMTH * (float(self.temperature[day]) - 20.0) / 20)
         gain = varied["gain"][day]
         modes = tuple(value * varied[f"mode {number}"][day] for number, value in enumerate(own.resonance_gains))
-        return replace(
-            own, noise=own.noise * warm * varied["noise"][day] * gain, impact=own.impact * gain,
+        return replace(settings, noise=settings.noise * warm * varied["noise"][day] * gain), replace(
+            own, impact=own.impact * gain,
             roughness=own.roughness * warm * varied["roughness"][day] * gain, unbalance=own.unbalance * gain,
             resonance_gains=modes, contact_gain=own.contact_gain * varied["contact"][day],
             misalignment=tuple(gain * size for size in own.misalignment),
@@ -169,7 +172,8 @@ class FleetMachine:
             length = failure.length(day) if failure is not None and day <= failure.end else 0.0
             defects = (Defect(failure.part, length),) if failure is not None and length else ()
             origin = f"fleet/{self.number}/{place}/{day}"
-            signal = simulate(self.settings(place, day), condition, defects, origin)
+            settings, physics = self.varied(place, day)
+            signal = simulate(settings, condition, defects, origin, physics)
             if knock := self._histories[place]["knock"][day]:
                 random = random_stream(self.fleet.seed, origin, "knock")
                 at = random.integers(0, signal.size, size=3)

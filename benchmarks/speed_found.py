@@ -24,8 +24,9 @@ from diagnose import DRAWN
 
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.benches import BENCHES
-from bearcat.data.datasets.simulate import CONDITIONS, Simulated, outer_path, shaft_turns
+from bearcat.data.datasets.simulate import CONDITIONS, Simulated, outer_path, shaft_turns, simulate
 from bearcat.data.datasets.simulate.signals import random_stream
+from bearcat.data.datasets.simulate.specimens import Physics
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.physics import PhysicsAnalysis
 from bearcat.diagnosis.speed import follow_speed, measure_speed, resample_in_angle
@@ -69,18 +70,20 @@ def simulated(count: int) -> Iterator[Case]:
         settings = Simulated(
             seed=seed, seconds=drawn.uniform(2, 8), faults=("inner", "outer", "ball"), severities=(drawn.uniform(0.3, 2),),
             balls=bearing.balls, ball_diameter=bearing.ball_diameter, pitch_diameter=bearing.pitch_diameter,
-            contact_angle=bearing.contact_angle, slip=drawn.uniform(0, 0.015), unbalance=out_of_balance,
-            misalignment=tuple((out_of_balance * drawn.uniform(0.1, 1, 5)).tolist()), noise_colour=drawn.uniform(0, 1),
+            contact_angle=bearing.contact_angle, slip=drawn.uniform(0, 0.015),
         )  # fmt: skip
+        misalignment = tuple((out_of_balance * drawn.uniform(0.1, 1, 5)).tolist())
+        physics = Physics(unbalance=out_of_balance, misalignment=misalignment, noise_colour=drawn.uniform(0, 1))
+        condition, origin = CONDITIONS["N15_M07_F10"], f"simulated/N15_M07_F10/{label}/1"
         try:
-            recording = settings.recording("N15_M07_F10", label)
+            signal = simulate(settings, condition, settings.classes()[label], origin, physics).astype(np.float32)
         except InputError:  # a defect longer than the balls are apart
             continue
-        condition, stream = CONDITIONS["N15_M07_F10"], partial(random_stream, settings.seed, recording.origin)
-        lead = outer_path(settings, condition.force).size
+        stream = partial(random_stream, settings.seed, origin)
+        lead = outer_path(physics, settings.rate, condition.force).size
         turns = shaft_turns(settings, condition, lead + settings.samples, stream("speed"))[lead:]
         rpm = 60 * clock * settings.rate * (turns[-1] - turns[0]) / (turns.size - 1)
-        yield Case("simulated", recording.signal, settings.rate * clock, float(rpm), bearing.orders())
+        yield Case("simulated", signal, settings.rate * clock, float(rpm), bearing.orders())
 
 
 def varied(case: Case, depth: float = 0.1) -> tuple[Floats, np.ndarray]:

@@ -21,7 +21,7 @@ from tests.reference import inputs as twin
 
 RATE, BEARING = 8000.0, BEARINGS["6203"]
 ALL = f"physics:use={','.join(PARTS)}"
-QUIET = Simulated(seconds=4.0, slip_jitter=0.0, speed_fluctuation=0.0, speed_spread=0.0)
+QUIET = Simulated(seconds=4.0, slip_jitter=0.0, speed_fluctuation=0.0)
 
 
 def impacts(length: int, rate: float, order: float, rpm: np.ndarray | float, seed: int = 0) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Simulated bearings of which no two are alike: what differs from specimen to specimen, and by how much.
 
-A specimen is the model of this package with settings of its own, drawn around those given; docs/simulator.md has the
-ranges and their reasons. A draw depends on the seed and on the name of the specimen or of the machine, on nothing else.
+A specimen has settings and physics drawn around the usual ones; docs/simulator.md has the ranges and their reasons. A
+draw depends on the seed and on the name of the specimen or of the machine, on nothing else.
 
 >>> make_specimen(Simulated(specimens=4), "inner", 3).defects
 """
@@ -9,7 +9,7 @@ ranges and their reasons. A draw depends on the seed and on the name of the spec
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,47 @@ RANGES = {
 
 
 @dataclass(frozen=True)
+class Physics:
+    """What differs between machines and bearings and is not set by users; "chosen" values come from no machine.
+
+    Amplitudes are in m/s² at the reference condition.
+    """
+
+    # The bearing, and strikes on its defect.
+    clearance: float = 0.008  # mm, diametral; the middle of the normal (CN) class for a 17 mm bore
+    impact: float = 3.0  # an exit over 1 mm at full load, before the modes' gains; chosen
+    impact_spread: float = 0.1  # standard deviation of single strikes over their mean; chosen
+    entry: float = 0.4  # momentum of the entry over that of the exit; weaker, as Sawalhi and Randall observed
+    entry_width: float = 0.6  # duration of the entry over the time to cross the defect; chosen
+    outer_position: float = 0.0  # degrees from the direction of the force; 0: where spalls usually start
+    roughness: float = 0.03  # root mean square force of rough races on the modes: the hiss of a healthy bearing; chosen
+
+    # Structure and transfer path.
+    resonances: tuple[float, ...] = (870.0, 2250.0, 3600.0)  # Hz, modes of ring, housing and plate; chosen
+    dampings: tuple[float, ...] = (0.04, 0.03, 0.025)  # of critical; bolted steel has 0.01 to 0.05
+    resonance_gains: tuple[float, ...] = (0.4, 0.9, 0.7)  # chosen
+    contact_resonance: float = 5200.0  # Hz at 1000 N, the housing on its loaded contacts; chosen
+    contact_damping: float = 0.03  # of critical; chosen
+    contact_gain: float = 0.7  # chosen
+    inner_participation: tuple[float, ...] = (1.2, 0.6, 1.3)  # gain for inner-race strikes over outer ones; chosen
+    inner_gain: float = 0.9  # inner-race strikes cross one more contact on their way; chosen
+    inner_cutoff: float = 3500.0  # Hz, first-order low-pass on that way; chosen
+
+    # Shaft, motor and gear.
+    unbalance: float = 0.08  # at once per turn, grows as speed²; chosen
+    misalignment: tuple[float, ...] = (0.03, 0.06, 0.03)  # at 1, 2, 3… per turn, as torque and speed²; chosen
+    motor_amplitudes: tuple[float, ...] = (0.05, 0.06, 0.03)  # chosen
+    gear_teeth: int = 31  # mesh order; chosen
+    gear_amplitudes: tuple[float, ...] = (0.06, 0.03)  # at the mesh order and its multiples; chosen
+    gear_sideband: float = 0.25  # of the mesh line, at one turn to either side: run-out; chosen
+
+    # Noise.
+    noise_colour: float = 1.0  # power falls as frequency^-colour: 0 white, 1 pink, 2 brown
+    noise_corner: float = 20.0  # Hz, below which the background is flat
+    sensor_noise: float = 0.01  # root mean square, white, whatever the condition; chosen
+
+
+@dataclass(frozen=True)
 class Defect:
     """One spall: on which part, its length in mm in the rolling direction, and by how many balls it lies further on."""
 
@@ -59,12 +100,13 @@ class Defect:
 
 @dataclass(frozen=True)
 class Specimen:
-    """A bearing in its machine: the settings that describe both, and its defects."""
+    """A bearing in its machine: the settings and physics that describe both, and its defects."""
 
     name: str
     label: str
     machine: str
     settings: Simulated
+    physics: Physics
     defects: tuple[Defect, ...]
 
 
@@ -73,31 +115,33 @@ def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
     name, spread = f"{label}-s{number:02d}", settings.specimen_spread
     machine = f"{MACHINE} {(number - 1) % settings.machines + 1}" if settings.machines else f"{MACHINE} {name}"
     drawn: dict[str, Any] = {}
+    around = vars(settings) | vars(Physics())
     for owner, spreads in ((machine, MACHINE_SPREADS), (name, BEARING_SPREADS)):
         for setting, deviation in spreads.items():
-            drawn[setting] = _drawn(settings, setting, spread * deviation, random_stream(settings.seed, owner, setting))
+            usual, random = around[setting], random_stream(settings.seed, owner, setting)
+            drawn[setting] = _drawn(setting, usual, settings.rate, spread * deviation, random)
     sensor = random_stream(settings.seed, machine, "sensor")
     gain = math.exp(spread * SENSOR_GAIN * sensor.standard_normal())
     for setting in HEARD:
         value = drawn[setting]
         drawn[setting] = tuple(gain * each for each in value) if isinstance(value, tuple) else gain * value
-    drawn["noise_colour"] = settings.noise_colour + spread * COLOUR * sensor.uniform(-1, 1)
+    drawn["noise_colour"] = Physics.noise_colour + spread * COLOUR * sensor.uniform(-1, 1)
     random = random_stream(settings.seed, name, "bearing")
     drawn["contact_angle"] = min(abs(settings.contact_angle + spread * ANGLE * random.standard_normal()), 40.0)
     drawn["slip"] = min(settings.slip + spread * SLIP * random.uniform(), 0.2)
     drawn["swell"] = min(settings.swell + spread * SWELL * random.uniform(), 1.0)
-    drawn["outer_position"] = settings.outer_position + spread * PLACE * random.standard_normal()
+    drawn["outer_position"] = spread * PLACE * random.standard_normal()
+    physical = {field.name: drawn.pop(field.name) for field in fields(Physics)}
     own = replace(settings, specimens=0, groups=0, **drawn)
     defects = tuple(spot for part in FAULTS.get(label, ()) for spot in _spots(own, part, random))
-    return Specimen(name, label, machine, own, defects)
+    return Specimen(name, label, machine, own, Physics(**physical), defects)
 
 
-def _drawn(settings: Simulated, setting: str, deviation: float, random: np.random.Generator) -> Any:
-    """A setting, or each value of a list, times a log-normal factor, within what the model can do."""
-    value = getattr(settings, setting)
+def _drawn(setting: str, value: Any, rate: float, deviation: float, random: np.random.Generator) -> Any:
+    """A value, or each value of a list, times a log-normal factor, within what the model can do."""
     lowest, highest = RANGES.get(setting, (0.0, math.inf))
     if setting in ("resonances", "contact_resonance"):
-        highest = HIGHEST * settings.rate
+        highest = HIGHEST * rate
     factors = np.exp(deviation * random.standard_normal(len(value) if isinstance(value, tuple) else 1))
     found = np.clip(np.multiply(value, factors), lowest, highest).tolist()
     if isinstance(value, tuple):
