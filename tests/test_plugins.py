@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import os
@@ -19,11 +18,9 @@ import pytest
 from bearcat import cli
 from bearcat.data import DATASETS, Folder, Preparation, Simulated, Task, cached_windows
 from bearcat.data.inputs import INPUTS, Waveform
-from bearcat.estimator import AdaptedClassifier
 from bearcat.methods.recipe import RECIPES
-from bearcat.plugins import _files_of, raised_in, row_identity, source_hash, written_in
+from bearcat.plugins import raised_in, row_identity, source_hash
 from bearcat.runs.spec import RunSpec
-from bearcat.runs.store import open_store
 from tests.commands import python
 
 LOSS = """from dataclasses import dataclass
@@ -118,45 +115,6 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, str], Any]:
     return load
 
 
-DECORATED = """from dataclasses import dataclass
-from functools import total_ordering
-
-import torch
-
-
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class Sized:
-    size: int = 1
-
-    def __lt__(self, other):
-        return self.size < other.size
-
-    @torch.no_grad()
-    def double(self):
-        return 2 * self.size
-
-
-@torch.no_grad()
-def halved(size):
-    return size / 2
-"""
-
-
-def test_functions_that_decorators_add_are_no_code_of_the_user(code, imported):
-    """Python's own files and those of packages are other files on another machine, and are no part of a run's name."""
-    (code / "dressing.py").write_text(DECORATED)
-    module = imported(code, "dressing")
-    assert "_dataclass_getstate" in repr(module.Sized.__getstate__), "one of dataclasses.py"
-    for value in (module.Sized, module.halved):
-        assert {path.name for path in _files_of(value)[0]} == {"dressing.py"}
-    assert written_in(module.Sized()) == ["dressing.py"]
-    before = source_hash(module.Sized), source_hash(module.halved)
-    (code / "dressing.py").write_text(DECORATED.replace("2 *", "3 *"))
-    again = imported(code, "dressing")
-    assert not {source_hash(again.Sized), source_hash(again.halved)} & set(before)
-
-
 def test_editing_a_plug_in_by_one_character_trains_exactly_its_runs_again(recordings, code, tmp_path):
     def run(folder: Path = code) -> str:
         words = ("bench", "run", folder / "grid.toml", "--store", tmp_path / "store", "--root", recordings)
@@ -174,11 +132,11 @@ def test_editing_a_plug_in_by_one_character_trains_exactly_its_runs_again(record
     edit("losses.py", "0.1", "0.2")
     printed = run()
     assert "2 trained" in printed
-    assert "2 finished runs of this grid: of other code (losses.py)" in printed
+    assert "2 finished runs of this grid: made by" in printed
     edit("gaps.py", "square()", "abs()")  # what the loss imports
     printed = run()
     assert "2 trained" in printed
-    assert "2 finished runs of this grid: of other code" in printed  # the cells that were asked for, not all versions
+    assert "2 finished runs of this grid" in printed  # the cells that were asked for, not all versions
     edit("dressing.py", "2 *", "3 *")
     assert "2 trained" in run()
     edit("command.py", "import main\n", "import main  # no row is written here\n")
@@ -241,29 +199,6 @@ def test_windows_are_prepared_anew_by_changed_code_alone(recordings, code, tmp_p
     assert entries() == 2
 
 
-def test_recordings_are_read_anew_by_a_changed_reader(recordings, code, tmp_path, imported):
-    reader = """from bearcat.data.catalogue import Entry
-
-
-def wrapped(entry, factor=1):
-    def read():
-        return entry.read()
-
-    return Entry(entry.domain, entry.label, entry.origin, entry.file, entry.identity, read)
-"""
-
-    def entries() -> int:
-        catalogue = Folder(root=recordings).catalogue()
-        read = tuple(imported(code, "reader").wrapped(entry) for entry in catalogue.entries)
-        cached_windows(replace(catalogue, entries=read), Preparation(length=64), tmp_path / "cache")
-        return len(list((tmp_path / "cache" / "windows").iterdir()))
-
-    (code / "reader.py").write_text(reader)
-    assert [entries(), entries()] == [1, 1]
-    (code / "reader.py").write_text(reader.replace("factor=1", "factor=2"))
-    assert entries() == 2
-
-
 def test_base_classes_and_imports_count_and_installed_packages_do_not(code, imported):
     (code / "gaps.py").write_text("import numpy\nfrom scipy import signal\n" + HELPER)
     first = source_hash(imported(code, "losses").Gap())
@@ -283,15 +218,6 @@ def test_base_classes_and_imports_count_and_installed_packages_do_not(code, impo
     assert with_base not in (source_hash(Other), second, None)
 
 
-def test_code_that_is_loaded_counts_and_not_what_was_written_since(code, imported):
-    module = imported(code, "losses")
-    before = source_hash(module.Gap)
-    (code / "losses.py").write_text(LOSS.replace("0.1", "0.4"))
-    assert source_hash(module.Gap) == before
-    assert source_hash(imported(code, "losses").Gap) != before
-    assert source_hash(functools.partial(module.Gap.loss, None)) is not None
-
-
 def test_code_in_no_file_is_said_once_and_new_each_time_it_is_defined():
     def defined() -> Any:
         names: dict[str, Any] = {}
@@ -306,10 +232,9 @@ def test_code_in_no_file_is_said_once_and_new_each_time_it_is_defined():
         assert row_identity(defined()()) != first
 
 
-@pytest.mark.parametrize("name", ["gap", "gap-late"])
-def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(name, recordings, code, tmp_path):
-    """Raised by the user's own line, and by torch below it."""
-    broken = {"gap": "raise KeyError('no such gap')", "gap-late": "return source @ target"}[name]
+def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(recordings, code, tmp_path):
+    """Raised by torch, below the user's own line."""
+    broken = "return source @ target"
     (code / "gaps.py").write_text(f"def gap(source, target):\n    {broken}\n")
     places = (code / "grid.toml", "--store", tmp_path / "store", "--root", recordings)
     printed = python(code / "command.py", "bench", "run", *places, "--device", "cpu", folder=tmp_path, status=(2,))
@@ -321,17 +246,7 @@ def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(name, 
     assert failure["sentence"].startswith("mine/gaps.py, line 2: ")
     assert failure["traceback"].startswith("Traceback")
     assert broken in failure["traceback"]
-    why = python(code / "command.py", "bench", "status", *places, "--why", folder=tmp_path)
-    assert broken in why
-    assert "Traceback" not in python(code / "command.py", "bench", "status", *places, folder=tmp_path)
-
-
-def test_a_failure_of_an_earlier_version_has_its_sentence(tmp_path):
-    store = open_store(tmp_path / "store", create=True)
-    store.fail("a", "something", "Traceback …")
-    assert (store.state("a").detail, store.state("a").traceback) == ("something", "Traceback …")
-    (store.folder("a") / "failure.json").write_text('{"sentence": "something"}')
-    assert (store.state("a").detail, store.state("a").traceback) == ("something", "")
+    assert "failure.json" in printed
 
 
 def test_an_error_in_a_user_s_file_is_no_bug_of_the_package(recordings, code, tmp_path):
@@ -339,12 +254,11 @@ def test_an_error_in_a_user_s_file_is_no_bug_of_the_package(recordings, code, tm
         "adapt", "--data", recordings, "--source", "a", "--target", "b", "--recipe", "source-only", "--input", "louder",
         "--window", "64", "--epochs", "1", "--device", "cpu",
     )  # fmt: skip
-    for line, named in (("windows + 'x'", "UFuncTypeError"), ("open('gains.txt')", "FileNotFoundError")):
-        (code / "dressing.py").write_text(INPUT.replace("2 * windows", line))
-        printed = python(code / "command.py", *words, folder=tmp_path, status=(2,))
-        assert f"bearcat: mine/dressing.py, line 9: {named}: " in printed
-        assert "Traceback" in printed
-        assert "bug in bearcat" not in printed
+    (code / "dressing.py").write_text(INPUT.replace("2 * windows", "open('gains.txt')"))
+    printed = python(code / "command.py", *words, folder=tmp_path, status=(2,))
+    assert "bearcat: mine/dressing.py, line 9: FileNotFoundError: " in printed
+    assert "Traceback" in printed
+    assert "bug in bearcat" not in printed
 
 
 def test_a_bug_of_the_package_is_called_one(monkeypatch, capsys):
@@ -367,13 +281,3 @@ def test_compiled_code_of_a_library_is_no_file_of_the_user():
     with pytest.raises(ValueError, match="positive") as raised:
         broken()
     assert raised_in(raised.value) is None
-
-
-def test_the_classifier_raises_a_user_s_error_as_it_is(code, imported):
-    (code / "gaps.py").write_text("def gap(source, target):\n    raise KeyError('no such gap')\n")
-    recipe = RECIPES["source-only"].in_epochs(1)
-    recipe = replace(recipe, ingredients=(imported(code, "losses").Gap(),), encoder="dense:widths=8")
-    windows = np.random.default_rng(0).standard_normal((80, 32)).astype(np.float32)
-    with pytest.raises(KeyError) as raised:
-        AdaptedClassifier(recipe, input="time", device="cpu").fit(windows, np.arange(80) % 2, X_target=windows)
-    assert raised_in(raised.value) == f"{code / 'gaps.py'}, line 2"

@@ -1,8 +1,8 @@
 """Code that is not the package's own: what a user adds to its tables, by the source it has and the errors it raises.
 
 The source is part of a run's identity and of the key of prepared windows, so that changed code never meets old results.
-It is that of the files in which a row's class and its base classes are written and of the user's own files that these
-import, line endings made equal. Paths, times and the versions of installed packages are no part of it.
+It is that of the modules in which a row's class and its base classes are written and of the user's own modules that
+these import, line endings made equal. Paths, times and the versions of installed packages are no part of it.
 
 >>> row_identity(MyLoss())              # None for a row of the package
 >>> raised_in(error)                    # "examples/my_loss.py, line 12", if it came from a user's file
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import sys
 import sysconfig
 import traceback
@@ -21,8 +20,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,12 +30,10 @@ from bearcat.storage import digest, digest_json
 
 PACKAGE = Path(__file__).parent
 INSTALLED = {"site-packages", "dist-packages"}
-COMPILED = (".pyx", ".pxd", ".pxi")  # of Cython, whose frames name no folder: numpy/random/_generator.pyx
 STANDARD = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 LONGEST_TRACEBACK = 20_000  # characters that are kept, the last ones
 
-# Hashes of classes and functions by their compiled code: as the source was when they were first looked at.
-_remembered: WeakKeyDictionary[Any, dict[tuple[types.CodeType, ...], str]] = WeakKeyDictionary()
+_hashes: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of classes and functions, as they were when first used
 
 
 def row_identity(row: Any) -> str | None:
@@ -51,163 +47,102 @@ def row_identity(row: Any) -> str | None:
 
 def source_hash(value: Any) -> str | None:
     """SHA-256 of the source of an object's class, a class or a function; None where all of it is the package's."""
+    return digest_json(found) if (found := [_hash_of(each) for each in _written(value)]) else None
+
+
+def _written(value: Any) -> Iterator[Any]:
+    """The classes and functions behind a value whose source counts."""
     if isinstance(value, functools.partial):
-        hashes = [source_hash(value.func)]
+        yield from _written(value.func)
     elif isinstance(value, types.MethodType):
-        hashes = [source_hash(value.__func__), source_hash(type(value.__self__))]
+        yield from _written(value.__func__)
+        yield from _written(type(value.__self__))
     elif isinstance(value, types.FunctionType):
-        hashes = [] if _is_package(value.__module__) else [_hash_of(value)]
+        yield from [value] if _counts(value.__module__, _top(value.__module__)) else []
     else:
         kind = value if isinstance(value, type) else type(value)
-        hashes = [_hash_of(each) for each in kind.__mro__ if _counts(each, kind)]
-        if is_dataclass(value) and not isinstance(value, type):
-            parts = (getattr(value, field.name) for field in fields(value))
-            hashes += [source_hash(part) for part in parts if is_dataclass(part)]
-    found = list(filter(None, hashes))
-    return digest_json(found) if len(found) > 1 else next(iter(found), None)
+        yield from (each for each in kind.__mro__ if _counts(each.__module__, _top(kind.__module__)))
 
 
-def written_in(row: Any) -> list[str]:
-    """The names of the user's own files in which a row's class and its base classes are written."""
-    kinds = [kind for kind in type(row).__mro__ if _counts(kind, type(row))]
-    return sorted({path.name for kind in kinds for path in _files_of(kind)[0] if is_own_file(path)})
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
-def _is_package(module: str | None) -> bool:
-    return (module or "").partition(".")[0] == "bearcat"
-
-
-def _counts(kind: type, row: type) -> bool:
-    """Whether a base class is a user's own, or of the installed package that the row itself is of."""
-    top, own = (each.__module__.partition(".")[0] for each in (kind, row))
-    if top == "bearcat" or top in sys.stdlib_module_names:
+def _counts(module: str, package: str) -> bool:
+    """Whether a module is a user's own, or of the installed package that the row itself is of."""
+    if (top := _top(module)) == "bearcat" or (top in sys.stdlib_module_names and top != "__main__"):
         return False
-    return top == own or not any(INSTALLED & {*path.parts} for path in _files_of(kind)[0])
+    return top == package or ((file := _file(top)) is not None and is_own_file(file))
 
 
 def _hash_of(value: Any) -> str:
-    files, codes = _files_of(value)
-    known = _remembered.setdefault(value, {})
-    if codes not in known:
-        if all(path.is_file() for path in files):
-            texts, waiting = dict[Path, bytes](), list(files)
-            while waiting:
-                if (path := waiting.pop()) not in texts:
-                    texts[path] = _text(path)
-                    waiting += _imported(path, texts[path])
-            known[codes] = digest_json([value.__qualname__, sorted(map(digest, texts.values()))])
-        else:
-            known[codes] = f"unsaved {uuid.uuid4().hex}"
+    if value not in _hashes:
+        file = _file(value.__module__)
+        members = [value] if isinstance(value, types.FunctionType) else vars(value).values()
+        codes = [each.__code__ for each in members if isinstance(each, types.FunctionType)]
+        # dataclasses write methods of their own, with names like __eq__, which are in no file either
+        typed = any(code.co_filename.startswith("<") and not code.co_name.startswith("__") for code in codes)
+        if file is None or typed:
+            _hashes[value] = f"unsaved {uuid.uuid4().hex}"
             warnings.warn(
                 f"the code of '{value.__qualname__}' is in no file, so results made with it are not used again in"
                 " another session, nor after it is defined again; save it in a file and import it",
                 stacklevel=2,
             )
-    return known[codes]
+        else:
+            _hashes[value] = digest_json([value.__qualname__, sorted(_sources(value.__module__))])
+    return _hashes[value]
 
 
-def _files_of(value: Any) -> tuple[list[Path], tuple[types.CodeType, ...]]:
-    """The files in which the functions of a class, or a function, are written, and their compiled code."""
-    home = Path(getattr(sys.modules.get(value.__module__), "__file__", None) or "<unknown>")
-    members = _functions((value,) if isinstance(value, types.FunctionType) else vars(value).values())
-    codes = tuple(
-        code for each in members
-        if not _is_generated(code := each.__code__) and _is_written_with(home, Path(code.co_filename))
-    )  # fmt: skip
-    names = dict.fromkeys(code.co_filename for code in codes)
-    return [Path(name) for name in names] or [home], codes  # a class may have no functions of its own
+def _sources(module: str) -> set[str]:
+    """Hashes of the files of a module and of those it imports, directly or through others, that count."""
+    texts, waiting = dict[Path, bytes](), [module]
+    while waiting:
+        name = waiting.pop()
+        path = _file(name) if _counts(name, _top(module)) else None
+        if path is not None and path.is_file() and path not in texts:
+            texts[path] = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            waiting += _imported(texts[path], package)
+    return set(map(digest, texts.values()))
 
 
-def _is_written_with(home: Path, path: Path) -> bool:
-    """Whether a file is a user's own, or of the package that `home` is of; decorators add functions of other files."""
-    return path == home or is_own_file(path) or (_package(path) is not None and _package(path) == _package(home))
+def _imported(text: bytes, package: str) -> list[str]:
+    """The names that a module of this package imports, anywhere in it, of which some may be no modules."""
+    names: list[str] = []
+    with suppress(SyntaxError, ValueError):  # not Python, such as a compiled module
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                name = resolve_name("." * node.level + (node.module or ""), package) if node.level else str(node.module)
+                names += [name, *(f"{name}.{alias.name}" for alias in node.names)]
+    return names
 
 
-def _package(path: Path) -> str | None:
-    """The folder or file behind site-packages; None of a path that is not there."""
-    places = [number for number, part in enumerate(path.parts) if part in INSTALLED]
-    return "".join(path.parts[places[-1] + 1 : places[-1] + 2]) if places else None
-
-
-def _is_generated(code: types.CodeType) -> bool:
-    """Whether dataclasses wrote it."""
-    return code.co_filename == "<string>" and code.co_name.startswith("__")
-
-
-def _functions(members: Any) -> Iterator[types.FunctionType]:
-    for member in members:
-        if isinstance(member, property):
-            yield from _functions((member.fget, member.fset))
-        elif isinstance(member, staticmethod | classmethod):
-            yield from _functions((member.__func__,))
-        elif isinstance(member, functools.cached_property):
-            yield from _functions((member.func,))
-        elif isinstance(member, types.FunctionType):
-            yield member
-            if (inner := inspect.unwrap(member)) is not member:
-                yield from _functions((inner,))
-
-
-def _text(path: Path) -> bytes:
-    return path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-
-@functools.lru_cache(maxsize=4096)
-def _imported(path: Path, text: bytes) -> list[Path]:
-    """The user's own files that a file imports, anywhere in it, or the other files of the package it belongs to."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):  # not Python, such as a compiled module
-        return []
-    found: list[Path] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found += _located(_root(alias.name, path), alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            name = node.module or ""
-            folder = path.parents[node.level - 1] if node.level else _root(name, path)
-            for alias in node.names:
-                found += _located(folder, f"{name}.{alias.name}".strip(".")) or _located(folder, name)
-    return found
-
-
-def _located(folder: Path | None, name: str) -> list[Path]:
-    """The file of a module below a folder."""
-    if folder is None:
-        return []
-    place = folder.joinpath(*name.split("."))
-    return [path for path in (place / "__init__.py", place.with_name(f"{place.name}.py")) if path.is_file()][:1]
-
-
-def _root(name: str, importer: Path) -> Path | None:
-    """The folder that an absolute import starts from; None where what is imported is not the user's own."""
-    top = name.partition(".")[0]
-    if top == "bearcat" or top in sys.stdlib_module_names:
-        return None
-    spec = None
+def _file(module: str) -> Path | None:
+    """The file of a module, or the folder of a package without one; None where there is none."""
+    if (loaded := sys.modules.get(module)) is not None and getattr(loaded, "__file__", None):
+        return Path(str(loaded.__file__))
     with suppress(ImportError, ValueError):
-        spec = find_spec(top)
-    places = [] if spec is None else [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
-    if not places:
-        return None
-    root = Path(places[0]).parent
-    return root if importer.is_relative_to(root / top) or is_own_file(root) else None
+        if (spec := find_spec(module)) is not None:
+            places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+            return next((Path(place) for place in places if place), None)
+    return None
 
 
 def is_own_file(path: Path) -> bool:
     """Whether a file is a user's: neither of this package, nor of Python, nor of an installed package."""
-    installed = INSTALLED & {*path.parts} or (path.suffix in COMPILED and not path.is_absolute())
-    return not (installed or any(path.is_relative_to(folder) for folder in (PACKAGE, *STANDARD)))
+    foreign = INSTALLED & {*path.parts} or any(path.is_relative_to(folder) for folder in (PACKAGE, *STANDARD))
+    return path.exists() and not foreign
 
 
 def raised_in(error: BaseException) -> str | None:
     """The last line of a user's own file on the way from this package to an error: "my_loss.py, line 12"."""
     frames = traceback.extract_tb(error.__traceback__)
-    first = next((number for number, frame in enumerate(frames) if Path(frame.filename).is_relative_to(PACKAGE)), None)
-    for frame in reversed(frames if first is None else frames[first:]):
-        path = Path(frame.filename)
-        if is_own_file(path) and not frame.filename.startswith(("<frozen", "<string")):
+    first = next((number for number, frame in enumerate(frames) if Path(frame.filename).is_relative_to(PACKAGE)), 0)
+    for frame in reversed(frames[first:]):
+        if is_own_file(path := Path(frame.filename)):
             with suppress(ValueError):
                 path = path.relative_to(Path.cwd())
             return f"{path}, line {frame.lineno}"

@@ -18,7 +18,7 @@ from bearcat.errors import InputError, suggest
 from bearcat.names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from bearcat.runs.execute import Cluster, Listener, Stack
     from bearcat.runs.spec import Library, RunSpec
@@ -77,17 +77,14 @@ def bench_status(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    why: Annotated[bool, Option("--why", help="Print the traceback of each run that failed.")] = False,
 ) -> None:
     """What of a grid is done, running, failed and missing, and how long the rest may take."""
     from bearcat.runs.store import outdated
 
     opened, specs, _ = _opened(grid, store, root, None, create=False)
     _print_states(specs, opened)
-    for sentence in outdated([spec for spec in specs if not opened.settled(spec.identity)], opened):
+    if (sentence := outdated([spec for spec in specs if not opened.settled(spec.identity)], opened)) is not None:
         print_note(sentence)
-    if why:
-        _print_tracebacks(specs, opened)
 
 
 @commands.command("report")
@@ -171,82 +168,45 @@ def _executor(name: str, jobs: int | None, stack: int | None, address: str | Non
     return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
 
 
-class Pace:
-    """How much of a grid is done, and how long the rest takes by what this process has trained since it began: neither
-    runs that were done before nor epochs that a checkpoint held count as its work.
-    """
-
-    def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._runs, self._clock, self._begun, self._work = runs, clock, clock(), 0.0
-        self._shares: dict[str, float] = {}  # of each run that is done or in training
-
-    @property
-    def done(self) -> float:
-        return sum(self._shares.values())
-
-    @property
-    def seconds_left(self) -> float | None:
-        """None while nothing has been trained."""
-        return (self._clock() - self._begun) / self._work * (self._runs - self.done) if self._work else None
-
-    def settle(self, run: str, by_us: bool) -> None:
-        self._work += 1 - self._shares.get(run, 0.0) if by_us else 0.0
-        self._shares[run] = 1.0
-
-    def epoch(self, members: Sequence[str], done: int, epochs: int) -> None:
-        """`done` epochs of these runs are finished; the first that is heard of was trained now, those before it not."""
-        for run in members:
-            self._work += max(0.0, done / epochs - self._shares.get(run, (done - 1) / epochs))
-            self._shares[run] = max(self._shares.get(run, 0.0), done / epochs)
-
-
 @contextmanager
 def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener]:
     """A bar that counts runs, or without a terminal a line a minute; runs trained by this execution join `trained`."""
-    from rich.progress import BarColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from bearcat.runs.execute import Listener
 
-    columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), "{task.fields[left]}")
-    runs, settled = {spec.identity: spec for spec in specs}, set[str]()
-    pace, terminal, said = Pace(len(runs)), sys.stderr.isatty(), time.monotonic()
+    columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), TimeRemainingColumn())
+    runs, terminal, printed = {spec.identity: spec for spec in specs}, sys.stderr.isatty(), time.monotonic()
+    shares: dict[str, float] = {}  # of each run that is done or in training
     with bars(*columns) as bar:
-        task = bar.add_task("runs", total=len(runs), state=f"0/{len(runs)}", left="")
+        task = bar.add_task("runs", total=len(runs), state="")
 
         def show(now: str = "") -> None:
-            nonlocal said
-            state, seconds = f"{len(settled)}/{len(runs)} {now}".strip(), pace.seconds_left
-            left = "" if seconds is None else f"about {timedelta(seconds=round(seconds))} left"
-            bar.update(task, completed=pace.done, state=state, left=left)
-            if not terminal and time.monotonic() - said >= LINE_SECONDS:
-                said = time.monotonic()
-                print(f"runs: {shown(state)}{left and ', '}{left}", file=sys.stderr, flush=True)
+            nonlocal printed
+            state = f"{sum(share == 1 for share in shares.values())}/{len(runs)} {now}".strip()
+            bar.update(task, completed=sum(shares.values()), state=state)
+            if not terminal and time.monotonic() - printed >= LINE_SECONDS:
+                printed = time.monotonic()
+                print(f"runs: {shown(state)}", file=sys.stderr, flush=True)
 
         def finish(run: str, by_us: bool) -> None:
-            settled.add(run)
+            shares[run] = 1
             trained.update([run] if by_us else [])
-            pace.settle(run, by_us)
             show()
 
         def epoch(members: Sequence[str], done: int, epochs: int) -> None:
-            pace.epoch([run for run in members if run not in settled], done, epochs)
+            shares.update({run: done / epochs for run in members if shares.get(run) != 1 and done < epochs})
             many = f" × {len(members)}" if len(members) > 1 else ""
             show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
 
         yield Listener(finish, epoch, message=print_note)
 
 
-def _print_tracebacks(specs: Sequence[RunSpec], store: RunStore) -> None:
-    """Why runs failed, in full; runs that failed alike together."""
-    states = {spec: state for spec in specs if (state := store.state(spec.identity)).kind == "failed"}
-    for reason in dict.fromkeys(state.traceback or state.detail for state in states.values()):
-        cells = [str(spec.cell) for spec, state in states.items() if reason == (state.traceback or state.detail)]
-        print("", *cells, *(shown(line) for line in reason.splitlines()), sep="\n")
-
-
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     """A row for each method, an estimate of the time left, failed runs; returns how many cells are in which state."""
     from statistics import mean
+
+    from bearcat.runs.store import FAILURE
 
     states = {spec.identity: store.state(spec.identity) for spec in specs}
     kinds = ("done", "running", "failed", "missing")
@@ -269,5 +229,6 @@ def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     for spec in specs:
         state = states[spec.identity]
         if state.kind in ("failed", "damaged", "running"):
-            print_note(f"{spec.cell}: {state.detail}", state.kind)
+            where = f" ({store.folder(spec.identity) / FAILURE} has the traceback)" if state.kind == "failed" else ""
+            print_note(f"{spec.cell}: {state.detail}{where}", state.kind)
     return counts

@@ -29,7 +29,6 @@ from bearcat.report.results import Missing, Result
 from bearcat.report.typeset import count
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, read_json, write_json
-from bearcat.training.loop import RESULT_VERSION
 
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
@@ -191,28 +190,24 @@ def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> lis
     return identified
 
 
-def outdated(specs: Sequence[RunSpec], store: RunStore) -> list[str]:
-    """How many of these runs are finished in a way that does not count: a sentence for each reason."""
-    asked = {_without_code(spec.to_dict(), spec.seed): spec for spec in specs}
-    names, reasons = {spec.identity for spec in specs}, dict[str, set[str]]()
+def outdated(specs: Sequence[RunSpec], store: RunStore) -> str | None:
+    """A sentence on the runs of the store with the settings of these, but made by other code or of other data."""
+    asked, names = {_settings_key(spec.to_dict(), spec.seed) for spec in specs}, {spec.identity for spec in specs}
+    found = set[str]()
     for folder in (store.path / "runs").glob("*") if specs else ():
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # unfinished, or damaged
             record = read_json(folder / RECORD)
-            version = record["versions"]["result"]
-            settings = _without_code(record["settings"], record["seed"])
-            if folder.name not in names and settings in asked:
-                spec, code = asked[settings], record["settings"].get("code", {})
-                files = ", ".join(spec.files_unlike(code))
-                reason = "of other data" if code == spec.code else f"of other code{f' ({files})' if files else ''}"
-                if version != str(RESULT_VERSION):
-                    reason = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
-                reasons.setdefault(f"{reason}; not used, but to be trained again", set()).add(settings)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # unfinished, or damaged and not requested
-    return [f"{count(len(cells), 'finished run')} of this grid: {reason}" for reason, cells in reasons.items()]
+            if folder.name not in names:
+                found |= {_settings_key(record["settings"], record["seed"])} & asked
+    if not found:
+        return None
+    return (
+        f"{count(len(found), 'finished run')} of this grid: made by another version, by other code or of other data;"
+        " not used, but to be trained again"
+    )
 
 
-def _without_code(settings: Mapping[str, Any], seed: int) -> str:
+def _settings_key(settings: Mapping[str, Any], seed: int) -> str:
     return digest_json([{name: value for name, value in settings.items() if name != "code"}, seed])
 
 
