@@ -1,8 +1,8 @@
 """`bearcat` on the command line, in a process of its own: by its words, exit status, output and error.
 
-Importing torch takes a process some four seconds, and the tests start a hundred of them. So before its first test this
-process imports what commands import and forks a server, and each command is a fork of that: as much a process as any
-other, with its folder and its environment, that can be killed. `fresh` starts Python anew, for what is about starting.
+Importing torch takes a process some four seconds, and the tests start a hundred of them. So commands are forks of
+Python's fork server, which has imported what they import (preloaded.py): as much a process as any other, with its
+folder and its environment, that can be killed. `fresh` starts Python anew, for what is about starting.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import os
 import resource
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from multiprocessing import connection, forkserver, resource_tracker
+from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 
-SERVER = multiprocessing.get_context("forkserver")
+ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
 
 
@@ -78,7 +76,7 @@ def start(
     """The command, or `python SCRIPT WORDS`, running in a process group of its own; files may grow to `largest_file`
     bytes. `environment` is added to ours."""
     variables = os.environ | (environment or {})
-    process = SERVER.Process(
+    process = server().Process(
         target=_command,
         args=([*map(str, words)], str(folder or Path.cwd()), variables, str(output), str(errors), largest_file, pictures, script),
     )  # fmt: skip
@@ -86,34 +84,20 @@ def start(
     return process
 
 
-def start_server() -> None:
-    """Python's fork server, but forked from this process, of whose files it keeps no other open."""
-    with suppress(ImportError):  # where an extra is missing, commands say so themselves
-        import tests.preloaded  # noqa: F401
-
-    resource_tracker.ensure_running()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address := connection.arbitrary_address("AF_UNIX"))
-        listener.listen()
-        ours, theirs = listener.fileno(), os.pipe()
-        process = os.fork()
-        if not process:
-            try:
-                for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-                    if number > 2 and number not in (ours, theirs[0]):
-                        with suppress(OSError):  # of the listing itself
-                            os.close(number)
-                forkserver.main(ours, theirs[0], [])
-            finally:
-                os._exit(0)
-        os.close(theirs[0])
-    known = forkserver._forkserver
-    known._forkserver_address, known._forkserver_alive_fd, known._forkserver_pid = address, theirs[1], process
+@cache
+def server() -> multiprocessing.context.ForkServerContext:
+    """The fork server, begun where it finds the tests."""
+    context, here = multiprocessing.get_context("forkserver"), Path.cwd()
+    context.set_forkserver_preload(["tests.preloaded"])
+    os.chdir(ROOT)
+    forkserver.ensure_running()
+    os.chdir(here)
+    return context
 
 
 def ended(target: Callable[..., None], *words: object) -> int | None:
     """The exit status of a function in a process of its own."""
-    process = SERVER.Process(target=target, args=words)
+    process = server().Process(target=target, args=words)
     process.start()
     process.join(120)
     return process.exitcode
@@ -140,7 +124,6 @@ def _command(
         sys.modules["matplotlib"] = None  # type: ignore[assignment]
     sys.argv = [script or "bearcat", *words]
     if script:
-        warnings.filterwarnings("default", category=UserWarning, module="__main__")  # pytest has made them errors
         sys.path.insert(0, str(Path(script).parent.absolute()))
         runpy.run_path(script, run_name="__main__")
     else:

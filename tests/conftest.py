@@ -55,13 +55,6 @@ LONGEST = (
 )  # fmt: skip
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
-        from tests import commands
-
-        commands.start_server()  # now, before a test has started a thread
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))

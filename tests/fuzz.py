@@ -409,9 +409,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     from tests import fuzz_runs, fuzz_watch
-    from tests.commands import start_server
 
-    start_server()
     others = fuzz_runs.PARTS | fuzz_watch.PARTS
     parts = [given.what] if given.what != "all" else ["commands", "server", *others]
     failed, share = 0, given.seconds / len(parts)

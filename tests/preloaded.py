@@ -1,10 +1,7 @@
-"""What commands import, imported once, by the process whose forks they are (tests/commands.py)."""
+"""What commands import, imported once, by the server whose forks they are (commands.py)."""
 # ruff: noqa: F401
 
 import gc
-import logging
-import os
-from functools import cache
 from unittest import mock
 
 import jinja2
@@ -14,7 +11,6 @@ import matplotlib.figure
 import matplotlib.font_manager
 import onnxruntime
 import onnxscript
-import PIL.Image
 import pydantic
 import rich.progress
 import rich.table
@@ -24,9 +20,6 @@ import scipy.stats
 import sklearn.discriminant_analysis
 import sklearn.neighbors  # with pandas, in a second and a half
 import torch._dynamo  # torch.optim imports it, in two seconds
-import torch.export._trace
-import torch.onnx._internal.exporter._core
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import bearcat.cli.bench
 import bearcat.cli.data
@@ -40,20 +33,10 @@ import bearcat.report.pages
 import bearcat.runs.adapt
 import bearcat.runs.execute
 import bearcat.watch.watching
-from bearcat.deploy.model import OPSET
 from bearcat.watch import schema
 
-# The table of operators that torch.onnx makes anew for every graph, in a second: made once.
-mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))).start()
-logging.disable()  # it speaks of packages that no graph here needs
-ONNXRegistry.from_torchlib(opset_version=OPSET)
-logging.disable(logging.NOTSET)
-
-# Files of tests need not outlast a power cut, and waiting for the disk takes milliseconds for each of thousands.
-mock.patch.object(os, "fsync", os.fstat).start()
+# Files of tests need not outlast a power cut.
 SYNCHRONOUS = schema.SYNCHRONOUS
 mock.patch.object(schema, "SYNCHRONOUS", "OFF").start()
-
-bearcat.cli._command_line()
 
 gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all of it
