@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bearcat.cli import main
-from bearcat.data import open_dataset
 from bearcat.errors import InputError
-from bearcat.methods.losses import Adversarial
-from bearcat.methods.recipe import RECIPES
-from bearcat.methods.selftraining import SelfTraining
+from bearcat.methods.recipe import Recipe
 from bearcat.runs.grid import Method, only_methods, plan, read_grid
 from bearcat.runs.spec import Library
 from bearcat.runs.store import identify, open_store
@@ -42,41 +38,21 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "methods", "tasks", "inputs", "seeds"),
-    [
-        ("smoke", 3, 2, 1, 2),
-        ("paper", 8, 12, 2, 5),
-        ("paper-fast", 8, 12, 2, 5),
-        ("ablation-threshold", 2, 12, 1, 5),
-        ("ablation-mcc-sdat", 12, 12, 1, 5),
-        ("hit-sm", 8, 6, 2, 5),
-        ("cwru", 8, 12, 2, 5),
-        ("udtl-cwru", 7, 12, 1, 5),
-        ("alignments-hit-sm", 21, 6, 2, 5),
-        ("published", 14, 2, 1, 5),
-        ("table1", 5, 12, 2, 5),
-        ("related-work", 10, 6, 1, 5),
-        ("recordings-hit-sm", 2, 6, 1, 5),
-    ],
-)
-def test_the_grids_have_the_promised_cells_without_reading_data(tmp_path, name, methods, tasks, inputs, seeds):
-    cells = [spec.cell for spec in plan(read_grid(GRIDS / f"{name}.toml"), tmp_path / "nowhere")]
-    assert len(set(cells)) == len(cells) == methods * tasks * inputs * seeds
-    assert len({cell.task for cell in cells}) == tasks
-    assert len({cell.method for cell in cells}) == methods
+@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_grid_can_be_planned(path, monkeypatch, real_data):
+    monkeypatch.setenv("BEARCAT_DATA", str(real_data("cwru").parent))
+    assert plan(read_grid(path))
 
 
-def test_the_paper_is_960_runs_and_every_grid_is_tested():
-    assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
-    assert {path.stem for path in GRIDS.glob("*.toml")} == {
-        "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
-        "paper-fast", "published", "udtl-cwru", "alignments-hit-sm", "calibration", "physics", "across-machines", "plant",
-        "recordings-hit-sm", "specimen", "specimen-trust", "plant-shaped", "fusion", "table1", "related-work",
-    }  # fmt: skip
+def test_the_paper_is_960_runs_as_the_published_code_does_them_without_reading_data(tmp_path):
+    planned = plan(read_grid(GRIDS / "paper.toml"), tmp_path / "nowhere")
+    assert len({spec.cell for spec in planned}) == 960
+    fast = plan(read_grid(GRIDS / "paper-fast.toml"))
+    assert (planned[-1].recipe.passes, planned[-1].recipe.precision) == ("separate", "float32")
+    assert (fast[-1].recipe.passes, fast[-1].recipe.precision) == ("shared", None)
 
 
-def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_path, monkeypatch):
+def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_path):
     text = """
     seeds = 2
     inputs = ["time"]
@@ -104,9 +80,6 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
     path.write_text("[[part]]\ndata = 'simulated'\nmethods = ['source-only']\nsedds = 1")
     with pytest.raises(InputError, match=r"part 1: .*seeds"):
         read_grid(path)
-    monkeypatch.setenv("BEARCAT_DATA", str(tmp_path))  # a folder of recordings beside those of the known datasets
-    (tmp_path / "pumps" / "600rpm" / "inner").mkdir(parents=True)
-    assert open_dataset("pumps").root == tmp_path / "pumps"
 
 
 def test_the_folder_on_the_command_line_is_that_of_the_one_part_that_needs_it(tmp_path):
@@ -146,58 +119,14 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     assert (labels["teacher"]["statistics"], other.recipe.dropout) == ("averaged", 0.0)
 
 
-def test_a_setting_with_several_values_makes_a_method_of_each_combination(tmp_path):
-    swept = 'set = { "alignment.weight" = [0.1, 1.0], "labels.tau" = 0.9, schedule = { rate = [0.01, 0.001] } }'
-    text = SMALL.replace("[data]", f'[[method]]\nname = "mine"\nrecipe = "AT"\n{swept}\n\n[data]')
-    grid = read_grid(written(tmp_path, text))
-    names = [
-        f"mine, alignment.weight={weight}, schedule.rate={rate}" for weight in (0.1, 1.0) for rate in (0.01, 0.001)
-    ]
-    assert [method.name for method in grid.methods] == ["source-only", "DANN", *names]
-    chosen = {spec.cell.method: spec.recipe for spec in plan(grid) if spec.cell.method.startswith("mine")}
-    found = [(recipe.find(Adversarial).weight, recipe.schedule.rate) for recipe in chosen.values()]
-    assert found == [(0.1, 0.01), (0.1, 0.001), (1.0, 0.01), (1.0, 0.001)]
-    assert {recipe.find(SelfTraining).tau for recipe in chosen.values()} == {0.9}
-    assert len({spec.identity for spec in identify(plan(grid), open_store(tmp_path / "store", True), Library())}) == 12
+def test_a_list_is_the_value_of_a_setting_that_holds_a_list_and_no_other(tmp_path):
+    def recipe(settings: str) -> Recipe:
+        method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\nset = {{ {settings} }}\n\n[data]'
+        return plan(read_grid(written(tmp_path, SMALL.replace("[data]", method))))[-1].recipe
 
-
-@pytest.mark.parametrize(
-    ("value", "names", "drops"),
-    [
-        ("[10, 20]", ["mine"], [(10, 20)]),
-        ("[[10, 20], [15]]", ["mine, schedule.drops=10,20", "mine, schedule.drops=15"], [(10, 20), (15,)]),
-        ('"10,20"', ["mine"], [(10, 20)]),
-    ],
-)
-def test_a_list_is_the_value_of_a_setting_that_holds_a_list(tmp_path, value, names, drops):
-    method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\nset = {{ "schedule.drops" = {value} }}\n\n[data]'
-    text = SMALL.replace("epochs = 2\n", "").replace("[data]", method)
-    grid = read_grid(written(tmp_path, text))
-    assert [each.name for each in grid.methods[2:]] == names
-    assert [each.recipe("frequency", None).schedule.drops for each in grid.methods[2:]] == drops
-    assert RECIPES["match-clusters"].holds_list("encoder.widths")
-    assert RECIPES["CAT-Temperature"].holds_list("calibration.bounds")
-
-
-def test_a_list_of_an_encoder_that_the_same_table_names_is_its_value(tmp_path):
-    settings = 'set = { encoder = "dense", "encoder.widths" = [64, 32] }'
-    method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\n{settings}\n\n[data]'
-    grid = read_grid(written(tmp_path, SMALL.replace("[data]", method)))
-    assert [each.name for each in grid.methods[2:]] == ["mine"]
-    assert "64,32" in grid.methods[-1].recipe("frequency", None).encoder
-
-
-@pytest.mark.parametrize("value", ["[]", "[0.1, 0.1]", "[0.1, { a = 1 }]"])
-def test_several_values_that_cannot_be_meant_name_the_setting(tmp_path, value):
-    method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\nset = {{ "alignment.weight" = {value} }}\n\n[data]'
-    with pytest.raises(InputError, match=r"alignment\.weight"):
-        read_grid(written(tmp_path, SMALL.replace("[data]", method)))
-
-
-def test_the_papers_grid_is_the_published_code_in_float32_and_the_fast_one_is_ours():
-    for name, passes, precision in (("paper", "separate", "float32"), ("paper-fast", "shared", None)):
-        recipe = plan(read_grid(GRIDS / f"{name}.toml"))[-1].recipe
-        assert (recipe.passes, recipe.precision) == (passes, precision)
+    assert "64,32" in recipe('encoder = "dense", "encoder.widths" = [64, 32]').encoder
+    with pytest.raises(InputError, match=r"method 'mine': .*'weight'.*write a \[\[method\]\] for each"):
+        recipe('"alignment.weight" = [0.1, 1.0]')
 
 
 def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
@@ -214,37 +143,35 @@ def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
         (("seeds = 2", "sedes = 2"), ["'sedes'", "'seeds'?"]),
         (("length = 256", "lenght = 256"), ["preparation", "'lenght'", "'length'?"]),
         (("length = 256", "length = true"), ["preparation", "'length'", "whole number"]),
-        (("length = 256", "length = [[1]]"), ["preparation.length", "a number"]),
         (("length = 256", 'input = "time"'), ["preparation.input", "'inputs'"]),
         (('name = "simulated"', 'nme = "simulated"'), ["'data.nme'", "'name'?"]),
         (('name = "simulated"', ""), ["'data.name'", "None"]),
-        (('name = "simulated"', "name = 3"), ["'data.name'", "3"]),
         (("severities = [4]", "severity = [4]"), ["'severity'", "'severities'?"]),
         (("severities = [4]", 'severities = ["x"]'), ["'severities'", "'x'"]),
         (("severities = [4]", 'root = "x"'), ["'data.settings.root'", "--root"]),
         (('"DANN"', '"DAN"'), ["'DAN'", "'DANN'?"]),
         (('"DANN"', '"dann", "DANN"'), ["'methods'", "'DANN' twice"]),
-        (('"DANN"', "3"), ["'methods'", "3"]),
         (('["source-only", "DANN"]', '"DANN"'), ["'methods'", "a list"]),
         (("seeds = 2", "seeds = -1"), ["'seeds'", "-1"]),
         (("seeds = 2", "seeds = [1, 1]"), ["'seeds'", "'1' twice"]),
-        (("seeds = 2", "seeds = [true]"), ["'seeds'", "whole numbers"]),
         (("epochs = 2", "epochs = 0"), ["'epochs'", "at least 1"]),
         (("epochs = 2", "epochs = 2.5"), ["'epochs'", "whole number"]),
         (('["frequency"]', '["frequenzy"]'), ["'frequenzy'", "'frequency'?"]),
         (('["N15_M07_F10:N09_M07_F10"]', '"some"'), ["'tasks'", '"all"']),
         (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), ["task 1", '"A:B"']),
-        (('["N15_M07_F10:N09_M07_F10"]', '["a:"]'), ["task 1", "''"]),
         (('["N15_M07_F10:N09_M07_F10"]', '["a:a"]'), ["'a'", "two different domains"]),
         (('["N15_M07_F10:N09_M07_F10"]', '["a:b", ["a", "b"]]'), ["'tasks'", "twice"]),
         (("title", "split = { scheme = 'blok' }\ntitle"), ["split", "'blok'", "'block'?"]),
-        (("title", "precision = 'tf23'\ntitle"), ["'precision'", "'tf32'?"]),
         (("title", "method = 3\ntitle"), ["'method'", "a list"]),
-        (("title", "method = [3]\ntitle"), ["method 1", "a table"]),
         (("title", "method = [{ recipe = 'AT', sett = 1 }]\ntitle"), ["method 1", "sett'", "'set'?"]),
         (("title", "method = [{ recipe = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
         (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'recipe' is missing"]),
         (("title = ", "title "), ["TOML"]),
+        (("seeds = 2", "seeds = 0"), ["has no cells", "add seeds"]),
+        (('["frequency"]', "[]"), ["has no cells", "add inputs"]),
+        (('["source-only", "DANN"]', "[]"), ["has no cells", "add methods"]),
+        (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), ["has no cells", "a task needs two"]),
+        (("title", "precision = 'tf32'\ntitle"), ["'precision'"]),
     ],
 )  # fmt: skip
 def test_a_grid_that_cannot_work_gets_one_sentence_that_names_the_field(tmp_path, change, words):
@@ -254,19 +181,6 @@ def test_a_grid_that_cannot_work_gets_one_sentence_that_names_the_field(tmp_path
         plan(read_grid(path))
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (("seeds = 2", "seeds = 0"), "add seeds"), (('["frequency"]', "[]"), "add inputs"),
-        (('["source-only", "DANN"]', "[]"), "add methods"), (('["N15_M07_F10:N09_M07_F10"]', "[]"), "add tasks"),
-        (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), "add domains, a task needs two"),
-    ],
-)  # fmt: skip
-def test_a_grid_without_cells_is_an_error(tmp_path, change, what):
-    with pytest.raises(InputError, match=f"has no cells .*{what}"):
-        plan(read_grid(written(tmp_path, SMALL.replace(*change, 1))))
 
 
 def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, monkeypatch, capsys):
@@ -310,7 +224,6 @@ def names(path: Path, root: Path | None = None) -> list[str]:
         ("N15_M07_F10:N09_M07_F10", "N15_M07_F10:N15_M01_F10"),
         ("seeds = 2", "seeds = [2, 3]"),
         ("title", "split = { test = 0.3 }\ntitle"),
-        ("title", "precision = 'bfloat16'\ntitle"),
         ('methods = ["source-only", "DANN"]', 'methods = ["DANN*", "AT"]'),
         (
             'methods = ["source-only", "DANN"]',
@@ -377,12 +290,6 @@ def test_a_store_remembers_data_that_are_not_on_this_machine(tmp_path):
             identify(planned, store, library)
 
 
-def test_only_methods_keeps_the_order_and_the_rest(tmp_path):
-    grid = read_grid(written(tmp_path, SMALL))
-    assert [method.name for method in only_methods(grid, ["DANN"]).methods] == ["DANN"]
-    assert replace(only_methods(grid, ["DANN"]), methods=grid.methods) == grid
-
-
 def test_a_grid_without_inputs_takes_each_recipes_own(tmp_path):
     path = tmp_path / "grid.toml"
     path.write_text('data = "simulated"\nmethods = ["DANN", "dense-MCC"]\ndomains = ["0", "1"]\nseeds = 1\n')
@@ -395,11 +302,6 @@ def test_a_recipe_of_ones_own_is_known_to_its_script(tmp_path):
     path.write_text('data = "simulated"\nmethods = ["mine"]\n')
     with pytest.raises(InputError, match="unknown recipe 'mine'.*the script alone that adds it"):
         read_grid(path)
-
-
-def test_without_recordings_the_command_that_fetches_them_is_named(tmp_path):
-    with pytest.raises(InputError, match="bearcat data fetch paderborn"):
-        open_dataset("paderborn", tmp_path / "gone").catalogue()
 
 
 def test_a_suited_input_is_remembered_where_the_recordings_are_gone(tmp_path):

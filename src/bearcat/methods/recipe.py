@@ -85,7 +85,7 @@ class Recipe:
     # Every epoch begins with a pass of the target's training windows through the student in training mode, which moves
     # its running statistics and nothing else (authors' code without a teacher).
     target_pass: bool = False
-    precision: str | None = None  # of this recipe on a GPU, unless the run asks for another
+    precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
     # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
     # has. Not in the paper, whose classes are of one size.
     balance: bool = False
@@ -198,21 +198,6 @@ class Recipe:
         return {name: text for name, text in wanted.items() if name.partition(".")[0] in parts or "." not in name} | {
             f"calibration.{name}": text for name, text in PUBLISHED_CALIBRATORS.get(calibrator, {}).items()
         }
-
-    def holds_list(self, name: str) -> bool:
-        """Whether the value of this setting is a list itself, such as `schedule.drops` or `encoder.widths`."""
-        from bearcat.calibration import find_calibrator
-        from bearcat.models.networks import find_encoder
-
-        part, _, setting = name.rpartition(".")
-        owners: list[Any] = [each if each.name == part else getattr(each, part, None) for each in self.ingredients]
-        if part == "encoder":
-            owners.append(find_encoder(self.encoder))
-        elif part == "calibration":
-            owners.append(self.calibration and find_calibrator(self.calibration))
-        else:
-            owners.append({"schedule": self.schedule, "": self}.get(part))
-        return any(isinstance(getattr(owner, setting, None), tuple) for owner in owners)
 
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import chain, permutations, product
+from itertools import chain, permutations
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.settings import override
 from bearcat.storage import read_regular
-from bearcat.training.loop import checked_precision
 
 MOST_SEEDS = 10_000
 EACH_FAULT = "each fault"  # in a `[target]`: one mix for every class but the healthy one
@@ -41,9 +40,13 @@ class Method:
 
     def recipe(self, kind: str, epochs: int | None, published: bool = False) -> Recipe:
         """For this input and number of epochs (`make_recipe`)."""
-        with naming(f"method '{self.name}'"):
-            settings = ({"published": "true"} if published else {}) | dict(self.settings)
+        settings = ({"published": "true"} if published else {}) | dict(self.settings)
+        try:
             return make_recipe(self.recipe_name, kind, epochs, settings)
+        except InputError as error:
+            several = any("," in text for text in settings.values())
+            advice = "; for several values of a setting write a [[method]] for each" if several else ""
+            raise InputError(f"method '{self.name}': {error}{advice}") from error
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,11 @@ class Grid:
     mixes: tuple[Mix, ...] = (Mix(),)  # of the target's classes; `[target]`, or `[[target]]` for several
     inputs: tuple[str, ...] | None = None  # None: each recipe's own
     epochs: int | None = None
-    precision: str | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
     label: str = ""  # of the dataset in tables; empty: its name
     parts: tuple[Grid, ...] = ()  # a grid over several datasets: these are planned instead of the grid itself
 
     def __post_init__(self) -> None:
-        checked_precision(self.precision)
         if self.epochs is not None and self.epochs < 1:
             raise InputError(f"'epochs' must be at least 1, not {self.epochs}")
 
@@ -107,7 +108,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
     return [
         RunSpec(
             label, dataset, task, method.recipe_name, recipe, replace(grid.preparation, input=kind), grid.split, seed,
-            grid.precision, mix, method=method.name,
+            mix, method=method.name,
         )
         for method in grid.methods
         for kind in (grid.inputs or (RECIPES[method.recipe_name].input,))
@@ -218,17 +219,10 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
                 raise InputError("'recipe' is missing; bearcat recipes lists them")
             recipe = known(*_names("recipe", [table["recipe"]]))
             (name,) = _names("name", [table.get("name", recipe)])
-            own, given = RECIPES[recipe], table.get("set", {})
-            if isinstance(given, dict) and isinstance(given.get("encoder"), str):
-                own = replace(own, encoder=given["encoder"])  # whose settings may hold lists
-            values = _swept(own, given)
-            if "input" in values:
+            settings = _texts("set", table.get("set", {}))
+            if "input" in dict(settings):
                 raise InputError("'set.input' is no setting of a method; list the inputs with 'inputs'")
-            several = [setting for setting, texts in values.items() if isinstance(texts, list)]
-            for texts in product(*(text if isinstance(text, list) else [text] for text in values.values())):
-                settings = dict(zip(values, texts, strict=True))
-                named = ", ".join([name, *(f"{setting}={settings[setting]}" for setting in several)])
-                methods.append(Method(named, recipe, tuple(settings.items())))
+            methods.append(Method(name, recipe, settings))
     _names("methods", [method.name for method in methods])
     return tuple(methods)
 
@@ -313,26 +307,6 @@ def _overridden(settings: Any, place: str, table: Any) -> Any:
         raise InputError(f"'{place}.input' is no setting of a grid; list the inputs with 'inputs'")
     with naming(place):
         return override(settings, texts)
-
-
-def _swept(recipe: Recipe, table: Any) -> dict[str, str | list[str]]:
-    """The settings of a method; those with several values have a list of texts. A list is several values, unless the
-    setting itself holds a list, as `schedule.drops` does: its several values are lists in a list.
-    """
-    _check("set", table)
-    found: dict[str, str | list[str]] = {}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            found |= _swept(recipe, {f"{name}.{key}": each for key, each in value.items()})
-        elif isinstance(value, list) and (not recipe.holds_list(name) or all(isinstance(each, list) for each in value)):
-            given = [[each] if isinstance(each, dict) else each for each in value]  # a table is refused by its name
-            texts = [text for each in given for _, text in _texts("set", {name: each})]
-            if not texts:
-                raise InputError(f"'set.{name}' is an empty list; give it values or leave it out")
-            found[name] = list(_names(f"set.{name}", texts))
-        else:
-            found |= dict(_texts("set", {name: value}))
-    return found
 
 
 def _texts(place: str, table: Any) -> tuple[tuple[str, str], ...]:
