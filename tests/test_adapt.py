@@ -316,11 +316,12 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
     assert record["settings"]["split"]["scheme"] == "block"
     assert any("inner-1" in warning for warning in record["warnings"])
     written = (tmp_path / "out" / "record.json").stat().st_mtime_ns
-    again = bearcat(*words, "--split", "block", "--balance", pictures=False)  # asked for, the same: the same run
+    asked = ("--split", "block", "--recipe-set", "balance=true")  # the same run
+    again = bearcat(*words, *asked, pictures=False)
     assert again.returncode == 0, again.stderr
     assert "balance on" not in again.stderr
     assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == written
-    other = bearcat(*words, "--no-balance")
+    other = bearcat(*words, "--recipe-set", "balance=false")
     assert other.returncode == 2
     assert "holds another run" in other.stderr
 
@@ -345,7 +346,9 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--set", "seconds=0.3"], "fewer than a batch"),
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe", "AT", "--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
-        (["--precision", "bfloat61"], "did you mean 'bfloat16'"),
+        (["--precision", "bfloat16"], "--recipe-set precision"),
+        (["--target-keep=healthy"], "bench run"),
+        (["--no-balance"], "--recipe-set balance=false"),
         (["--track", "tensorboard"], "curves.csv"),
         (["--out", "occupied"], "is not empty"),
     ],

@@ -76,8 +76,9 @@ def adapt(
     >>> adapted.decision.action in ("use", "check", "do not use")
     True
     """
+    from bearcat.data.tasks import Mix
     from bearcat.runs.adapt import adapt as run
-    from bearcat.runs.plan import Wishes, make_plan, target_mix
+    from bearcat.runs.plan import Wishes, make_plan
 
     sources = [source] if isinstance(source, str | Path) else list(source)
     given = {name: str(value) for name, value in (settings or {}).items()}
@@ -90,7 +91,7 @@ def adapt(
         target=str(target), input=input, recipe=recipe, epochs=epochs, seed=seed, split=split, window=window,
         channel=channel, specimen=specimen, machine=machine,
         rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, device=device,
-        mix=target_mix((), {}, reference), settings=given or None,
+        mix=Mix(reference=reference or ""), settings=given or None,
     ))  # fmt: skip
     for sentence in (*(problem.sentence for problem in plan.problems), *plan.warnings):
         warnings.warn(sentence, stacklevel=2)

@@ -8,6 +8,13 @@ from bearcat.errors import InputError
 
 REMOVED = {
     "--track": "curves.csv in the folder of a run has the numbers of every epoch",
+    "--balance": "write --recipe-set balance=true",
+    "--no-balance": "write --recipe-set balance=false",
+    "--precision": "write --recipe-set precision=float32",
+    "--channels": "write --set channels=together, or channels=apart",
+    "--target-keep": 'write a grid with target = { keep = ["healthy"] } and train it by bearcat bench run',
+    "--target-share": "write a grid with target = { share = { rest = 0.05 } } and train it by bearcat bench run",
+    "--why": "failure.json in the folder of a failed run, which bench status names, has the traceback",
 }
 
 

@@ -43,21 +43,9 @@ def adapt(
         str | None,
         Option(help=f"window, block, recording, specimen or machine.  \\[default: window, the paper's{OWN}]"),
     ] = None,
-    balance: Annotated[
-        bool | None,
-        Option(
-            "--balance/--no-balance",
-            help=f"Draw the classes of the source equally often.  \\[default: no{OWN}]",
-            show_default=False,
-        ),
-    ] = None,
     device: options.Device = "auto",
-    precision: Annotated[
-        str | None, Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: the fastest]")
-    ] = None,
     out: Annotated[Path | None, Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
     channel: options.Channel = None,
-    channels: options.Channels = None,
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
@@ -66,12 +54,6 @@ def adapt(
     window: Annotated[int | None, Option(help=f"Samples of a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
         int | None, Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
-    ] = None,
-    target_keep: Annotated[
-        Names, Option(metavar="CLASS", help="Of a labelled target, only this class; repeat for more (docs/plant.md).")
-    ] = None,
-    target_share: Annotated[
-        Names, Option(metavar="CLASS=SHARE", help="Of a labelled target, this share of a class, e.g. rest=0.05.")
     ] = None,
     reference: Annotated[
         str | None,
@@ -93,17 +75,16 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
+    from bearcat.data.tasks import Mix
     from bearcat.runs.adapt import adapt as run
-    from bearcat.runs.plan import Wishes, make_plan, target_mix
+    from bearcat.runs.plan import Wishes, make_plan
     from bearcat.settings import find_name, pairs
 
     limit = None if fail_on is None else find_name(fail_on, ("alarm", "check"), "decision")
-    given = [*(settings or ()), *([] if channels is None else [f"channels={channels}"])]
     wishes = Wishes(
         data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split,
-        balance, device, precision, channel, rate, rpm, bearing, window, stride,
-        target_mix(target_keep or (), pairs(target_share or ()), reference),
-        pairs(given) if given else None, pairs(recipe_settings or ()), specimen, machine,
+        device, channel, rate, rpm, bearing, window, stride, Mix(reference=reference or ""),
+        pairs(settings) if settings else None, pairs(recipe_settings or ()), specimen, machine,
     )  # fmt: skip
     plan = make_plan(wishes, reading_bar())
     for note in plan.notes:

@@ -120,7 +120,7 @@ def execute(execution: Execution, executor: Stack | Cluster, retry_failed: bool 
     store, listener, waiting = execution.store, execution.listener, False
     try:
         _make_ready(execution, retry_failed)
-        for sentence in outdated(execution.pending, store):
+        if (sentence := outdated(execution.pending, store)) is not None:
             listener.message(sentence)  # before hours go into it
         while pending := execution.pending:
             if execution.late:
@@ -259,7 +259,7 @@ class Stack:
         library, groups = execution.library, dict[Hashable, deque[RunSpec]]()
         for spec in specs:
             try:
-                key = spec.precision, stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))
+                key = stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))
                 groups.setdefault(key, deque()).append(spec)
             except InputError as error:
                 with execution.locked([spec]) as ours:

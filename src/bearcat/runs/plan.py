@@ -26,7 +26,7 @@ from bearcat.methods.before_training import MatchClusters
 from bearcat.methods.known_states import without_own_benches
 from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
-from bearcat.training.loop import checked_precision, chosen_device
+from bearcat.training.loop import chosen_device
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
@@ -47,9 +47,7 @@ class Wishes:
     epochs: int | None = None
     seed: int = 0
     split: str | None = None
-    balance: bool | None = None
     device: str = "auto"
-    precision: str | None = None
     channel: str | None = None
     rate: float | None = None
     rpm: str | None = None
@@ -88,7 +86,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     if wishes.data == "simulated" and settings is None:
         notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
     _requested(wishes, find_recipe(wishes.recipe or DEFAULT_RECIPE))  # refuses impossible settings before reading
-    chosen_device(wishes.device), checked_precision(wishes.precision)
+    chosen_device(wishes.device)
     given = {name: getattr(wishes, name) for name in ("channel", "rpm", "bearing", "specimen", "machine")}
     asked = dict(settings or {}) | {key: value for key, value in given.items() if value is not None}
     dataset = open_dataset(wishes.data, wishes.root, asked)
@@ -111,7 +109,7 @@ def _candidates(spec: RunSpec) -> tuple[RunSpec, ...]:
 def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
     """The recipe of this name with the wishes' settings, and what is asked of its data."""
     changed = RECIPES[name].with_settings(wishes.recipe_settings)
-    balance = changed.balance if "balance" in wishes.recipe_settings else wishes.balance
+    balance = changed.balance if "balance" in wishes.recipe_settings else None
     requested = Requested(
         wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, changed.input
     )
@@ -127,7 +125,6 @@ def _plan(
     name = find_recipe(str(wishes.recipe))
     names = [other for other in dict.fromkeys(map(find_recipe, wishes.beside)) if other != name] + [name]
     changed, requested = _requested(wishes, name)
-    device, precision = chosen_device(wishes.device), checked_precision(wishes.precision)
     chosen: dict[str, DataSettings] = {}  # by the input of recipes
     for kind in dict.fromkeys([changed.input, *(RECIPES[other].input for other in names[:-1])]):
         first = chosen.get(changed.input)  # whose split holds for the recipes beside it too
@@ -144,7 +141,7 @@ def _plan(
         recipe = make_recipe(other, own.preparation.input, length, {"balance": str(own.balance)} | dict(own_changes))
         recipe = without_own_benches(recipe, wishes.data)
         specs.append(RunSpec(
-            dataset_label(wishes.data), opened, task, other, recipe, own.preparation, own.split, wishes.seed, precision,
+            dataset_label(wishes.data), opened, task, other, recipe, own.preparation, own.split, wishes.seed,
             wishes.mix, chosen=own.choices, warnings=own.warnings,
         ))  # fmt: skip
     warnings = list(chosen[changed.input].warnings)
@@ -152,7 +149,15 @@ def _plan(
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     *beside, spec = specs
     library = Library({opened: catalogue})
-    return AdaptationPlan(spec, tuple(beside), library, device, notes, chosen[changed.input].choices, tuple(warnings))
+    return AdaptationPlan(
+        spec,
+        tuple(beside),
+        library,
+        chosen_device(wishes.device),
+        notes,
+        chosen[changed.input].choices,
+        tuple(warnings),
+    )
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
@@ -180,14 +185,3 @@ def _domain(name: str, catalogue: Catalogue, source: bool = False) -> str:
             raise
         repeated = " ".join(f"--source {part}" for part in parts)
         raise InputError(f"unknown domain '{name}'; for several sources repeat the option: {repeated}") from error
-
-
-def target_mix(keep: Sequence[str], shares: Mapping[str, str], reference: str | None) -> Mix:
-    """Which classes a labelled target is to hold and in which shares, and recordings known to be of a class."""
-    found = []
-    for name, text in shares.items():
-        try:
-            found.append((name, float(text)))
-        except ValueError as error:
-            raise InputError(f"--target-share: '{text}' is not a number; write CLASS=SHARE, e.g. rest=0.05") from error
-    return Mix(keep=tuple(keep), share=tuple(found), reference=reference or "")

@@ -102,8 +102,7 @@ def run_stack(
     ]
     watch = watcher([split.held_back for split in splits], device)
     identity = digest_json([spec.identity for spec in specs])
-    precision = specs[0].precision
-    trained = train(runs, device, watch, progress, checkpoint, checkpoint_seconds, precision, identity=identity)
+    trained = train(runs, device, watch, progress, checkpoint, checkpoint_seconds, identity=identity)
     evaluations = evaluate(trained, splits, known)
     seconds = time.monotonic() - started
     for place in [place for place, finished in enumerate(done) if not finished]:

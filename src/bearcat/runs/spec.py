@@ -38,7 +38,7 @@ from bearcat.methods.before_training import MatchClusters, has_several_states
 from bearcat.methods.known_states import state_codes
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.networks import ENCODERS
-from bearcat.plugins import row_identity, written_in
+from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
@@ -62,7 +62,6 @@ class RunSpec:
     preparation: Preparation = field(default_factory=Preparation)
     split: Split = field(default_factory=Split)
     seed: int = 0
-    precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
     mix: Mix = field(default_factory=Mix)  # of the target's classes
     fingerprints: tuple[str, ...] = ()  # of the content of each source and of the target, from Library.identified
     # The rest is for records and reports and does not determine the result.
@@ -102,22 +101,15 @@ class RunSpec:
             **({} if self.mix == Mix() else {"mix": self._mix()}),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
             "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
-            "precision": self.precision,
+            "precision": None,  # a setting of recipes now; runs keep their names
             **({"code": self.code} if self.code else {}),
         }
 
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
         """What names the code of the rows that are not the package's own (plugins.py)."""
-        return {name: identity for name, row in self._rows().items() if (identity := row_identity(row)) is not None}
-
-    def files_unlike(self, code: Mapping[str, str]) -> list[str]:
-        """The user's own files of the rows whose code another run, with this `code`, had otherwise."""
-        unlike = (row for name, row in self._rows().items() if code.get(name) != self.code.get(name))
-        return sorted({file for row in unlike for file in written_in(row)})
-
-    def _rows(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
+        rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
+        return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
 
     def _mix(self) -> dict[str, Any]:
         """The mix and its words, without the numbers of recordings where there are none."""
