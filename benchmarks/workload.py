@@ -79,10 +79,8 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
     """A step, warm: call it as often as you like. The losses must be numbers afterwards."""
     device = the_device()
     recipe, data = recipe_of(size.recipe, 10, size.batch), made_up(3 * size.batch, 65, 0, size.length)
-    runs = [Run(recipe, data, seed) for seed in range(size.runs)]
     batches = stack_data([data] * size.runs, list(range(size.runs)), size.batch, device)
-    ingredients = loop.stack_ingredients(runs, device, batches.source_train.dtype)
-    phase = loop.phase_of(recipe, ingredients, recipe.schedule.epochs)
+    phase = loop.phase_of(recipe, recipe.schedule.epochs)
     with torch_settings(size.precision, device):
         state = loop.new_state(recipe, batches, CLASSES)
         state.epoch = recipe.schedule.epochs
@@ -92,7 +90,7 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
             teaching.start_epoch(state)
         feed, recorder = Feed(batches), Recorder(device, size.record)
         step = partial(loop.train_step, recipe, state, feed, phase, False)
-        feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in ingredients})
+        feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in recipe.ingredients})
 
         def next_step() -> None:
             feed.number.fill_(0)

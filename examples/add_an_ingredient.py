@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bearcat.cli import main
-from bearcat.methods import RECIPES, Loss, Recipe, View, per_run
+from bearcat.methods import RECIPES, Loss, Recipe, View
 
 
 def covariance(features: Tensor, present: Tensor | None) -> Tensor:
@@ -25,7 +25,7 @@ class Coral(Loss):
 
     name = "coral"
     aligns = True
-    weight: float = per_run(1.0)
+    weight: float = 1.0
 
     def loss(self, view: View) -> Tensor:
         source = covariance(view.source_features, view.source_present)

@@ -228,14 +228,14 @@ def test_planning_needs_no_command_line_and_its_choices_and_warnings_are_values(
 
 def test_a_plan_is_of_the_wishes(plant):
     wishes = Wishes(
-        data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", recipe="dense-MCC", beside=("dense-DANN*",),
+        data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", recipe="dense-MCC", beside=("dense-CAT*-Temperature",),
         epochs=3, seed=4, window=1024, split="block", device="cpu", rate=16_000.0,
     )  # fmt: skip
     plan = make_plan(wishes)
     assert (plan.spec.recipe_name, plan.spec.seed, plan.spec.recipe.schedule.epochs) == ("dense-MCC", 4, 3)
     assert (plan.spec.preparation.length, plan.spec.preparation.rate, plan.spec.split.scheme) == (1024, 16_000, "block")
     assert (plan.spec.task.sources, plan.spec.task.target) == (("pump-A-1500rpm",), "pump-C-1500rpm")
-    assert [other.recipe_name for other in plan.beside] == ["dense-DANN*"]
+    assert [other.recipe_name for other in plan.beside] == ["dense-CAT*-Temperature"]
     assert not {"split", "rate", "window"} & {choice.setting for choice in plan.choices}
     assert plan.spec.chosen == plan.choices
     assert make_plan(wishes).spec.to_dict() == plan.spec.to_dict()

@@ -110,33 +110,28 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
 
 
 def test_windows_that_are_not_there_are_not_counted():
-    probabilities, tau = (LOGITS * 2).softmax(dim=-1), torch.tensor([0.5, 0.5, 0.5])
+    probabilities = (LOGITS * 2).softmax(dim=-1)
     present = torch.arange(12) < torch.tensor([12, 7, 0])[:, None]
-    counts = formulas.confident_counts(probabilities, tau, present)
-    assert torch.equal(counts[:1], formulas.confident_counts(probabilities[:1], tau[:1]))
-    assert torch.equal(counts[1:2], formulas.confident_counts(probabilities[1:2, :7], tau[1:2]))
+    counts = formulas.confident_counts(probabilities, 0.5, present)
+    assert torch.equal(counts[:1], formulas.confident_counts(probabilities[:1], 0.5))
+    assert torch.equal(counts[1:2], formulas.confident_counts(probabilities[1:2, :7], 0.5))
     assert torch.equal(counts[2], torch.zeros(5))
 
 
-def test_per_class_thresholds_are_the_twins():
+@pytest.mark.parametrize("tau", [0.9, 0.5])
+def test_per_class_thresholds_are_the_twins(tau):
     probabilities = (LOGITS * 2).softmax(dim=-1)
-    tau = torch.tensor([0.9, 0.5, 0.7])
     result = formulas.per_class(formulas.confident_counts(probabilities, tau), tau)
     for run in range(3):
-        expected = reference.class_thresholds(probabilities[run], float(tau[run]))
+        expected = reference.class_thresholds(probabilities[run], tau)
         torch.testing.assert_close(result[run], expected.to(torch.float32))
 
 
 def test_per_class_thresholds_by_hand():
-    tau = torch.tensor([0.9])
-    result = formulas.per_class(torch.tensor([[10.0, 5.0, 0.0]]), tau)
+    result = formulas.per_class(torch.tensor([[10.0, 5.0, 0.0]]), 0.9)
     torch.testing.assert_close(result, torch.tensor([[0.9, 0.9 * 0.5 / 1.5, 0.0]]))
-    assert torch.equal(formulas.per_class(torch.zeros(1, 3), tau), torch.zeros(1, 3))
-
-
-def test_per_class_with_equal_counts_is_fixed():
-    tau = torch.tensor([0.9, 0.6])
-    torch.testing.assert_close(formulas.per_class(torch.full((2, 4), 7.0), tau), tau[:, None].expand(-1, 4))
+    assert torch.equal(formulas.per_class(torch.zeros(1, 3), 0.9), torch.zeros(1, 3))
+    torch.testing.assert_close(formulas.per_class(torch.full((2, 4), 7.0), 0.9), torch.full((2, 4), 0.9))
 
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
@@ -173,10 +168,10 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     start = [parameter.clone() for parameter in parameters]
-    before = Sharpness(torch.tensor([0.05, 0.0])).perturb(parameters, lambda _: gradients)
+    before = Sharpness(0.05).perturb(parameters, lambda _: gradients)
     moves = [(now - then).flatten(1) for now, then in zip(parameters, start, strict=True)]
     moved = torch.linalg.vector_norm(torch.cat(moves, dim=1), dim=1)
-    torch.testing.assert_close(moved, torch.tensor([0.05, 0.0]), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(moved, torch.full((2,), 0.05), rtol=1e-4, atol=1e-7)
     put_back(parameters, before)
     assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))
 

@@ -223,10 +223,8 @@ def test_a_small_module_is_trained_by_one_thread():
         torch.set_num_threads(before)
 
 
-def test_adabn_and_shot_take_it_too():
-    for name in ("AdaBN", "SHOT"):
-        trained = train([Run(recipe_of("resnet", name), toy(), 0)], CPU)
-        assert bool(trained.finite.all())
+def test_adabn_takes_it_too():
+    assert bool(train([Run(recipe_of("resnet", "AdaBN"), toy(), 0)], CPU).finite.all())
 
 
 @pytest.mark.parametrize("name", ENCODER)

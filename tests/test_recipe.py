@@ -10,12 +10,19 @@ import pytest
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient, Loss
 from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Sharpness
-from bearcat.methods.recipe import GROUPS, RECIPES, UNSEEN_RECIPE, Recipe, Schedule, find_recipe
+from bearcat.methods.recipe import (
+    GROUPS,
+    RECIPES,
+    REMOVED,
+    REMOVED_SETTINGS,
+    UNSEEN_RECIPE,
+    Recipe,
+    Schedule,
+    find_recipe,
+)
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.runs.spec import make_recipe
 from bearcat.settings import from_text, spell_out
-
-SPECIMENS = GROUPS["source specimens as groups, on physical inputs"]  # which train on the source alone
 
 
 def test_the_table_of_methods_is_the_papers():
@@ -96,7 +103,7 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
     assert (dann.passes, dann.doubled, dann.target_pass) == ("joint", False, True)
     assert dann.find(Confusion).climbed == "on"
     coral = RECIPES["CORAL"].with_settings({"published": "true"}).find(CovarianceMatching)
-    assert (coral.layer, coral.progress) == ("logits", "epochs")
+    assert coral.progress == "epochs"
     vector = RECIPES["AT"].with_settings({"published": "true", "calibration": "Vector"})
     assert vector.calibration == "Vector:solver=sgd"
     for name, recipe in RECIPES.items():
@@ -137,14 +144,6 @@ def test_what_cannot_be_a_recipe_is_refused():
         SelfTraining(threshold="fixd")
 
 
-def test_stack_keys_differ_by_ingredient_and_not_by_the_numbers_of_a_run():
-    at = RECIPES["AT*"]
-    assert at.change("labels", tau=0.5, weight=2.0).stack_key() == at.stack_key()
-    assert at.change("sharpness", radius=0.1).stack_key() == at.stack_key()
-    assert at.change("confusion", temperature=3.0).stack_key() != at.stack_key()
-    assert RECIPES["AT"].stack_key() != at.stack_key()
-
-
 def test_records_hold_every_setting_as_plain_values():
     settings = json.loads(json.dumps(RECIPES["AT*"].change("labels", tau=0.5).to_dict()))
     assert settings["schedule"]["drops"] == [150, 250]
@@ -183,7 +182,7 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
                             calibrate=recipe.calibrate, precision=recipe.precision,
                             input=recipe.input)  # fmt: skip
-    assert recipe.adapts == (not name.endswith("source-only") and name not in (UNSEEN_RECIPE, *SPECIMENS))
+    assert recipe.adapts == (not name.endswith("source-only") and name != UNSEEN_RECIPE)
 
 
 def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_a_phase():
@@ -206,10 +205,22 @@ def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_
     assert Recipe((Late(),)).to_dict()["ingredients"]["late"]["begins"] == 299
 
 
-def test_the_old_name_of_the_default_is_refused_with_the_new_one():
-    for name in ("dense-moved", "Dense-Moved"):
-        with pytest.raises(InputError, match="match-clusters"):
-            find_recipe(name)
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_method_that_is_gone_is_refused_with_what_to_use_instead(name):
+    with pytest.raises(InputError, match="any more; use '") as refused:
+        find_recipe(name)
+    assert any(f"'{instead}'" in str(refused.value) for instead in RECIPES)
+
+
+@pytest.mark.parametrize("name", REMOVED_SETTINGS)
+def test_a_setting_that_is_gone_is_refused(name):
+    with pytest.raises(InputError, match=f"'{name}' any more"):
+        RECIPES["CAT-Temperature"].with_settings({name: "1"})
+
+
+def test_what_is_said_to_be_the_former_dense_at_is_it():
+    recipe = RECIPES["dense-CAT*-Temperature"].with_settings({"calibration": "none", "final": "none"})
+    assert (recipe.calibration, recipe.final) == (None, None)
 
 
 def test_an_ingredient_of_no_kind_is_refused():
@@ -223,5 +234,5 @@ def test_an_ingredient_of_no_kind_is_refused():
 
 def test_a_record_says_whether_the_recipe_adapts():
     plain = [name for name, recipe in RECIPES.items() if not recipe.to_dict()["adapts"]]
-    assert plain == ["source-only", "dense-source-only", UNSEEN_RECIPE, "linear-source-only", *SPECIMENS]
+    assert plain == ["source-only", "dense-source-only", UNSEEN_RECIPE, "linear-source-only"]
     assert not Recipe((Sharpness(),)).adapts

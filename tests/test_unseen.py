@@ -32,7 +32,7 @@ def data_of(classes: tuple[str, ...], windows: int = 60) -> TrainingData:
     random = np.random.default_rng(5)
     labels = np.arange(windows) % len(classes)
     values = (3 + 2 * random.standard_normal((windows, 1, POINTS))).astype(np.float32)
-    source = Labelled(values, labels, labels, labels % 2, labels)
+    source = Labelled(values, labels, labels, labels % 2)
     return TrainingData(classes, source, source, Unlabelled(values[:10]))
 
 
@@ -55,7 +55,7 @@ def test_known_states_join_the_source_as_bearings_of_their_own_and_leave_the_res
     assert set(source.labels[number:].tolist()) == {0, 1, 2}  # nothing is known of cages
     added = np.bincount(source.labels[number:], minlength=4).tolist()
     assert all(abs(count - 0.5 * number / 4) <= 1 for count in added[:3])  # as many of a class as of any other
-    for name in ("recording", "specimen", "domain"):
+    for name in ("recording", "domain"):
         assert not set(getattr(source, name)[number:]) & set(getattr(own, name))
     assert len(source) == KnownStates(share=0.5).source_windows(data)  # which runs of a stack must agree in
     assert prepared.data.source_test is data.source_test

@@ -1,4 +1,4 @@
-"""Alignments, selection rules, views and TransCal the plain way: numpy, loops, one run, every window present."""
+"""Alignments, selection by share, views and TransCal the plain way: numpy, loops, one run, every window present."""
 
 from __future__ import annotations
 
@@ -80,22 +80,6 @@ def best_share(scores: np.ndarray, labels: np.ndarray, share: float) -> list[int
     return found
 
 
-def nearest_prototypes(features: np.ndarray, probabilities: np.ndarray, rounds: int) -> list[int]:
-    """The class whose centre is nearest by cosine. Centres are means weighted by probability, and from the second round
-    on means of the windows that have the label; a class without a window drops out.
-    """
-    features = features / np.linalg.norm(features, axis=1, keepdims=True)
-    classes = sorted(set(probabilities.argmax(axis=1).tolist()))
-    weights, labels = probabilities, np.array([])
-    for _ in range(rounds):
-        centres = {label: (weights[:, [label]] * features).sum(axis=0) for label in classes}
-        angles = [[row @ centres[label] / np.linalg.norm(centres[label]) for label in classes] for row in features]
-        labels = np.array([classes[int(np.argmax(row))] for row in angles])
-        weights = np.eye(probabilities.shape[1])[labels]
-        classes = sorted(set(labels.tolist()))
-    return [int(label) for label in labels]
-
-
 def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence: float, power: float) -> float:
     """The estimated target accuracy: right (window,) of 1 and 0, importance weights (window,)."""
     weight, error = weights**power, 1 - right
@@ -158,16 +142,6 @@ def entropy_weight_gradient(logits: np.ndarray, features: np.ndarray, source: bo
         down[place] -= 1e-6
         found[place] = ((weights(up) - weights(down)) * losses).sum() / 2e-6 / total / 2
     return -coefficient * found
-
-
-def focal(logits: np.ndarray, labels: list[int], gamma: float) -> float:
-    likely = [softmax(row)[label] for row, label in zip(logits, labels, strict=True)]
-    return float(np.mean([-((1 - p) ** gamma) * np.log(p) for p in likely]))
-
-
-def mdca(logits: np.ndarray, labels: list[int]) -> float:
-    likely, classes = softmax(logits, axis=1), range(logits.shape[1])
-    return float(np.mean([abs(likely[:, k].mean() - np.mean([label == k for label in labels])) for k in classes]))
 
 
 def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:

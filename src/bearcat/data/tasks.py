@@ -128,13 +128,12 @@ def _not_known() -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Windows with labels; recordings, domains and specimens are empty where they are not known."""
+    """Windows with labels; recordings and domains are empty where they are not known."""
 
     values: Floats  # (window, channel, time)
     labels: Integers  # (window,) codes into the task's classes
     recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.source.recordings`
     domain: Integers = field(default_factory=_not_known)  # (window,) the number of the source domain
-    specimen: Integers = field(default_factory=_not_known)  # (window,) the number of the bearing; UNKNOWN where unsaid
 
     def __len__(self) -> int:
         return len(self.values)
@@ -232,13 +231,10 @@ class SplitTask:
         """Arrays that own their memory: there is no way back from them to the array, or the file, they come from."""
         codes, source, number = _codes(self.source, self.classes), self.source.recording, np.argsort(self.target_order)
         domain = np.array([self.task.sources.index(recording.domain) for recording in self.source.recordings])
-        names = [recording.specimen for recording in self.source.recordings]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(filter(None, names)))}
-        specimen = np.array([numbers.get(name or "", UNKNOWN) for name in names])
 
         def labelled(index: Integers) -> Labelled:
             where = source[index]
-            return Labelled(take(self.source, index), codes[index], where, domain[where], specimen[where])
+            return Labelled(take(self.source, index), codes[index], where, domain[where])
 
         recording = number[self.target.recording[self.target_train]]
         reference = self.reference[self.target_train] if len(self.reference) else self.reference

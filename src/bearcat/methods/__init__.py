@@ -15,11 +15,9 @@ from bearcat.methods.ingredient import (
     Loss,
     Perturbation,
     Prepared,
-    SourceLoss,
     Teaching,
     View,
     choice,
-    per_run,
 )
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import (
@@ -38,23 +36,17 @@ from bearcat.methods.losses import (
 )
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import (
-    ClassMeans,
-    Focal,
     SelfTraining,
-    SmoothedLabels,
-    SourceFree,
     StrongView,
     TargetStatistics,
     Teacher,
     WeakView,
 )
-from bearcat.methods.specimens import BalanceSpecimens, GroupDRO, InvariantRisk, SpecimenMatching
 
 __all__ = [
-    "RECIPES", "Adversarial", "BalanceSpecimens", "BeforeTraining", "ClassMeans", "ClassifierDiscrepancy",
-    "ConditionalAdversarial", "Confusion", "CovarianceMatching", "Finding", "Focal", "GroupDRO", "IgnoreOrders",
-    "Ingredient", "InvariantRisk", "JointMatching", "KernelMatching", "KnownStates", "Loss", "MatchClusters",
-    "Perturbation", "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness", "SmoothedLabels", "SourceFree",
-    "SourceLoss", "SpecimenMatching", "Standardise", "StrongView", "TargetStatistics", "Teacher", "Teaching",
-    "Transport", "Triplet", "Uniformity", "View", "Wasserstein", "WeakView", "choice", "find_recipe", "per_run",
+    "RECIPES", "Adversarial", "BeforeTraining", "ClassifierDiscrepancy", "ConditionalAdversarial", "Confusion",
+    "CovarianceMatching", "Finding", "IgnoreOrders", "Ingredient", "JointMatching", "KernelMatching", "KnownStates",
+    "Loss", "MatchClusters", "Perturbation", "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness",
+    "Standardise", "StrongView", "TargetStatistics", "Teacher", "Teaching", "Transport", "Triplet", "Uniformity",
+    "View", "Wasserstein", "WeakView", "choice", "find_recipe",
 ]  # fmt: skip

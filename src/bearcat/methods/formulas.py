@@ -126,87 +126,6 @@ def covariance(features: Tensor, present: Tensor | None) -> Tensor:
     return (weight * centred).mT @ centred * (count / (count - 1).clamp(min=1))[:, None, None]
 
 
-def group_means(values: Tensor, groups: Tensor, present: Tensor | None, count: int) -> Tensor:
-    """The mean of each group's windows, (run, batch), (run, batch) → (run, count); 0 where a batch has none of it."""
-    member = functional.one_hot(groups, count).to(values.dtype)
-    member = member if present is None else torch.where(present[..., None], member, 0)
-    total = (member * values[..., None]).sum(dim=1)
-    return total / member.sum(dim=1).clamp(min=1)
-
-
-def cell_weights(cells: Tensor, present: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Row i: equal weights of sum 1 of the windows in window i's cell, (run, batch) → (run, batch, batch); rows and
-    columns of places without a window are 0. The diagonal is 1 / the size of each window's cell.
-    """
-    same = cells[:, :, None] == cells[:, None]
-    same = same if present is None else same & present[:, :, None] & present[:, None]
-    return same.to(dtype) / same.sum(dim=2, keepdim=True).clamp(min=1)
-
-
-def invariance_penalty(logits: Tensor, labels: Tensor, groups: Tensor, present: Tensor | None) -> Tensor:
-    """IRMv1 (Arjovsky et al. 2019): the mean over groups of the square of d/dw of their mean cross-entropy of w·logits,
-    at w = 1. A window's derivative is Σ (p − y)·logit over classes.
-    """
-    gap = logits.softmax(dim=-1) - functional.one_hot(labels, logits.shape[-1])
-    member = cell_weights(groups, present, logits.dtype)
-    slope = (member @ (gap * logits).sum(dim=-1, keepdim=True))[..., 0]  # of each window's group
-    share = member.diagonal(dim1=1, dim2=2)  # so that groups count alike
-    return (share * slope.square()).sum(dim=1) / share.sum(dim=1)
-
-
-def between_groups(kernel: Tensor, member: Tensor, pairs: Tensor) -> Tensor:
-    """The mean of ‖m − m'‖² over pairs of cells: m is the mean of a cell in the kernel's (run, batch, batch) feature
-    space, `member` as `cell_weights` gives it, `pairs` (run, batch, batch) says which windows' cells are compared.
-    """
-    inner = member @ kernel @ member.mT
-    own = inner.diagonal(dim1=1, dim2=2)
-    distance = own[:, :, None] + own[:, None] - 2 * inner
-    share = member.diagonal(dim1=1, dim2=2)
-    weight = pairs * share[:, :, None] * share[:, None]
-    return (weight * distance).sum(dim=(1, 2)) / weight.sum(dim=(1, 2)).clamp(min=1e-12)
-
-
-def moments_between_groups(features: Tensor, member: Tensor, pairs: Tensor) -> Tensor:
-    """‖μ − μ'‖²/d + ‖C − C'‖²/d², the mean over pairs of cells: CORAL as DomainBed has it. Inner products of means
-    and covariances come from those of windows, so that no covariance is ever made.
-    """
-    size = features.shape[-1]
-    features = features - features.mean(dim=1, keepdim=True).detach()  # small numbers keep their digits
-    count = 1 / member.diagonal(dim1=1, dim2=2).clamp(min=1e-12)
-    unbiased = (count / (count - 1).clamp(min=1)).sqrt()[..., None]
-    centred = (features - member @ features) * unbiased
-    means = between_groups(features @ features.mT, member, pairs) / size
-    return means + between_groups((centred @ centred.mT).square(), member, pairs) / size**2
-
-
-def information(logits: Tensor, present: Tensor | None) -> Tensor:
-    """Mean entropy of predictions less the entropy of their mean: minus the information they hold (SHOT)."""
-    probabilities = logits.softmax(dim=-1)
-    sure = torch.special.entr(probabilities).sum(dim=-1)
-    mean = (weights(logits, present)[..., None] * probabilities).sum(dim=1)
-    diverse: Tensor = torch.special.entr(mean).sum(dim=-1)
-    return masked_mean(sure, present) - diverse
-
-
-def centroid_labels(features: Tensor, probabilities: Tensor, present: Tensor, rounds: int) -> Tensor:
-    """SHOT's pseudo-labels: the class whose centre is nearest by cosine, (run, window). Centres are means weighted by
-    probability in the first round and means of the labels' windows in others; a class that no window is predicted as
-    gets no labels.
-    """
-    features, classes = functional.normalize(features, dim=-1), probabilities.shape[-1]
-    share = probabilities * present[..., None]
-    predicted = functional.one_hot(probabilities.argmax(dim=-1), classes) * present[..., None]
-    empty = predicted.sum(dim=1) == 0
-    labels = torch.zeros_like(share[..., 0], dtype=torch.int64)
-    for _ in range(rounds):
-        centres = functional.normalize(share.mT @ features, dim=-1)  # (run, class, feature)
-        nearness = (features @ centres.mT).masked_fill(empty[:, None], -torch.inf)
-        labels = nearness.argmax(dim=-1)
-        share = functional.one_hot(labels, classes).to(share.dtype) * present[..., None]
-        empty = empty | (share.sum(dim=1) == 0)
-    return labels
-
-
 def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: float, rounds: int) -> Tensor:
     """The plan (run, n, m) that moves weights `source` (run, n) to `target` (run, m) at least cost plus entropy, which
     counts `smoothing` times the mean cost: Sinkhorn's iterations on logarithms.
@@ -243,20 +162,20 @@ def gradient_penalty(values: Tensor, critic_of: Tensor, present: Tensor | None) 
     return masked_mean(((gradient.square().sum(dim=-1) + 1e-12).sqrt() - 1).square(), present)
 
 
-def confident_counts(probabilities: Tensor, tau: Tensor, present: Tensor | None = None) -> Tensor:
-    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class)."""
+def confident_counts(probabilities: Tensor, tau: float, present: Tensor | None = None) -> Tensor:
+    """Predictions at least `tau` sure, per class: (run, window, class) → (run, class)."""
     confidence, label = probabilities.max(dim=-1)
-    sure = confidence >= tau[:, None]
+    sure = confidence >= tau
     sure = (sure if present is None else sure & present).to(torch.float32)
     counts = torch.zeros(probabilities.shape[0], probabilities.shape[2], device=probabilities.device)
     return counts.scatter_add_(1, label, sure)
 
 
-def per_class(counts: Tensor, tau: Tensor) -> Tensor:
+def per_class(counts: Tensor, tau: float) -> Tensor:
     """τ·β/(2−β) with β = count / largest count: (run, class). A class of count 0 gets threshold 0, as published."""
     largest = counts.max(dim=1, keepdim=True).values
     share = counts / largest.clamp(min=1)
-    return tau[:, None] * share / (2 - share)
+    return tau * share / (2 - share)
 
 
 def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
@@ -274,14 +193,6 @@ def best_of_each_class(scores: Tensor, labels: Tensor, share: float, classes: in
         wanted = (member.sum(dim=1, keepdim=True) * share).ceil()
         found = torch.where(member & (rank < wanted), label, found)
     return found
-
-
-def nearness_to_centre(features: Tensor, labels: Tensor, classes: int, present: Tensor) -> Tensor:
-    """The cosine of each feature and the mean of its class, (run, window): the length of a feature says little."""
-    features = functional.normalize(features, dim=-1)
-    member = functional.one_hot(labels, classes).to(features.dtype) * present[..., None]
-    centres = functional.normalize(member.mT @ features, dim=-1)  # (run, class, feature)
-    return (features * centres.gather(1, labels[..., None].expand_as(features))).sum(dim=-1)
 
 
 # Changes of windows (run, batch, channel, point), each with a draw for every window of every run: `draws` gives numbers

@@ -10,8 +10,7 @@ kind for what it does and has no branch for any ingredient. docs/add-a-method.md
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from bearcat.data.inputs import Input
@@ -38,19 +36,6 @@ class Deferred:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self._module), name)
-
-
-def per_run(default: float) -> Any:
-    """A field whose number may differ between the runs of a stack; in a stack it is a tensor (run,).
-
-    >>> @dataclass(frozen=True)
-    ... class Entropy(Loss):
-    ...     name = "entropy"
-    ...     weight: float = per_run(0.1)
-    >>> Recipe((Entropy(weight=0.3),)).stack_key() == Recipe((Entropy(weight=0.5),)).stack_key()
-    True
-    """
-    return field(default=default, metadata={"per_run": True})
 
 
 def choice(*known: str, default: str | None = None) -> Any:
@@ -98,9 +83,7 @@ class View:
     head: Callable[[Tensor], Tensor]  # the student's: features → logits
     randomness: Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
-    module: nn.Module | None = None  # what the ingredient's `build` or `memory` made
-    # (run, batch) of the source, by grouping: the number of each window's specimen or domain (`Loss.reads_groups`).
-    groups: Mapping[str, Tensor] = field(default_factory=dict)
+    module: nn.Module | None = None  # what the ingredient's `build` made
 
     @property
     def source_logits(self) -> Tensor:
@@ -169,7 +152,7 @@ class Loss(Ingredient):
     >>> @dataclass(frozen=True)
     ... class Entropy(Loss):
     ...     name = "entropy"
-    ...     weight: float = per_run(0.1)
+    ...     weight: float = 0.1
     ...
     ...     def loss(self, view: View) -> Tensor:
     ...         return self.weight * torch.special.entr(view.target_logits.softmax(dim=-1)).sum(dim=-1).mean(dim=1)
@@ -182,10 +165,6 @@ class Loss(Ingredient):
     # Whether it compares the domains: SDAT does not climb it, and with passes="separate" it reads a joint pass.
     aligns: ClassVar[bool] = False
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
-    # Whether it stands in place of the mean cross-entropy of the source; of several that are on, the last does.
-    supervises: ClassVar[bool] = False
-    uses_source: ClassVar[bool] = True  # where no loss that is on does, no source window passes through the student
-    frozen: ClassVar[tuple[str, ...]] = ()  # parts of the student ("head") that stay as they are while it is on
 
     def loss(self, view: View) -> Tensor:
         """Its term, (run,)."""
@@ -193,17 +172,6 @@ class Loss(Ingredient):
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
         """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
-        return None
-
-    @property
-    def reads_groups(self) -> str | None:
-        """The grouping of source windows that `view.groups` has to offer: "specimen" or "domain"."""
-        return None
-
-    def memory(self, groups: Mapping[str, Tensor]) -> nn.Module | None:  # noqa: ARG002
-        """Numbers kept between steps, instead of a module that is trained: buffers alone, whose first axis is the run.
-        `groups` says how many groups each run has, (run,), by grouping.
-        """
         return None
 
     def ramp(self, progress: float) -> float:
@@ -219,18 +187,6 @@ class Loss(Ingredient):
     def climbed_from(self, schedule: Schedule) -> int | None:
         """The first epoch in which SDAT climbs it; None: in none."""
         return None if self.aligns else self.start(schedule)
-
-
-@dataclass(frozen=True)
-class SourceLoss(Loss):
-    """A loss on the source alone, from the first epoch on.
-
-    >>> issubclass(Focal, SourceLoss) and not Recipe((Focal(),)).adapts
-    True
-    """
-
-    phase: ClassVar[str | None] = None
-    uses_target = reads_target = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,20 +290,3 @@ class Perturbation(Ingredient):
 
 
 KINDS = (Loss, BeforeTraining, Teaching, Perturbation)
-
-
-def stack_key(ingredient: Ingredient) -> Hashable:
-    """What the ingredients of runs in one stack must share: all but the numbers that may differ."""
-    shared = (getattr(ingredient, each.name) for each in fields(ingredient) if not each.metadata.get("per_run"))
-    return type(ingredient), *shared
-
-
-def stacked(ingredients: Sequence[Ingredient], device: torch.device, dtype: torch.dtype | None = None) -> Ingredient:
-    """One ingredient for a stack: the fields that may differ hold the numbers of all runs, (run,)."""
-    import torch
-
-    together = copy.copy(ingredients[0])
-    for name in (each.name for each in fields(together) if each.metadata.get("per_run")):
-        numbers = [getattr(ingredient, name) for ingredient in ingredients]
-        object.__setattr__(together, name, torch.tensor(numbers, dtype=dtype or torch.float32, device=device))
-    return together

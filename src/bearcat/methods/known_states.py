@@ -168,7 +168,7 @@ def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
 def joined(
     source: Labelled, values: NDArray[np.float32], labels: NDArray[np.int64], groups: NDArray[np.int64]
 ) -> Labelled:
-    """The source's windows and these; each group of them is as of one more recording, specimen and domain."""
+    """The source's windows and these; each group of them is as of one more recording and domain."""
 
     def with_groups(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.concatenate([numbers, numbers.max() + 1 + groups]) if len(numbers) else numbers
@@ -176,5 +176,4 @@ def joined(
     return replace(
         source, values=np.concatenate([source.values, values]), labels=np.concatenate([source.labels, labels]),
         recording=with_groups(source.recording), domain=with_groups(source.domain),
-        specimen=with_groups(source.specimen),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.methods.ingredient import Deferred, Loss, Perturbation, View, choice, per_run
+from bearcat.methods.ingredient import Deferred, Loss, Perturbation, View, choice
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ class Alignment(Loss):
     """A loss that compares the domains, with a coefficient that rises from 0 at p = 0 towards 1."""
 
     aligns = True
-    weight: float = per_run(1.0)  # of the reversed gradient, or of the distance
+    weight: float = 1.0  # of the reversed gradient, or of the distance
     slope: float = 10.0
     # Authors' code: domain classifiers count iterations from 1, distances count epochs.
     progress: str = choice("iterations", "iterations from 1", "epochs")
@@ -142,8 +142,8 @@ class Wasserstein(Alignment):
 
     name = "wasserstein"
     # Of the reversed gradient. The critic's answers are unbounded: 1 is too much (LOG.md).
-    weight: float = per_run(0.1)
-    penalty: float = per_run(10.0)
+    weight: float = 0.1
+    penalty: float = 10.0
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
         return networks.DomainClassifier(runs, features, 0.0)  # dropout would change the slope between two passes
@@ -198,19 +198,17 @@ class JointMatching(KernelMatching):
 
 @dataclass(frozen=True)
 class CovarianceMatching(Alignment):
-    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original, or of features.
+    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original.
 
-    >>> CovarianceMatching(layer="features").name
-    'coral'
+    >>> RECIPES["CORAL"].ingredients == (CovarianceMatching(),)
+    True
     """
 
     name = "coral"
-    layer: str = choice("logits", "features")
 
     def loss(self, view: View) -> Tensor:
-        values = view.features if self.layer == "features" else view.logits
-        source = formulas.covariance(values[:, : view.size], view.source_present)
-        gap = source - formulas.covariance(values[:, view.size :], view.target_present)
+        source = formulas.covariance(view.source_logits, view.source_present)
+        gap = source - formulas.covariance(view.target_logits, view.target_present)
         return self.weight * view.ramp * (gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2))
 
 
@@ -224,8 +222,8 @@ class Transport(Alignment):
     """
 
     name = "transport"
-    features: float = per_run(0.001)  # of the squared distance of features; 0.001 is the original's for digits
-    labels: float = per_run(1.0)  # of the cross-entropy of the source's label and the target's prediction
+    features: float = 0.001  # of the squared distance of features; 0.001 is the original's for digits
+    labels: float = 1.0  # of the cross-entropy of the source's label and the target's prediction
     smoothing: float = 0.05  # of the entropy, in mean costs
     rounds: int = 30
 
@@ -233,7 +231,7 @@ class Transport(Alignment):
         gap = formulas.squared_distances(view.source_features, view.target_features)
         surprise = -view.target_logits.log_softmax(dim=-1).mT  # (run, class, target window)
         surprise = surprise.gather(1, view.labels[..., None].expand_as(gap))
-        cost = (self.features * gap.movedim(0, -1) + self.labels * surprise.movedim(0, -1)).movedim(-1, 0)
+        cost = self.features * gap + self.labels * surprise
         source = formulas.weights(view.source_logits, view.source_present)
         target = formulas.weights(view.target_logits, view.target_present)
         plan = formulas.transport_plan(cost.detach(), source, target, self.smoothing, self.rounds)
@@ -249,7 +247,7 @@ class Confusion(Loss):
     """
 
     name = "confusion"
-    weight: float = per_run(1.0)
+    weight: float = 1.0
     temperature: float = 2.0
     # SDAT climbs it whenever it is on; or from T_PL on (authors' code with a teacher).
     climbed: str = choice("on", "labels")
@@ -271,7 +269,7 @@ class Uniformity(Loss):
     """
 
     name = "uniformity"
-    weight: float = per_run(0.005)
+    weight: float = 0.005
     scaled: bool = False  # by the share of the batch whose pseudo-labels are used (French et al. 2018)
 
     def loss(self, view: View) -> Tensor:
@@ -296,7 +294,7 @@ class Triplet(Loss):
 
     name = "triplet"
     phase = "labels"
-    weight: float = per_run(1.0)
+    weight: float = 1.0
     margin: float = 1.0
 
     def loss(self, view: View) -> Tensor:
@@ -319,7 +317,7 @@ class Sharpness(Perturbation):
     """
 
     name = "sharpness"
-    radius: float = per_run(0.05)
+    radius: float = 0.05
     scope: str = choice("task", "supervised")  # authors' code: every loss that does not align domains; or the text's
 
     def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
@@ -328,7 +326,8 @@ class Sharpness(Perturbation):
         with torch.no_grad():
             before = [weight.detach().clone() for weight in weights]
             norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in found]
-            scale = self.radius / (torch.linalg.vector_norm(torch.stack(norms), dim=0) + 1e-12)
+            norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+            scale = torch.full_like(norm, self.radius) / (norm + 1e-12)
             for weight, gradient in zip(weights, found, strict=True):
                 weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
         return before

@@ -9,18 +9,17 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses, selftraining
 from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
-from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
+from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.selftraining import SelfTraining, Teacher
-from bearcat.methods.specimens import BalanceSpecimens, GroupDRO, InvariantRisk, SpecimenMatching
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -81,7 +80,6 @@ class Recipe:
     passes: str = choice("shared", "separate", "joint")
     doubled: bool = False  # the supervised loss reads the source batch twice, with two draws of dropout (authors' code)
     calibrate: str = choice("start", "end")  # of each epoch; authors' code: at its end, and used in the next one
-    temperature_momentum: float = 0.0  # the temperature is a moving average over epochs; 0.9 in the authors' repository
     # Every epoch begins with a pass of the target's training windows through the student in training mode, which moves
     # its running statistics and nothing else (authors' code without a teacher).
     target_pass: bool = False
@@ -101,9 +99,8 @@ class Recipe:
                 raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
             if names.count(each.name) > 1:
                 raise InputError(f"the recipe has the ingredient '{each.name}' twice; leave one out")
-        for name in ("dropout", "temperature_momentum"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"setting '{name}' must be at least 0 and below 1, not {getattr(self, name):g}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
 
     def find(self, kind: type[Ingredient]) -> Any:
         """The recipe's ingredient of this kind; None where it has none."""
@@ -175,10 +172,6 @@ class Recipe:
         plain = to_plain(self) | {"ingredients": parts, "adapts": self.adapts}
         return {name: value for name, value in plain.items() if name != "final" or value}
 
-    def stack_key(self) -> Hashable:
-        """Recipes of equal keys can be stacked: they differ at most in the numbers that may differ in a stack."""
-        return replace(self, ingredients=()), *(stack_key(each) for each in self.ingredients)
-
     def with_settings(self, texts: Mapping[str, str]) -> Recipe:
         """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
         recipe = self
@@ -200,6 +193,8 @@ class Recipe:
         }
 
     def _with_setting(self, name: str, text: str) -> Recipe:
+        if (instead := REMOVED_SETTINGS.get(name)) is not None:
+            raise InputError(f"there is no setting '{name}' any more; {instead}")
         part, dot, setting = name.partition(".")
         if not dot:
             return override(self, {name: text})
@@ -230,7 +225,7 @@ PUBLISHED = {
     "labels.first_counts": "early", "labels.relabel": "true", "uniformity.scaled": "true",
     "sharpness.scope": "task", "alignment.reduction": "mean", "alignment.progress": "iterations from 1",
     "cdan.progress": "iterations from 1", "mk-mmd.progress": "epochs", "jmmd.progress": "epochs",
-    "coral.progress": "epochs", "coral.layer": "logits", "calibrate": "end", "precision": "float32",
+    "coral.progress": "epochs", "calibrate": "end", "precision": "float32",
 }  # fmt: skip
 PUBLISHED_WITH_TEACHER = {"passes": "separate", "doubled": "true", "confusion.climbed": "labels"}
 PUBLISHED_WITHOUT = {"passes": "joint", "target_pass": "true", "confusion.climbed": "on"}
@@ -254,7 +249,6 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
 _VIEWS = (selftraining.WeakView(), SelfTraining(), selftraining.StrongView(), Adversarial())
-_SHOT = (selftraining.SmoothedLabels(), selftraining.SourceFree())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
 FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
@@ -303,13 +297,6 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "MCD": Recipe((losses.ClassifierDiscrepancy(),)),
         "DeepJDOT": Recipe((losses.Transport(),)),
     },
-    "source-free": {
-        "SHOT": Recipe(_SHOT),
-    },
-    "calibrated in training": {
-        "AT*-MDCA": Recipe((*_AT, *_STARS["*"], selftraining.ClassMeans())),
-        "AT*-focal": Recipe((selftraining.Focal(), *_AT, *_STARS["*"])),
-    },
     "ours": {
         "AT-views": Recipe(_VIEWS),
         "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
@@ -328,22 +315,8 @@ GROUPS: dict[str, dict[str, Recipe]] = {
             final=None,
         ),
         "dense-MCC": _physical(Confusion(), calibration="Temperature"),
-        "dense-CORAL": _physical(losses.CovarianceMatching(layer="features"), calibration="Temperature"),
-        "dense-DANN*": _physical(*_DANN, *_STARS["*"], calibration="Temperature"),
-        "dense-AT*": _physical(*_AT, *_STARS["*"]),
         "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration="Temperature"),
         "linear-source-only": _physical(by="source", encoder="linear", calibration="Temperature"),
-        "linear-self-training": _physical(
-            SelfTraining(select="share", teacher=Teacher(dropout=False)), encoder="linear", calibration="Temperature"
-        ),
-        "dense-SHOT": _physical(*_SHOT),
-    },
-    "source specimens as groups, on physical inputs": {  # none of them uses the target
-        "dense-specimen-balance": _physical(first=(BalanceSpecimens(),), by="source", calibration="Temperature"),
-        "dense-GroupDRO": _physical(GroupDRO(), by="source", calibration="Temperature"),
-        "dense-IRM": _physical(InvariantRisk(), by="source", calibration="Temperature"),
-        "dense-specimen-CORAL": _physical(SpecimenMatching(), by="source", calibration="Temperature"),
-        "dense-specimen-MMD": _physical(SpecimenMatching(statistic="kernels"), by="source", calibration="Temperature"),
     },
 }  # fmt: skip
 RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}
@@ -357,7 +330,29 @@ RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name
 DEFAULT_RECIPE = "match-clusters"
 # For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
 UNSEEN_RECIPE = "unseen-bearings"
-RENAMED = {"dense-moved": "match-clusters"}
+# Names and settings that are refused, with what to use instead; "v0.3" says that nothing else does what they did.
+REMOVED = {
+    "dense-moved": "use 'match-clusters', its name now",
+    "shot": "use 'dense-MCC', or v0.3",
+    "dense-shot": "use 'dense-MCC', or v0.3",
+    "at*-mdca": "use 'AT*', or v0.3",
+    "at*-focal": "use 'AT*', or v0.3",
+    "dense-coral": "use 'CORAL' on windows in time or frequency, or v0.3",
+    "dense-dann*": "use 'dense-CAT*-Temperature', or v0.3",
+    "dense-at*": "use 'dense-CAT*-Temperature' with --recipe-set calibration=none --recipe-set final=none",
+    "linear-self-training": "use 'match-clusters', beside which `adapt` tries self-training, or v0.3",
+    "dense-specimen-balance": "use 'unseen-bearings', or v0.3",
+    "dense-groupdro": "use 'unseen-bearings', or v0.3",
+    "dense-irm": "use 'unseen-bearings', or v0.3",
+    "dense-specimen-coral": "use 'unseen-bearings', or v0.3",
+    "dense-specimen-mmd": "use 'unseen-bearings', or v0.3",
+}
+REMOVED_SETTINGS = {
+    "labels.grow": "set labels.share",
+    "labels.ramp_up": "set labels.weight",
+    "coral.layer": "leave it out: CORAL reads logits",
+    "temperature_momentum": "leave it out: each epoch has its own temperature",
+}
 
 
 def find_recipe(name: str) -> str:
@@ -366,6 +361,6 @@ def find_recipe(name: str) -> str:
     >>> RECIPES[find_recipe("cat*-temperature")].calibration
     'Temperature'
     """
-    if (new := RENAMED.get(name.lower())) is not None:
-        raise InputError(f"the recipe '{name}' is now called '{new}'; use that name")
+    if (instead := REMOVED.get(name.lower())) is not None and name not in RECIPES:
+        raise InputError(f"there is no method '{name}' any more; {instead}")
     return find_name(name, RECIPES, "recipe")

@@ -1,8 +1,7 @@
 """Teachers, and what they and the student are shown.
 
 Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough. AdaBN (Li
-et al. 2016): the reported network is the student with statistics of the target. SHOT: the student labels the target
-by centres of classes and learns from these alone, without the source. Views: the teacher labels a weak view
+et al. 2016): the reported network is the student with statistics of the target. Views: the teacher labels a weak view
 of a window, the student learns a strong one. A view that stands before self-training changes what the teacher is shown,
 one behind it what the student and all losses read. Draws belong to the run (models.stacked.Randomness).
 """
@@ -10,12 +9,11 @@ one behind it what the student and all losses read. Draws belong to the run (mod
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Deferred, Loss, SourceLoss, Teaching, View, check_choices, choice, per_run
+from bearcat.methods.ingredient import Deferred, Loss, Teaching, View, check_choices, choice
 
 if TYPE_CHECKING:
     import torch
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 else:
     torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
     batches, evaluate = Deferred("bearcat.training.batches"), Deferred("bearcat.training.evaluate")
-
-
-REPLACING = {"prototype": 1, "k-means": 10}  # rules of selection that make labels of their own: rounds of centres
 
 
 @dataclass(frozen=True)
@@ -66,21 +61,16 @@ class SelfTraining(Teaching, Loss):
 
     name = "labels"
     phase = "labels"
-    weight: float = per_run(1.0)
+    weight: float = 1.0
     threshold: str = choice("per-class", "fixed")
-    tau: float = per_run(0.9)
+    tau: float = 0.9
     counts: str = choice("uncalibrated", "calibrated")  # probabilities, for per-class thresholds; text: calibrated
     average: str = choice("batch", "selected")  # authors' code: unselected windows count zero; text: selected
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
-    # "confidence" above the threshold; or without one, "share" (the surest of each class) or "cluster" (the nearest to
-    # the centre of each class); or every window has the label of the nearest "prototype" (mean feature of a class,
-    # weighted by the teacher's probabilities), or of its cluster ("k-means", which begins with the prototypes).
-    select: str = choice("confidence", "share", "cluster", "prototype", "k-means")
-    share: float = 0.5  # of each class, for "share" and "cluster"
-    grow: bool = False  # the share grows from that at T_PL to all at the end
-    # The share of the epochs from T_PL on over which the loss rises as exp(−5·(1 − t)²) (Laine and Aila 2017).
-    ramp_up: float = 0.0
+    # "confidence" above the threshold; or without one, "share": the surest of each predicted class.
+    select: str = choice("confidence", "share")
+    share: float = 0.5  # of each class, for "share"
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
@@ -93,8 +83,8 @@ class SelfTraining(Teaching, Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.samples < 1 or not 0 < self.share <= 1 or not 0 <= self.ramp_up <= 1:
-            raise InputError("labels.samples must be at least 1, labels.share and labels.ramp_up at most 1")
+        if self.samples < 1 or not 0 < self.share <= 1:
+            raise InputError("labels.samples must be at least 1, labels.share above 0 and at most 1")
         if self.first_counts == "early" and not self.teacher.early:
             raise InputError("labels.first_counts=early needs a teacher from the start; add teacher.early=true")
 
@@ -117,8 +107,7 @@ class SelfTraining(Teaching, Loss):
             in_training = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
         if state.epoch < begins:
             return
-        tau = torch.as_tensor(self.tau).expand(state.runs)
-        limits = tau[:, None].expand(-1, state.classes)
+        limits = state.batches.target_train.new_full((state.runs, state.classes), self.tau)
         if self.select != "confidence":
             limits = torch.zeros_like(limits)
             padded = torch.nn.functional.pad(self._supported(state), (0, 1), value=-1)
@@ -131,8 +120,8 @@ class SelfTraining(Teaching, Loss):
                 logits, present = in_training
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
-            counts = formulas.confident_counts(logits.softmax(dim=-1), tau, present)
-            limits = formulas.per_class(counts, tau)
+            counts = formulas.confident_counts(logits.softmax(dim=-1), self.tau, present)
+            limits = formulas.per_class(counts, self.tau)
         if state.thresholds is None or state.pseudo_labels is None:  # a recorded step keeps using this memory
             runs, windows = state.batches.target_train.shape[:2]
             state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
@@ -156,20 +145,10 @@ class SelfTraining(Teaching, Loss):
             self._label(state, batch)
 
     def _supported(self, state: TrainingState) -> Tensor:
-        """The label that the rule gives each target training window, (run, window), −1 where none."""
-        logits, features = evaluate.predict(state.reported, state.batches.target_train)
-        present = state.batches.target_present
+        """The labels of the surest share of each predicted class, (run, window), −1 elsewhere."""
+        logits, _ = evaluate.predict(state.reported, state.batches.target_train)
         scores, labels = logits.softmax(dim=-1).max(dim=-1)
-        if self.select == "cluster":
-            labels = logits.argmax(dim=-1)
-            scores = formulas.nearness_to_centre(features, labels, state.classes, present)
-        if self.select in REPLACING:
-            found = formulas.centroid_labels(features, logits.softmax(dim=-1), present, REPLACING[self.select])
-            return torch.where(present, found, -1)
-        begins, share = self.start(state.schedule), self.share
-        if self.grow:
-            share += (1 - share) * (state.epoch - begins) / max(state.schedule.epochs - begins - 1, 1)
-        return formulas.best_of_each_class(scores, labels, share, state.classes, present)
+        return formulas.best_of_each_class(scores, labels, self.share, state.classes, state.batches.target_present)
 
     def _label(self, state: TrainingState, batch: Batch) -> None:
         if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
@@ -186,9 +165,7 @@ class SelfTraining(Teaching, Loss):
             probabilities = torch.stack(passes).mean(dim=0)
             labels, selected = formulas.select(probabilities, state.thresholds)
             if state.supported is not None:
-                supported = state.supported.gather(1, batch.target_index)
-                labels = supported.clamp(min=0) if self.select in REPLACING else labels
-                selected = selected & (labels == supported)
+                selected = selected & (labels == state.supported.gather(1, batch.target_index))
             for each in passes if self.agree else ():
                 selected = selected & (labels == each.argmax(dim=-1))
             state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, labels, -1))
@@ -201,109 +178,7 @@ class SelfTraining(Teaching, Loss):
             each = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
         else:
             each = formulas.cross_entropy(view.target_logits, view.pseudo_labels)
-        loss = self.weight * formulas.of_selected(each, view.selected, self.average, view.target_present)
-        return loss * view.ramp if self.ramp_up else loss
-
-    def ramp(self, progress: float) -> float:
-        """Gaussian, from exp(−5) at T_PL to 1."""
-        return math.exp(-5 * max(0.0, 1 - progress / self.ramp_up) ** 2) if self.ramp_up else 1.0
-
-
-@dataclass(frozen=True)
-class SmoothedLabels(SourceLoss):
-    """The supervised loss with smoothed labels: 1 − share for the label, and the share spread over all classes.
-
-    >>> Recipe((SmoothedLabels(share=0.2),)).adapts
-    False
-    """
-
-    name = "smoothing"
-    supervises = True
-    share: float = 0.1  # SHOT's
-
-    def loss(self, view: View) -> Tensor:
-        spread = -view.source_logits.log_softmax(dim=-1).mean(dim=-1)
-        each = (1 - self.share) * formulas.cross_entropy(view.source_logits, view.labels) + self.share * spread
-        return formulas.masked_mean(each, view.source_present)
-
-
-@dataclass(frozen=True)
-class Focal(SourceLoss):
-    """The supervised loss as focal loss (Lin et al. 2017), which keeps confidence lower: a window's cross-entropy times
-    (1 − p)^gamma, p the probability of its label.
-
-    >>> Recipe((Focal(gamma=3.0), *RECIPES["AT*"].ingredients)).find(Focal).gamma
-    3.0
-    """
-
-    name = "focal"
-    supervises = True
-    gamma: float = 2.0
-
-    def loss(self, view: View) -> Tensor:
-        each = formulas.cross_entropy(view.source_logits, view.labels)
-        return formulas.masked_mean((1 - (-each).exp()).clamp(min=0) ** self.gamma * each, view.source_present)
-
-
-@dataclass(frozen=True)
-class ClassMeans(SourceLoss):
-    """MDCA (Hebbalaguppe et al. 2022): |mean probability − share of labels| in a source batch, mean over classes.
-
-    >>> RECIPES["AT*-MDCA"].find(ClassMeans).weight
-    1.0
-    """
-
-    name = "mdca"
-    weight: float = per_run(1.0)  # 10 in the authors' repository, with which it does not learn in short courses
-
-    def loss(self, view: View) -> Tensor:
-        hit = torch.nn.functional.one_hot(view.labels, view.logits.shape[-1])
-        each = formulas.weights(view.source_logits, view.source_present)[..., None]
-        return self.weight * (each * (view.source_logits.softmax(dim=-1) - hit)).sum(dim=1).abs().mean(dim=-1)
-
-
-@dataclass(frozen=True)
-class SourceFree(Teaching, Loss):
-    """SHOT (Liang et al. 2020): from T_DA on no source window is used and the classifier is frozen. The encoder learns
-    target windows alone: predictions that are sure and diverse, and pseudo-labels by the nearest centre of a class,
-    made anew in each epoch. The original's classifier is weight-normalised and its optimiser SGD; ours are neither.
-
-    >>> RECIPES["SHOT"].find(SourceFree).frozen
-    ('head',)
-    """
-
-    name = "source-free"
-    supervises = True
-    uses_source = False
-    frozen = ("head",)
-    weight: float = per_run(0.3)  # of the pseudo-labels' cross-entropy: the original's β for objects
-    rounds: int = 2  # of centres and labels
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rounds < 1:
-            raise InputError(f"source-free.rounds must be at least 1, not {self.rounds}")
-
-    def start_epoch(self, state: TrainingState) -> None:
-        logits, features = evaluate.predict(state.student, state.batches.target_train)
-        present = state.batches.target_present
-        labels = formulas.centroid_labels(features, logits.softmax(dim=-1), present, self.rounds)
-        labels = torch.nn.functional.pad(torch.where(present, labels, -1), (0, 1), value=-1)
-        state.pseudo_labels = labels if state.pseudo_labels is None else state.pseudo_labels.copy_(labels)
-
-    def start_step(self, state: TrainingState, batch: Batch) -> None:
-        if state.pseudo_labels is None:
-            raise RuntimeError("an epoch begins with start_epoch")
-        labels = state.pseudo_labels.gather(1, batch.target_index)
-        known = labels.clamp(min=0)
-        state.batch_labels = known, labels >= 0, torch.nn.functional.one_hot(known, state.classes).to(batch.both.dtype)
-
-    def loss(self, view: View) -> Tensor:
-        if view.pseudo_labels is None or view.selected is None:
-            raise RuntimeError("a step begins with start_step")
-        each = formulas.cross_entropy(view.target_logits, view.pseudo_labels)
-        labels = formulas.of_selected(each, view.selected, "selected", view.target_present)
-        return formulas.information(view.target_logits, view.target_present) + self.weight * labels
+        return self.weight * formulas.of_selected(each, view.selected, self.average, view.target_present)
 
 
 @dataclass(frozen=True)

@@ -118,16 +118,6 @@ class StackedDense(nn.Module):
         return torch.baddbmm(self.bias[:, None], values, self.weight.mT)
 
 
-class GroupScores(nn.Module):
-    """Scores (run, group) whose softmax weights groups: 0 at first, −∞ beyond a run's own number of groups (run,)."""
-
-    def __init__(self, groups: Tensor) -> None:
-        super().__init__()
-        self.scores: Tensor
-        place = torch.arange(int(groups.max()), device=groups.device)
-        self.register_buffer("scores", torch.where(place < groups[:, None], 0.0, -torch.inf))
-
-
 class _Dense(torch.autograd.Function):
     """As torch does it, but the weight's gradient comes out with the weight's own strides, which saves Adam a copy."""
 

@@ -8,8 +8,8 @@ same way, so that a window has the same place in its batch, and the same dropout
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bearcat.data.recording import Integers
-from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
+from bearcat.data.tasks import UNKNOWN, TrainingData, Unlabelled
 from bearcat.errors import InputError
 
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
@@ -62,7 +62,6 @@ class Batches:
     seeds: tuple[int, ...]
     size: int
     balanced: tuple[np.ndarray, ...] | None = None  # each run's training labels, where its classes are drawn alike
-    groups: Mapping[str, Tensor] = field(default_factory=dict)  # (run, source window) each, by grouping; padding: 0
 
     @property
     def iterations(self) -> int:
@@ -120,19 +119,12 @@ class Batch:
     labels: Tensor  # (run, size) of the source
     present: Tensor | None  # of both
     target_index: Tensor  # into the stack's target windows, the number behind the last where padded
-    groups: Mapping[str, Tensor] = field(default_factory=dict)  # (run, size) of the source, by grouping
 
     def doubled(self) -> Batch:
         """With the source windows twice."""
         present = None if self.present is None else torch.cat([self.present[:, : self.size], self.present], dim=1)
         both, labels = torch.cat([self.source, self.both], dim=1), torch.cat([self.labels, self.labels], dim=1)
-        groups = {name: torch.cat([group, group], dim=1) for name, group in self.groups.items()}
-        return replace(self, both=both, size=2 * self.size, labels=labels, present=present, groups=groups)
-
-    def target_alone(self) -> Batch:
-        """Without the source windows."""
-        labels, present = self.labels[:, :0], self.target_present
-        return replace(self, both=self.target, size=0, labels=labels, present=present, groups={})
+        return replace(self, both=both, size=2 * self.size, labels=labels, present=present)
 
     @property
     def source(self) -> Tensor:
@@ -188,8 +180,7 @@ class Feed:
             target = gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1))
             both = torch.cat([both, target], dim=1)
             present = None if present is None else torch.cat([present, self._now(self.target_present)], dim=1)
-        groups = {name: gather(group, index) for name, group in batches.groups.items()}
-        return Batch(both, batches.size, labels, present, target_index, groups)
+        return Batch(both, batches.size, labels, present, target_index)
 
     def ramp(self, name: str) -> Tensor:
         """The step's number of this ramp, (1,)."""
@@ -243,12 +234,9 @@ def data_key(data: TrainingData, size: int) -> tuple[object, ...]:
 
 
 def stack_data(
-    data: Sequence[TrainingData], seeds: Sequence[int], size: int, device: torch.device, balance: bool = False,
-    groupings: Iterable[str] = (),
-) -> Batches:  # fmt: skip
-    """Puts the data of several runs on the device; `balance` draws the classes of the source equally often, and
-    `groupings` of the source's windows ("specimen", "domain") are for losses that read them.
-    """
+    data: Sequence[TrainingData], seeds: Sequence[int], size: int, device: torch.device, balance: bool = False
+) -> Batches:
+    """Puts the data of several runs on the device; `balance` draws the classes of the source equally often."""
     for run in data:
         if len(run.source_train) < size:
             raise InputError(
@@ -272,22 +260,7 @@ def stack_data(
         seeds=tuple(seeds),
         size=size,
         balanced=tuple(run.source_train.labels for run in data) if balance else None,
-        groups={
-            name: padded_stack([group_numbers(run.source_train, name) for run in data], 0, device)
-            for name in sorted(set(groupings))
-        },
     )
-
-
-def group_numbers(windows: Labelled, grouping: str) -> Integers:
-    """The group of each window (window,), from 0 on; without a specimen its recording, without that one for all."""
-    nothing = np.zeros(len(windows), dtype=np.int64)
-    if grouping == "domain":
-        return windows.domain if len(windows.domain) else nothing
-    specimen = windows.specimen if len(windows.specimen) else nothing + UNKNOWN
-    recording = windows.recording if len(windows.recording) else nothing
-    names = np.stack([specimen, np.where(specimen == UNKNOWN, recording, 0)])
-    return np.unique(names, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _present(windows: tuple[int, ...], values: Tensor) -> Tensor:

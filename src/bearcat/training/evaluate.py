@@ -204,17 +204,9 @@ class Fitting:
 
 
 def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = None) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator, or by another. With `temperature_momentum`
-    its temperature is averaged with the last epoch's, which the history has also after a resume.
-    """
-    fitted = Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text or recipe.calibration or "")
-    earlier = state.history.get("temperature", ())
-    if text is not None or not recipe.temperature_momentum or not earlier:
-        return fitted
-    before = earlier[-1].to(fitted.scale)
-    mean = recipe.temperature_momentum * before + (1 - recipe.temperature_momentum) * fitted.temperature
-    averaged = torch.where(mean.isfinite()[:, None], (1 / mean)[:, None], fitted.scale)
-    return replace(fitted, scale=averaged.expand_as(fitted.scale))
+    """The calibration of the reported network by the recipe's calibrator, or by another."""
+    fitting = Fitting(state.reported, state.batches, state.checks, recipe.balance)
+    return fitting.fit(text or recipe.calibration or "")
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:

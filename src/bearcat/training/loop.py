@@ -27,7 +27,7 @@ from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError, suggest
 from bearcat.methods import formulas
-from bearcat.methods.ingredient import BeforeTraining, Finding, Ingredient, Loss, Perturbation, Teaching, View, stacked
+from bearcat.methods.ingredient import BeforeTraining, Finding, Loss, Perturbation, Teaching, View
 from bearcat.methods.recipe import Recipe
 from bearcat.models import networks
 from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
@@ -87,7 +87,6 @@ class Phase:
 
     losses: list[Loss]
     climbed: list[Loss]  # those that SDAT climbs
-    supervising: list[Loss]  # the one that stands in place of the supervised loss, if any; not among the others
     teaching: list[Teaching]  # also those that begin before their losses do
     perturbing: list[Perturbation]
     with_target: bool  # whether a batch has target windows
@@ -96,31 +95,29 @@ class Phase:
     @property
     def kind(self) -> Hashable:
         """Steps of a kind do the same."""
-        parts = (self.losses, self.climbed, self.supervising, self.teaching, self.perturbing)
+        parts = (self.losses, self.climbed, self.teaching, self.perturbing)
         return tuple(tuple(each.name for each in part) for part in parts), self.with_target, self.aligned
 
 
-def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> Phase:
-    """Which of the ingredients are on in this epoch."""
-    schedule = recipe.schedule
+def phase_of(recipe: Recipe, epoch: int) -> Phase:
+    """Which of the recipe's ingredients are on in this epoch."""
+    schedule, ingredients = recipe.schedule, recipe.ingredients
     active = [each for each in ingredients if epoch >= each.start(schedule)]
     losses = [each for each in active if isinstance(each, Loss)]
-    supervising = [each for each in losses if each.supervises][-1:]
-    losses = [each for each in losses if not each.supervises]
     climbed = [each for each in losses if (begin := each.climbed_from(schedule)) is not None and epoch >= begin]
     teaching = [each for each in ingredients if isinstance(each, Teaching) and epoch >= each.teaches_from(schedule)]
     perturbing = [each for each in active if isinstance(each, Perturbation)]
     aligned = epoch >= schedule.align_from
     with_target = (recipe.passes == "joint" and aligned) or any(each.uses_target for each in active)
-    return Phase(losses, climbed, supervising, teaching, perturbing, with_target, aligned)
+    return Phase(losses, climbed, teaching, perturbing, with_target, aligned)
 
 
 def stack_key(run: Run) -> Hashable:
-    """Runs of equal keys can be trained together: the same ingredients and schedule, windows alike, as many steps."""
+    """Runs of equal keys can be trained together: the same recipe, windows alike, as many steps."""
     size = run.recipe.schedule.batch
     before = [each for each in run.recipe.ingredients if isinstance(each, BeforeTraining)]
     steps = [iterations(each.source_windows(run.data), size) for each in before]
-    return run.recipe.stack_key(), data_key(run.data, size), *steps
+    return run.recipe, data_key(run.data, size), *steps
 
 
 def train(
@@ -143,12 +140,10 @@ def train(
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
     for text in (recipe.calibration, recipe.final):
         check_calibrator(text)
-    if any(run.recipe.stack_key() != recipe.stack_key() for run in runs):
-        raise InputError("runs of a stack need the same ingredients and schedule; train these in stacks of their own")
+    if any(run.recipe != recipe for run in runs):
+        raise InputError("runs of a stack need the same recipe; train these in stacks of their own")
     data, scaling, findings = prepare(runs)
-    groupings = [each.reads_groups for each in recipe.ingredients if isinstance(each, Loss)]
-    named = [name for name in groupings if name is not None]
-    batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance, named)
+    batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
     state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
     state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
@@ -158,7 +153,6 @@ def train(
     encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
     precision = choose_precision(precision or recipe.precision, encoder_path, device)
     use_path([state.student, *state.modules.values()], path, precision)
-    ingredients = stack_ingredients(runs, device, batches.source_train.dtype)
     if checkpoint is not None:
         identity = digest_json([identity or identify(runs), precision])
         if checkpoint.exists():
@@ -184,13 +178,12 @@ def train(
                 set_rate(optimiser, schedule.learning_rate(epoch))
             if epoch >= calibrate_from + late and not (late and state.calibration):  # late: after a resume
                 calibrate()
-            phase = phase_of(recipe, ingredients, epoch)
+            phase = phase_of(recipe, epoch)
             if recipe.target_pass:
                 state.predict_in_training(state.student, epoch, live=True)
             for teaching in phase.teaching:
                 teaching.start_epoch(state)
-            on = [*phase.supervising, *phase.losses]
-            feed.fill(epoch, {loss.name: loss.ramps(schedule, epoch, batches.iterations) for loss in on})
+            feed.fill(epoch, {loss.name: loss.ramps(schedule, epoch, batches.iterations) for loss in phase.losses})
             # Steps of a kind are recorded once: the same phase, with or without a calibration.
             before, kind = kind, (phase.kind, state.calibration is not None)
             if kind != before:
@@ -242,14 +235,10 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     weights = [weight for weight in state.student.parameters() if weight.requires_grad]
 
     def task_losses(losses: Sequence[Loss]) -> dict[str, Tensor]:
-        """The supervised loss, or what stands in its place, and these, (run,) each, of one pass."""
-        losses = [*phase.supervising, *losses]
-        with_source = not phase.supervising or any(loss.uses_source for loss in losses)
-        view = _task_pass(recipe, state, batch, any(loss.uses_target for loss in losses), with_source)
-        terms = {}
-        if not phase.supervising:
-            terms["loss_supervised"] = formulas.supervised(view.source_logits, view.labels, view.source_present)
-        return terms | _losses(losses, view, state, feed)
+        """The supervised loss and these, (run,) each, of one pass."""
+        view = _task_pass(recipe, state, batch, any(loss.uses_target for loss in losses))
+        supervised = formulas.supervised(view.source_logits, view.labels, view.source_present)
+        return {"loss_supervised": supervised} | _losses(losses, view, state, feed)
 
     def climbed_gradients(scope: str) -> tuple[Tensor, ...]:
         total = _total(task_losses(phase.climbed if scope == "task" else []))
@@ -268,29 +257,22 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     if aligning and recipe.passes == "separate":
         joint = _passed(state, batch, [(batch.both, batch.present)], batch.present)
         terms |= _losses(aligning, joint, state, feed)
-    on = [*phase.supervising, *phase.losses]
-    names = ["student", *(loss.name for loss in on if loss.name in state.optimisers)]
+    names = ["student", *(loss.name for loss in phase.losses if loss.name in state.optimisers)]
     optimisers = [state.optimisers[name] for name in names]
     parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
     gradients = torch.autograd.grad(_total(terms), parameters, materialize_grads=True)  # a module may have unused ones
-    frozen = {name for loss in on for name in loss.frozen}
-    resting = {id(weight) for name in frozen for weight in state.student.get_submodule(name).parameters()}
     for unperturbed in reversed(before):
         put_back(weights, unperturbed)
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        # Fused Adam wants the parameter's own strides, and leaves out one without a gradient.
-        parameter.grad = None if id(parameter) in resting else gradient.contiguous()
+        parameter.grad = gradient.contiguous()  # fused Adam wants the parameter's own strides
     for optimiser in optimisers:
         optimiser.step()
     for name, value in terms.items():
         state.add(name, value)
 
 
-def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool, with_source: bool = True) -> View:
+def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool) -> View:
     """What losses other than of alignment read (docs/method.md, Passes)."""
-    if not with_source:
-        batch = batch.target_alone()
-        return _passed(state, batch, [(batch.both, batch.present)], batch.present)
     if recipe.passes == "joint":
         return _passed(state, batch, [(batch.both, batch.present)], batch.present)
     if with_target and not recipe.doubled:
@@ -320,7 +302,7 @@ def _passed(
     labels, selected, probabilities = state.batch_labels or (None, None, None)
     return View(
         batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=features.new_zeros(1), groups=batch.groups,
+        state.randomness, ramp=features.new_zeros(1),
     )  # fmt: skip
 
 
@@ -354,11 +336,6 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding 
     return data, together, findings
 
 
-def stack_ingredients(runs: Sequence[Run], device: torch.device, dtype: torch.dtype) -> list[Ingredient]:
-    """The ingredients of a stack of runs, with the numbers of all of them."""
-    return [stacked(each, device, dtype) for each in zip(*(run.recipe.ingredients for run in runs), strict=True)]
-
-
 def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     """Networks, modules and optimisers before the first step, each run's from its own seed."""
     seeds, device, dtype = list(batches.seeds), batches.source_train.device, batches.source_train.dtype
@@ -368,7 +345,6 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     modules: dict[str, nn.Module] = {}
     for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):
         module = loss.build(len(seeds), student.head.weight.shape[2], classes, recipe.dropout)
-        module = module or loss.memory({name: group.amax(dim=1) + 1 for name, group in batches.groups.items()})
         if module is not None:
             initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
             modules[loss.name] = module
@@ -385,8 +361,7 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     for network in (student, *modules.values()):
         network.to(device, dtype)
     keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
-    trained = {name: module for name, module in modules.items() if any(True for _ in module.parameters())}
-    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in trained.items()}
+    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
     randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
     finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
     return TrainingState(student, modules, optimisers, batches, recipe.schedule, classes, randomness, finite)
@@ -432,8 +407,6 @@ def identify(runs: Sequence[Run]) -> str:
     for run in runs:
         labelled = run.data.source_train, run.data.source_test
         arrays = [*(array for part in labelled for array in (part.values, part.labels)), run.data.target_train.values]
-        if any(isinstance(each, Loss) and each.reads_groups for each in run.recipe.ingredients):
-            arrays += [run.data.source_train.specimen, run.data.source_train.domain, run.data.source_train.recording]
         content = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
         code = {name: row_identity(row) for name, row in recipe_rows(run.recipe).items()}
         parts.append([RESULT_VERSION, run.recipe.to_dict(), code, run.seed, list(run.data.classes), content])
