@@ -90,20 +90,6 @@ def test_a_speed_that_one_recording_lacks_leaves_orders_out_and_names_it():
     assert "b/None/2.csv" in reason(chosen, "input").reason
 
 
-def test_a_speed_without_lines_is_a_warning_and_files_are_still_read_once(tmp_path, monkeypatch):
-    random = np.random.default_rng(0)
-    for place in ("a-900rpm/healthy", "a-900rpm/inner", "b-900rpm"):
-        (tmp_path / place).mkdir(parents=True)
-        np.savez(tmp_path / place / f"{place[-5:]}.npz", x=random.standard_normal(80_000), fs=16_000.0)
-    reads = counted_reads(monkeypatch)
-    folder = Folder(root=tmp_path)
-    task, wanted = Task("a-900rpm", "b-900rpm"), Requested(default_input="physics")
-    _, catalogue, chosen = choose_settings(folder, folder.catalogue(), task, wanted)
-    assert any("check the speed" in warning for warning in chosen.warnings)
-    load(catalogue)
-    assert set(reads.values()) == {1}
-
-
 def test_a_named_dataset_is_prepared_by_choice_for_a_physical_input():
     dataset, task = open_dataset("simulated"), Task("N15_M07_F10", "N09_M07_F10")
     _, _, chosen = choose_settings(dataset, dataset.catalogue(), task, Requested(default_input="physics"))

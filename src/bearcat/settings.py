@@ -24,15 +24,15 @@ from bearcat.errors import InputError, suggest
 Settings = TypeVar("Settings")
 MOST_NUMBERS = 1000  # of a list such as 1-5,7
 # Settings of v0.3 that are gone, and what to use in their place.
+_PHYSICS = (
+    "clearance contact_constant speed_bandwidth speed_spread impact impact_spread size_exponent speed_exponent "
+    "load_exponent entry entry_width outer_position unloaded resonances dampings resonance_gains contact_resonance "
+    "contact_exponent contact_damping contact_gain inner_participation inner_gain inner_cutoff gain_spread "
+    "unbalance misalignment motor_orders motor_amplitudes gear_teeth gear_amplitudes gear_sideband tone_exponent "
+    "idle noise_colour noise_corner roughness noise_speed_exponent noise_force_exponent sensor_noise quantum"
+)
 REMOVED = dict.fromkeys(
-    (
-        "clearance contact_constant speed_bandwidth speed_spread impact impact_spread size_exponent speed_exponent "
-        "load_exponent entry entry_width outer_position unloaded resonances dampings resonance_gains contact_resonance "
-        "contact_exponent contact_damping contact_gain inner_participation inner_gain inner_cutoff gain_spread "
-        "unbalance misalignment motor_orders motor_amplitudes gear_teeth gear_amplitudes gear_sideband tone_exponent "
-        "idle noise_colour noise_corner roughness noise_speed_exponent noise_force_exponent sensor_noise quantum"
-    ).split(),
-    "the simulator's physics is no longer set; use specimens with specimen_spread to vary it",
+    _PHYSICS.split(), "the simulator's physics is no longer set; use specimens with specimen_spread to vary it"
 )
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 

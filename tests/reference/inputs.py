@@ -62,13 +62,13 @@ def band_kurtosis(window: np.ndarray, bands: int) -> np.ndarray:
     return np.array([math.log((e**4).mean() / (e**2).mean() ** 2) for e in band_envelopes(unit(window), bands)])
 
 
-def turns(n: int, rate: float, rpm: float | np.ndarray) -> np.ndarray:
+def turns(n: int, rate: float, rpm: float) -> np.ndarray:
     """The angle of the shaft at each sample, in turns: what it has turned in all intervals before."""
     speed = np.broadcast_to(rpm, n) / 60
     return np.concatenate([[0.0], np.cumsum(speed[:-1])]) / rate
 
 
-def level(values: np.ndarray, rate: float, rpm: float | np.ndarray, order: float) -> float:
+def level(values: np.ndarray, rate: float, rpm: float, order: float) -> float:
     """Twice the magnitude of ∫ h·v·e^(−2πi·order·angle) d angle over ∫ h d angle, h a Hann window."""
     n = len(values)
     weights = signal.get_window("hann", n) * np.broadcast_to(rpm, n)
@@ -77,7 +77,7 @@ def level(values: np.ndarray, rate: float, rpm: float | np.ndarray, order: float
 
 
 def envelope_orders(
-    window: np.ndarray, rate: float, rpm: float | np.ndarray, bands: int, first: float, last: float, number: int
+    window: np.ndarray, rate: float, rpm: float, bands: int, first: float, last: float, number: int
 ) -> np.ndarray:
     """Log of the level of each band's envelope over its mean, less 1, at each order; standardised over all of them."""
     levels = []
@@ -88,7 +88,7 @@ def envelope_orders(
 
 
 def fault_orders(
-    window: np.ndarray, rate: float, rpm: float | np.ndarray, orders: dict[str, float], bands: int, smoothing: float
+    window: np.ndarray, rate: float, rpm: float, orders: dict[str, float], bands: int, smoothing: float
 ) -> np.ndarray:
     """Log of the highest level of the whitened squared envelope within 2 % of a line, less the mean log around it."""
     n = len(window)
@@ -115,7 +115,7 @@ def fault_orders(
 
 
 def bearing_orders(
-    window: np.ndarray, rate: float, rpm: float | np.ndarray, orders: dict[str, float], bands: int, multiples: int
+    window: np.ndarray, rate: float, rpm: float, orders: dict[str, float], bands: int, multiples: int
 ) -> np.ndarray:
     """Log of the highest level of each band's envelope over its mean, less 1, within 0.8 % of each place of the
     bearing (docs/inputs.md lists them); standardised over all of them.

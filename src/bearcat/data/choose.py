@@ -23,17 +23,15 @@ from bearcat.data.catalogue import Catalogue, Dataset, Problem, grouped
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
-from bearcat.data.recording import Recording, RecordingInfo, count_windows, rate_ratio
+from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
 from bearcat.data.signals import some_names
 from bearcat.data.survey import (
     FEWEST,
     FEWEST_WINDOWS,
     MOST_ODD,
-    SPEED_SAMPLES,
     ChannelMeasurement,
     Measurement,
     Portrait,
-    doubtful_speeds,
     measure,
     odd_rates,
     odd_recordings,
@@ -137,10 +135,6 @@ def choose_settings(
 
     settings, problems = _without_unusable(part, progress, choose_of)
     catalogue, part = catalogue.leave_out(problems), part.leave_out(problems)
-    if "rpm" in find_input(settings.preparation.input).needs:
-        entries = folder_entries(with_channel(part, settings.channel))
-        beginnings = (_beginning(entry) for entry in entries if entry.row.rpm_channel is None)
-        settings = replace(settings, warnings=(*settings.warnings, *doubtful_speeds(beginnings)))
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
 
 
@@ -207,14 +201,6 @@ def as_adapt_reads(
     left = replace(left, problems=(*left.problems, *left.left_out), left_out=())
     choices = [choice for choice in chooser.choices if choice.value != "the only one"]
     return left, replace(preparation, rate=rate), choices
-
-
-def _beginning(entry: FolderEntry) -> Recording:
-    """The first samples of a recording, of a file that is still decoded from being measured."""
-    signals = entry.signals()
-    channel, samples = signals.pick(None)
-    info = replace(entry.row.metadata(signals), channel=channel)
-    return Recording(signal=samples[:SPEED_SAMPLES], **vars(info))
 
 
 def choose(measurements: Sequence[Measurement], task: Task, requested: Requested) -> DataSettings:

@@ -92,7 +92,7 @@ class Input:
     def transform(
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
     ) -> Floats:
-        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time).
+        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window,).
 
         The torch form does it, unless an input has a transform of its own.
         """
@@ -133,7 +133,7 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
 
 
 def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:
-    """What a torch form, or a graph, takes behind the windows: the speed (1,) or (window, time), the orders (4,)."""
+    """What a torch form, or a graph, takes behind the windows: the speed (1,), the orders (4,)."""
     speed = [np.atleast_1d(np.asarray(rpm, dtype=np.float64))] if "rpm" in needs else []
     orders = bearing.orders() if "bearing" in needs and bearing is not None else None
     return speed if orders is None else [*speed, np.array([orders[name] for name in KINEMATIC])]
@@ -202,14 +202,12 @@ class PhysicalInput(Input):
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
     ) -> Floats:
         bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
-        if _varies(rpm):  # the torch form follows it
-            return super().transform(windows, rate, rpm, bearing)
         return np.concatenate([values for values, _ in self._measured(windows, rate, rpm, bearing)])
 
     def with_shapes(
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> tuple[Floats, Floats]:
-        if _varies(rpm) or self.depends:
+        if self.depends:
             return super().with_shapes(windows, rate, rpm, bearing)
         parts = [(values, spectra.shapes) for values, spectra in self._measured(windows, rate, rpm, bearing)]
         values, shapes = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -218,20 +216,20 @@ class PhysicalInput(Input):
     def _measured(
         self, windows: Floats, rate: Rate, rpm: Speed | None, bearing: Bearing | None
     ) -> Iterator[tuple[Floats, WindowSpectra]]:
-        """What is measured of windows of one speed, and their spectra, a block of windows at a time."""
+        """What is measured of windows, and their spectra, a block of windows at a time; each by its own speed."""
+        if np.ndim(rpm):
+            for number, speed in enumerate(np.asarray(rpm)):
+                yield from self._measured(windows[number : number + 1], rate, float(speed), bearing)
+            return
         length, size = windows.shape[-1], max(1, physical.BLOCK // math.prod(windows.shape[1:]))
         self.check(length, rate, rpm, bearing)
-        speed = math.nan if rpm is None else float(np.mean(rpm))
+        speed = math.nan if rpm is None else float(rpm)
         turns = speed / 60 * length / (rate or math.nan)
         known = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
         orders = np.array([known[name] for name in KINEMATIC])
         for first in range(0, max(len(windows), 1), size):
             spectra = WindowSpectra.of(windows[first : first + size])
             yield self.measure(spectra, rate, turns, orders), spectra
-
-
-def _varies(rpm: Speed | None) -> bool:
-    return rpm is not None and np.size(rpm) > 1
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from bearcat.storage import abandoned, digest, digest_json, write_atomically
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
-VERSION = 5  # of the cache's layout and of what `prepare` computes: raise it when either changes
+VERSION = 6  # of the cache's layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 FRESH = 2_000_000_000  # ns after a change in which a digest is not written down: some disks' times are so coarse
 
@@ -115,7 +115,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
             speeds = None if recording.speed is None else cut_samples(recording.speed, length, preparation.step)
             for start in range(0, len(part), size):
                 chunk = part[start : start + size]
-                rpm = recording.rpm if speeds is None else speeds[start : start + size]
+                rpm = recording.rpm if speeds is None else speeds[start : start + size].mean(axis=-1)
                 rows = slice(place + start, place + start + len(chunk))
                 values[rows], shapes[rows] = chosen.with_shapes(chunk, recording.rate, rpm, recording.bearing)
 

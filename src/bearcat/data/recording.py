@@ -23,7 +23,7 @@ from bearcat.ranges import RANGES, check_range
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each sample
+Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each window
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
 SEGMENT = 4096  # samples, of those whose statistics are averaged

@@ -1,9 +1,7 @@
-"""What is wrong with a user's recordings: files that cannot be read, recordings unlike the others, impossible speeds.
+"""What is wrong with a user's recordings: files that cannot be read, and recordings unlike the others.
 
 `measure` reads a recording and says what is known of it before anything is chosen. `survey` is what `bearcat data
 check` reports. `odd_recordings` compares rate, level and spectrum with the neighbours' (same domain and label).
-`doubtful_speeds` looks for lines of shaft and bearing, which are higher at the right speed than at nearly all others;
-one that is wrong by a simple factor may pass, for its lines are multiples of the right ones.
 
 >>> odd_recordings([portrait(recording, recording.signal) for recording in load(catalogue)])
 ['600rpm/inner/3.csv: its level is 41 dB below that of its 9 neighbours; check unit, gain and cable']
@@ -12,7 +10,7 @@ one that is wrong by a simple factor may pass, for its lines are multiples of th
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -21,20 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import (
     SEGMENT,
     Floats,
-    Recording,
     RecordingInfo,
     cut,
-    envelope_spectrum,
     resample,
     spectral_shape,
-    spectrum,
     unlike_vibration,
 )
 from bearcat.data.specimens import Leakage, leakage_between_domains
@@ -57,18 +51,6 @@ ALONE = 3.0  # how many times further than the next a spectrum must be
 CLIPPED = 0.002  # of the samples, at the highest or lowest value
 LISTED = 5  # sentences of one kind
 FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing, and `adapt` refuses it
-
-SPEED_SAMPLES, SPEED_RECORDINGS = 1 << 16, 4  # of a recording, and of a speed in a domain, that are used
-SHORTEST_TURNS = 8.0  # of the shaft, below which its lines are not apart
-SLIP = 0.02  # by which a line may differ from its place
-AROUND, FEWEST_BINS = 0.2, 8  # of its frequency, but at least so many bins, on either side of a line: the background
-# Speeds to compare with, over the stated one; neither near it nor near simple fractions and multiples of it.
-SIMPLE = np.array([1 / 3, 1 / 2, 2 / 3, 1, 3 / 2, 2, 3])
-OTHERS = np.geomspace(0.3, 3.3, 97)
-OTHERS = OTHERS[(abs(np.log(OTHERS[:, None] / SIMPLE)) > 0.04).all(axis=1)]
-# Share of other speeds that a right one leaves behind. Measured on HIT-SM, CWRU and simulated bearings, eight domains:
-# all of them at the right speed, in 87 of 96 cases fewer than this at one that is wrong by 0.41 to 10 times.
-BEATEN = 0.8
 
 
 @dataclass(frozen=True)
@@ -307,54 +289,3 @@ def _odd_shapes(portraits: Sequence[Portrait]) -> Iterator[str]:
         if far[first] >= max(SHAPE, ALONE * far[second]):
             unlike = f"unlike that of its {len(same) - 1} neighbours (by {10 / np.log(10) * far[first]:.0f} dB)"
             yield f"{same[first].origin}: its spectrum is {unlike}; another sensor or machine, or a fault of its own"
-
-
-def doubtful_speeds(recordings: Iterable[Recording]) -> list[str]:
-    """A sentence for each speed of a domain whose lines do not stand out in its recordings, taken together."""
-    scores: dict[tuple[str, float], list[NDArray[Any]]] = defaultdict(list)
-    names: dict[tuple[str, float], list[str]] = defaultdict(list)
-    for recording in recordings:
-        rate, rpm, signal = recording.rate, recording.rpm, recording.signal[:SPEED_SAMPLES]
-        if rate is None or rpm is None or recording.speed is not None or signal.size / rate * rpm / 60 < SHORTEST_TURNS:
-            continue
-        key = recording.domain, rpm
-        names[key].append(recording.origin)
-        if len(names[key]) <= SPEED_RECORDINGS:
-            scores[key].append(line_levels(signal, rate, rpm * np.r_[1.0, OTHERS], recording.bearing))
-    sentences = []
-    for key, found in scores.items():
-        mean = np.mean(found, axis=0)
-        others = mean[1:][np.isfinite(mean[1:])]
-        if others.size and not (mean[0] > others).mean() >= BEATEN:
-            more = f" and {len(names[key]) - 1} more" if len(names[key]) > 1 else ""
-            what = f"no lines of the shaft or of a fault stand out at {key[1]:g} rpm; check the speed"
-            sentences.append(f"{names[key][0]}{more}: {what}")
-    return sentences
-
-
-def line_levels(signal: NDArray[Any], rate: float, speeds: np.ndarray, bearing: Bearing | None = None) -> NDArray[Any]:
-    """(speed,) the mean log ratio of lines at expected orders to the median around them, at each speed in rpm."""
-    centred = signal - signal.mean()
-    shaft = [1.0, 2.0, 3.0]
-    faults = [] if bearing is None else [bearing.orders()[name] for name in ("BPFO", "BPFI")]
-    tapered = spectrum(centred * np.hanning(signal.size).astype(np.float32))
-    wanted = [(tapered, order) for order in shaft]
-    wanted += [(envelope_spectrum(centred), order) for order in shaft + faults]
-    turns = speeds / 60 * signal.size / rate
-    found = np.array([[_log_ratio(levels, order * number) for levels, order in wanted] for number in turns])
-    known = np.isfinite(found)
-    sums, counts = np.where(known, found, 0).sum(axis=1), known.sum(axis=1)
-    means: NDArray[Any] = np.divide(sums, counts, out=np.full(len(speeds), np.nan), where=counts > 0)
-    return means
-
-
-def _log_ratio(levels: NDArray[Any], place: float) -> float:
-    """How far the highest level near a place, in bins, is above the median around it; NaN beyond the spectrum."""
-    slip, reach = max(1.0, SLIP * place), max(SLIP * place + FEWEST_BINS, AROUND * place)
-    low, high = round(place - slip), round(place + slip) + 1
-    start, stop = max(1, round(place - reach)), round(place + reach) + 1
-    if low < 1 or stop > levels.size:
-        return np.nan
-    background = np.median(np.concatenate([levels[start:low], levels[high:stop]]))
-    highest = levels[low:high].max()
-    return float(np.log(highest / background)) if highest > 0 and background > 0 else np.nan

@@ -1,4 +1,4 @@
-"""Inputs as torch modules, for exported graphs, and for speeds that vary; physical.py has the same in numpy.
+"""Inputs as torch modules, for exported graphs; physical.py has the same in numpy.
 
 The physical inputs measure, by one FFT of the window, the energy in frequency bands without the gain, how impulsive
 each band is, and the spectra of the bands' envelopes on an axis of shaft orders. docs/inputs.md has the formulas.
@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from bearcat.data.bearing import FAULT_LINES, bearing_lines
 from bearcat.data.physical import (
-    BLOCK,
     FAULT_AROUND,
     FAULT_NEAR,
-    FEWEST,
     FLOOR,
     LEVEL_FLOOR,
     NEAR,
@@ -61,7 +59,7 @@ class Part(nn.Module):
     """One physical measurement of windows that have mean 0 and deviation 1."""
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
-        """What depends on speed, (1,) or (window, time), and orders (4,) alone; either is empty where not needed."""
+        """What depends on speed (1,) and orders (4,) alone; either is empty where not needed."""
         return rpm
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
@@ -78,18 +76,7 @@ class PhysicalForm(nn.Module):
 
     def forward(self, windows: Tensor, rpm: Tensor | None = None, orders: Tensor | None = None) -> Tensor:
         speed, bearing = (torch.empty(0) if tensor is None else tensor for tensor in (rpm, orders))
-        if torch.compiler.is_compiling():  # for a graph, which takes all windows at once
-            return self.measure(windows, self.bases(speed, bearing))
-        size = max(1, BLOCK // windows.shape[1:].numel())
-        if speed.ndim == 2:
-            pairs = zip(torch.split(windows, max(1, size // 8)), torch.split(speed, max(1, size // 8)), strict=True)
-            return torch.cat([self.measure(block, self.bases(speeds, bearing)) for block, speeds in pairs])
-        bases = self.bases(speed, bearing)
-        return torch.cat([self.measure(block, bases) for block in torch.split(windows, size)])
-
-    def bases(self, rpm: Tensor, orders: Tensor) -> list[Tensor]:
-        """One for each part."""
-        return [cast("Part", part).basis(rpm, orders) for part in self.parts]
+        return self.measure(windows, [cast("Part", part).basis(speed, bearing) for part in self.parts])
 
     def measure(self, windows: Tensor, bases: Sequence[Tensor]) -> Tensor:
         exact = windows.double()  # an offset may be far above the vibration
@@ -144,40 +131,25 @@ class BandKurtosisForm(Part):
 
 
 class OrderSpectrum(nn.Module):
-    """Amplitudes of band signals at orders: Fourier integrals over the shaft's angle, for any course of the speed."""
+    """Amplitudes of band signals at orders: Fourier sums over the shaft's angle at one speed."""
 
     def __init__(self, length: int, points: int, rate: float) -> None:
         super().__init__()
         self.length, self.points, self.rate = length, points, rate
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
-        """Orders, (order,) or (window, 1, order) → cosines and sines (time, 2 · order) or (window, 1, time, 2 · order).
-
-        They are tapered by a Hann window whose sum is 2, at the fewest times that the highest order needs.
-        """
-        points = self.points
-        if not torch.compiler.is_compiling():
-            turns = float(rpm.max()) / 60 * self.length / self.rate
-            points = min(points, max(FEWEST, 2 ** math.ceil(math.log2(4 * turns * float(orders.max())))))
-        time = torch.arange(points, dtype=torch.float64) * (self.length / points)  # in samples of the window
-        weight = torch.hann_window(points, dtype=torch.float64)
-        if rpm.ndim == 1:
-            angle = rpm.double() * time
-        else:  # (window, time): angles and weights have axes (window, 1, time), for all channels
-            speed = rpm.double()[:, None]
-            place = time.long()
-            angle = (speed.cumsum(dim=-1) - speed)[..., place] + speed[..., place] * (time - place)
-            weight = weight * speed[..., place]  # the integral is over the angle
-        weight = (weight * (2 / weight.sum(dim=-1, keepdim=True)))[..., None].float()
-        phase = angle[..., None] / (60 * self.rate) * orders[..., None, :].double()
+        """Orders (order,) → cosines and sines (time, 2 · order), tapered by a Hann window whose sum is 2."""
+        time = torch.arange(self.points, dtype=torch.float64) * (self.length / self.points)  # in samples of the window
+        weight = torch.hann_window(self.points, dtype=torch.float64)
+        angle = rpm.double() * time
+        weight = (weight * (2 / weight.sum()))[..., None].float()
+        phase = angle[..., None] / (60 * self.rate) * orders[None, :].double()
         phase = ((phase - phase.floor()) * (2 * math.pi)).float()
         return torch.cat([phase.cos() * weight, phase.sin() * weight], dim=-1)
 
     def forward(self, values: Tensor, basis: Tensor) -> Tensor:
         """(window, channel, band, time) → (window, channel, band, order)."""
-        points, half = basis.shape[-2], basis.shape[-1] // 2
-        if points < self.points:
-            values = torch.fft.irfft(torch.fft.rfft(values)[..., : points // 2 + 1], n=points) * (points / self.points)
+        half = basis.shape[-1] // 2
         product = values @ basis
         return (product[..., :half].square() + product[..., half:].square()).sqrt()
 
@@ -235,14 +207,13 @@ class FaultOrdersForm(Part):
         """Of all orders that are tried: first those near the lines, then those of their backgrounds.
 
         A line is four bins of a Hann window wide, and so is what the mean leaves at order 0; background that would
-        lie there lies above the line instead. Where the speed is a signal, each window has its own.
+        lie there lies above the line instead.
         """
         line = (self.lines @ torch.cat([orders.double(), orders.new_ones(1, dtype=torch.float64)]))[:, None]
-        turns = rpm.double().mean(dim=-1)[..., None, None] / 60 * self.seconds
-        gap = 2.5 / (turns if rpm.ndim == 1 else turns[:, None])
+        gap = 2.5 / (rpm.double() / 60 * self.seconds)
         away = TOLERANCE * line + gap + self.away
         below = torch.where(line - away > gap, line - away, line + away + REACH)
-        near = (line * (1 + self.spread)).expand(*away.shape[:-1], FAULT_NEAR)
+        near = line * (1 + self.spread)
         tried = torch.cat([near.flatten(-2), torch.cat([below, line + away], dim=-1).flatten(-2)], dim=-1)
         return self.spectrum.basis(rpm, tried)
 
