@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
 from bearcat.errors import InputError
-from bearcat.settings import from_plain
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import (
     Decision,
@@ -109,23 +108,6 @@ def test_the_expected_accuracy_lies_in_its_interval_and_is_missing_only_in_a_ref
         assert 0 <= low <= decision.expected <= high <= 1
     if decision.action != "use":
         assert decision.reasons, "what speaks against it, or what to do"
-
-
-@often
-@given(model_evidence)
-def test_the_sentence_of_a_model_has_one_action_one_accuracy_and_all_reasons(evidence):
-    decision = decide(evidence)
-    assert re.findall(r"Recommendation: (use|check|do not use)[.]", decision.sentence) == [decision.action]
-    assert decision.sentence.count("Expected accuracy") == (decision.expected is not None)
-    assert all(reason[1:] in decision.sentence for reason in decision.reasons)
-
-
-@often
-@given(model_evidence | recording_evidence)
-def test_a_decision_comes_back_from_plain_values(evidence):
-    decision = decide(evidence)
-    again = from_plain(Decision, json.loads(json.dumps(asdict(decision))))
-    assert again == decision or decision.expected != decision.expected  # NaN
 
 
 @often
@@ -285,25 +267,6 @@ def test_the_worst_come_first_and_nothing_is_lost(found):
     assert ranks == sorted(ranks)
     alarms = [each.confidence for each in ordered if each.decision.action == "alarm"]
     assert alarms == sorted(alarms, reverse=True)
-
-
-@some
-@given(st.lists(diagnoses(), max_size=8))
-def test_the_physics_check_counts_what_contradicts(found):
-    check = Diagnoses(found).physics_check
-    contradicted = sum(each.contradicted for each in found)
-    if check is None:
-        assert contradicted == 0
-    else:
-        assert len(check.missed) <= check.contradicted == contradicted <= check.compared <= len(found)
-
-
-@pytest.mark.parametrize(
-    "values", [{}, {"action": "sell"}, {"action": "ok", "expected": 1.0, "interval": [1], "reasons": []}]
-)
-def test_what_is_no_decision_does_not_come_back(values):
-    with pytest.raises((KeyError, ValueError, TypeError, IndexError)):
-        from_plain(Decision, values)
 
 
 def test_a_fault_at_the_edge_of_the_search_for_the_speed_is_to_be_checked():

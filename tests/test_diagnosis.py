@@ -7,7 +7,6 @@ import io
 import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from scipy.io import wavfile
 import bearcat as library
 from bearcat.data.bearing import BEARINGS, known_orders
 from bearcat.data.datasets.simulate import Simulated
-from bearcat.data.recording import Recording, resample
+from bearcat.data.recording import Recording
 from bearcat.deploy.find import array_recording
 from bearcat.deploy.predict import Given, diagnose_found
 from bearcat.diagnosis.physics import (
@@ -24,7 +23,6 @@ from bearcat.diagnosis.physics import (
     SCALES,
     STATES,
     Classifier,
-    PhysicsAnalysis,
     PhysicsEvidence,
     find_evidence,
     levels_over_background,
@@ -32,10 +30,8 @@ from bearcat.diagnosis.physics import (
     state_of,
 )
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
-from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
-from bearcat.settings import from_plain
 from tests.reference import diagnosis as slow
 from tests.test_artefact import made_model, save_model
 
@@ -72,21 +68,6 @@ def test_every_state_of_a_simulated_bearing_is_found_and_decided(state):
     assert abs(found.fitted_rpm / found.rpm - 1) < 0.012 or state == "healthy"
 
 
-@pytest.mark.parametrize("state", ["healthy", "inner race", "ball"])
-def test_neither_gain_nor_offset_nor_polarity_counts(state):
-    recording = simulated(state)
-    expected = list(diagnosed(recording).probabilities.values())
-    for gain, offset in ((-1000, 50), (1e30, 0), (1e-30, 0)):
-        found = diagnosed(replace(recording, signal=gain * recording.signal + offset)).probabilities
-        np.testing.assert_allclose(list(found.values()), expected, atol=2e-3)
-
-
-def test_a_machine_at_twice_the_speed_recorded_at_twice_the_rate_is_the_same():
-    recording = simulated("outer race")
-    faster = replace(recording, rate=2 * (recording.rate or 0), rpm=2 * (recording.rpm or 0))
-    assert diagnosed(faster).probabilities == diagnosed(recording).probabilities
-
-
 @pytest.mark.parametrize("error", [-0.02, 0.02])
 @pytest.mark.parametrize("state", ["inner race", "outer race", "ball"])
 def test_a_speed_that_is_two_percent_off_is_found(state, error):
@@ -95,24 +76,6 @@ def test_a_speed_that_is_two_percent_off_is_found(state, error):
     found = diagnosed(recording, rpm * (1 + error))
     assert found.state == state
     assert found.fitted_rpm == pytest.approx(rpm, rel=0.006)
-
-
-@pytest.mark.parametrize("rate", [8_000, 12_000, 64_000])
-@pytest.mark.parametrize("state", ["healthy", "inner race", "outer race"])
-def test_another_rate_shows_the_same(state, rate):
-    assert diagnosed(resample(simulated(state), rate)).state == state
-
-
-def test_blocks_do_not_count():
-    recording = simulated("inner race")
-    assert recording.rate is not None
-    assert recording.rpm is not None
-    whole = diagnosed(recording).probabilities
-    analysis = PhysicsAnalysis("x", recording.rate, recording.rpm, ORDERS)
-    blocks = [recording.signal[start : start + 777] for start in range(0, recording.signal.size, 777)]
-    passed = list(analysis.observe(blocks))
-    assert all(left is right for left, right in zip(passed, blocks, strict=True))
-    assert analysis.finish().probabilities == whole
 
 
 def test_spectra_agree_with_the_slow_twin():
@@ -165,17 +128,6 @@ def test_evidence_agrees_with_the_slow_twin():
     np.testing.assert_allclose(classifier.probabilities(evidence), expected)
 
 
-def test_fitting_finds_the_coefficients_that_made_the_labels():
-    from benchmarks.diagnose import fit
-
-    drawn = np.random.default_rng(2)
-    truth = np.array([1.5, -1.0])
-    features = drawn.standard_normal((4000, 3, 2))
-    scores = features @ truth + drawn.gumbel(size=(4000, 3))
-    found = fit(features, scores.argmax(axis=1), np.ones(4000), penalty=0.0)
-    np.testing.assert_allclose(found, truth, atol=0.15)
-
-
 def test_orders_of_a_data_sheet_stand_in_for_the_geometry():
     bearing = BEARINGS["6205"].orders()
     made = known_orders(None, {"BPFO": bearing["BPFO"], "BPFI": bearing["BPFI"]})
@@ -190,21 +142,6 @@ def test_orders_of_a_data_sheet_stand_in_for_the_geometry():
         assert caught.value.field == field
     with pytest.raises(InputError, match="not both"):
         known_orders("6205", {"BPFO": 3.6})
-
-
-def test_levels_are_decibels_of_what_the_evidence_has_in_logarithms():
-    recording = simulated("inner race")
-    analysis = SignalAnalysis("x", recording.rate, recording.rpm, ORDERS)
-    assert len(list(analysis.observe([recording.signal]))) == 1
-    found = analysis.finish().physics
-    for name, fault in found.evidence.faults.items():
-        lines = found.faults[name]
-        assert lines.level == pytest.approx(10 * np.maximum(fault.lines, 0).mean() / np.log(10)), "not bounded"
-        assert lines.lines == pytest.approx([10 * line / np.log(10) for line in fault.lines])
-        assert lines.hertz == pytest.approx(fault.order * fault.scale * found.rpm / 60)
-    assert found.reference_level == pytest.approx(10 * found.evidence.usual / np.log(10))
-    strongest = max(found.faults["inner race"].lines)
-    assert found.line("inner-3").endswith(f"Hz, {strongest:.0f} dB")
 
 
 def test_strikes_at_no_order_cannot_be_told_and_a_wrong_rate_is_unfamiliar():
@@ -237,12 +174,6 @@ def test_bad_input_is_one_sentence(changes, rpm, field, word):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("samples", [50_000, 1000])
-def test_a_constant_signal_is_no_signal(samples):
-    found = diagnosis_of(replace(simulated("healthy"), signal=np.full(samples, 3.0, dtype=np.float32)))
-    assert (found.state, found.decision.action, found.physics) == ("no signal", "check", None)
-
-
 def test_a_speed_that_is_neither_known_nor_found_is_to_be_checked():
     noise = np.random.default_rng(0).standard_normal(80_000).astype(np.float32)
     found = diagnose_found(array_recording(noise, 16_000.0, "x"), None, Given(orders=ORDERS))
@@ -261,23 +192,6 @@ def test_a_speed_that_is_neither_known_nor_found_is_to_be_checked():
 )  # fmt: skip
 def test_names_of_classes_are_understood(name, state):
     assert state_of(name) == state
-
-
-def test_physics_contradicts_another_state_and_nothing_else():
-    recording = simulated("outer race")
-    witness = SignalAnalysis("x", recording.rate, recording.rpm, ORDERS)
-    assert len(list(witness.observe([recording.signal]))) == 1
-    physics = witness.finish().physics
-    assert [physics.contradicts(name) for name in ("outer-3", "unknown kind", "inner-3", "healthy")] == [False, False, True, True]  # fmt: skip
-    again = from_plain(PhysicsEvidence, json.loads(json.dumps(physics.to_dict())))
-    assert again.to_dict() == physics.to_dict()
-    assert again.line("outer-3") == physics.line("outer-3")
-    for rpm, orders, field in ((recording.rpm, None, "bearing"), (None, ORDERS, "rpm"), (1e5, ORDERS, "rpm")):
-        lacking = SignalAnalysis("x", recording.rate, rpm, orders)
-        assert len(list(lacking.observe([recording.signal]))) == 1
-        found = lacking.finish()
-        assert (found.physics, found.general, found.field) == (None, None, field)
-        assert found.problem
 
 
 def test_from_python(tmp_path):
@@ -354,35 +268,3 @@ def test_the_command_refuses_with_one_sentence(folder, words, word, command):
     assert status == 2
     assert word in errors
     assert len(errors.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("number", "rpm", "state"), [(130, 1796, "outer race"), (105, 1797, "inner race"), (97, 1797, "healthy")]
-)
-def test_recordings_of_cwru_are_diagnosed(real_data, number, rpm, state):
-    path = real_data("cwru") / f"{number}.mat"
-    (found,) = library.diagnose(path, rpm=rpm, bearing="6205", rate=12_000, channel=f"X{number:03d}_DE_time")
-    assert found.state == state
-
-
-def test_the_benchmark_leaves_each_bench_out_and_writes_the_coefficients(monkeypatch, capsys, tmp_path):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    import diagnose as benchmark
-
-    def machine(number: int, bench: str = "simulated") -> Recording:
-        state = STATES[number % 4]
-        return replace(simulated(state), domain=bench, label=state, origin=f"{bench} {number}")
-
-    benches = [machine(number, f"bench {number % 2}") for number in range(4)]
-    monkeypatch.setattr(benchmark, "recordings", lambda _: iter(benches))
-    monkeypatch.setattr(benchmark, "simulated", machine)
-    monkeypatch.setattr(benchmark, "CHANGES", {})
-    monkeypatch.setattr(benchmark, "COEFFICIENTS", tmp_path / "coefficients.json")
-    monkeypatch.setattr("sys.argv", ["diagnose.py", str(tmp_path), "--simulated", "4", "--write"])
-    benchmark.main()
-    shown = capsys.readouterr().out
-    assert "| bench 0 | recordings | 2 of 2 |" in shown
-    assert "bench 1 left out" in shown
-    written = json.loads((tmp_path / "coefficients.json").read_text())
-    assert set(written["coefficients"]) == set(FEATURES)
-    assert written["made_from"] == {"bench 0": 2, "bench 1": 2, "simulated": 4}

@@ -11,29 +11,20 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Recording
-from bearcat.deploy.find import alone, array_recording
-from bearcat.deploy.predict import Given
 from bearcat.diagnosis.families import explained, find_family, last_family_order
-from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
+from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra
 from bearcat.errors import InputError
-from bearcat.runs.spec import look
 from bearcat.trust.decision import (
     ALARM,
     CANNOT_TELL,
     CHECK,
     FAMILY,
     HEALTHY,
-    OK,
-    REFUSE,
-    USE,
     RecordingEvidence,
     decide,
 )
-from bearcat.watch.snapshot import measure
 
 RATE, RPM, SHARED = 12_800, 1500.0, Path(__file__).parents[2] / "shared" / "data"
 
@@ -71,13 +62,7 @@ def test_noise_and_the_shaft_are_no_family():
     assert family_of(strikes(0)).level < FAMILY / 2
     shaft = family_of(strikes(6.06))
     assert shaft.shaft_multiple == 6  # of a speed that is 1 % off, or of a bearing: nobody can tell
-    assert Diagnosis.of("a", _nobody(), family=shaft).decision.action == CHECK
-
-
-def _nobody():
-    from bearcat.diagnosis.fusion import Witnesses
-
-    return Witnesses()
+    assert Diagnosis.of("a", Witnesses(), family=shaft).decision.action == CHECK
 
 
 def test_what_explains_an_order_has_it():
@@ -122,42 +107,3 @@ def test_an_estimated_bearing_is_never_ok(tmp_path):
         (found,) = bearcat.diagnose(tmp_path / "quiet.wav", rpm=RPM, bearing=bearing)
         assert any("estimate" in reason for reason in found.decision.reasons) == said
         assert not said or found.decision.action == CHECK
-
-
-def test_an_estimate_is_doubted_by_adapt_a_refused_model_and_watch_too(tmp_path):
-    estimate = BEARINGS["6005"]
-    recording = Recording(signal=strikes(0), rate=RATE, rpm=RPM, bearing=estimate, domain="", origin="x")
-    signal = look(recording, Preparation(), None)["x"]
-    network = NetworkEvidence({"healthy": 0.99, "outer race": 0.01}, 1.0, 9, USE, 0.99)
-    used = Diagnosis.of("x", Witnesses(signal.physics, signal.general, network))
-    assert used.decision.action == OK
-    assert any("estimate" in note for note in used.notes)
-    assert used.decided(REFUSE).decision.action == CHECK
-    assert any("estimate" in reason for reason in Diagnosis.of("x", Witnesses(signal.physics)).reasons)
-    found = array_recording(strikes(0), RATE, "x")
-    assert Given().bearing_of(found, estimate) is estimate  # that a model was adapted to
-    (snapshot,) = measure(alone(found), Given(rpm=RPM, bearing=estimate), 0.0, "pump")
-    assert any("estimate" in doubt for doubt in snapshot.quality)
-
-
-def test_unknown_overrides_a_stated_bearing(tmp_path):
-    wavfile.write(tmp_path / "struck.wav", RATE, strikes(3.05))
-    (tmp_path / "manifest.csv").write_text(f"path,domain,rpm,bearing\nstruck.wav,a,{RPM},6205\n")
-    (stated,) = bearcat.diagnose(tmp_path, bearing="unknown")
-    assert stated.family is None
-    (found,) = bearcat.diagnose(tmp_path, bearing="unknown", override=True)
-    assert found.physics is None
-    assert found.family.order == pytest.approx(3.05, rel=0.01)
-    assert any("6205" in note for note in found.notes)
-
-
-@pytest.mark.parametrize(
-    ("file", "part"), [("cwru/105.mat", "inner race"), ("cwru/130.mat", "outer race"), ("hit-sm/mfs/IR5_900.mat", "inner race")]
-)  # fmt: skip
-def test_6205_is_among_the_bearings_that_explain_real_faults(file, part):
-    if not (SHARED / file).exists():
-        pytest.skip("needs recordings in ../shared/data")
-    rate, rpm = (12_000, 1797) if "cwru" in file else (51_200, 900)
-    (found,) = bearcat.diagnose(SHARED / file, rate=rate, rpm=rpm, bearing="unknown")
-    assert found.decision.action == ALARM
-    assert "6205" in found.family.bearings[part]

@@ -11,11 +11,11 @@ import pytest
 from bearcat.data import Simulated, Split, Task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import parts_of
-from bearcat.data.tasks import Mix, mixed_task, split_task
+from bearcat.data.tasks import Mix, mixed_task
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
-from bearcat.report.recordings import calibration_error, score_recordings
+from bearcat.report.recordings import score_recordings
 from bearcat.report.results import read_result
 from bearcat.report.tables import result_tables
 from bearcat.runs.grid import plan, read_grid
@@ -41,15 +41,6 @@ def test_parts_of_a_recording_are_its_samples_in_order_without_the_rest():
     assert all(part.origin.startswith(f"{recording.origin} ") for part in parts)
     assert parts[1].rpm == pytest.approx(375.5)
     assert parts[1].info() == replace(recording.info(), origin=parts[1].origin, rpm=parts[1].rpm)
-
-
-def test_a_recording_shorter_than_a_part_stays_and_one_without_a_rate_is_refused():
-    recording = replace(make_recording(samples=100), rate=100.0)
-    assert parts_of(recording, 2.5) == [recording]
-    with pytest.raises(InputError, match="rate"):
-        parts_of(replace(recording, rate=None), 2.5)
-    with pytest.raises(InputError, match="cut"):
-        Preparation(cut=-1.0)
 
 
 def test_windows_of_parts_are_those_of_the_whole_that_cross_no_cut():
@@ -96,25 +87,6 @@ def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed(sid
     assert len(splits[0].source.recordings) == 14  # the source stays whole
     many = mixed_task(TASK, *sides, Split("block"), 0, Mix(recordings=(("healthy", 99),)))
     assert counted(many) == {"healthy": 6, "inner": 4, "outer": 4}  # at most so many; the others all
-
-
-def test_recordings_that_stay_keep_their_windows_in_training_and_test(sides):
-    whole = split_task(TASK, *sides, Split("block"), 3)
-    split = mixed_task(TASK, *sides, Split("block"), 3, Mix(recordings=(("healthy", 3), ("rest", 1))))
-
-    def placed(found, part):
-        numbers = found.target.recording[part]
-        return {(found.target.recordings[number].origin, int(start))
-                for number, start in zip(numbers, found.target.start[part], strict=True)}  # fmt: skip
-
-    kept = {info.origin for info in split.target.recordings}
-    for part in ("target_train", "target_test"):
-        wanted = {place for place in placed(whole, getattr(whole, part)) if place[0] in kept}
-        assert placed(split, getattr(split, part)) == wanted
-    assert sorted(split.target_order.tolist()) == list(range(len(kept)))
-    values = split.training.target_train
-    assert len(values.values) == len(split.target_train)
-    assert set(values.recording.tolist()) <= set(range(len(kept)))
 
 
 def test_mixes_cuts_and_labels_are_read_from_a_grid_and_old_runs_keep_their_settings(tmp_path):
@@ -167,29 +139,6 @@ def test_recordings_are_scored_as_a_plain_loop_scores_them():
         assert found.recordings == size
         for name, value in twin.recording_scores(rows).items():
             assert getattr(found, name) == (None if value is None else pytest.approx(value)), name
-
-
-def test_recordings_without_a_label_are_not_scored():
-    found = score_recordings([diagnosed("a", "healthy", "ok", 0.9), diagnosed("b", "healthy", "ok", 0.9)], {"b": ""})
-    assert found.recordings == 0
-    assert found.right is found.missed is found.false_alarms is found.check is found.ece is None
-
-
-def test_what_is_left_to_check_is_neither_passed_nor_an_alarm_but_a_wrong_call_is_still_counted():
-    labels = {"a": "inner", "b": "Normal"}
-    found = score_recordings(
-        [diagnosed("a", "healthy", "check", 0.5), diagnosed("b", "inner race", "check", 0.5)], labels
-    )
-    assert (found.missed, found.passed, found.false_alarms, found.check) == (1, 0, 1, 1)
-    found = score_recordings(
-        [diagnosed("a", "cannot tell", "check", 0.5), diagnosed("b", "cannot tell", "check", 0.5)], labels
-    )
-    assert (found.missed, found.false_alarms, found.type_right, found.ece) == (0, 0, 0, None)
-
-
-def test_sure_and_right_has_no_calibration_error():
-    assert calibration_error(np.ones(4), np.ones(4, dtype=bool)) == 0
-    assert calibration_error(np.ones(4), np.zeros(4, dtype=bool)) == 1
 
 
 # A grid from its file to its table.

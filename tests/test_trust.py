@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,25 +12,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearcat.data import Preparation, Split, Task, join, load, open_dataset, prepare, split_task
+from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Schedule
-from bearcat.record import Record
-from bearcat.report.pages import write_run_page
-from bearcat.report.results import Cell, caveats
-from bearcat.report.typeset import PageFigure
-from bearcat.runs.run import evaluate, run_stack
-from bearcat.runs.spec import Library, RunSpec
-from bearcat.training import evaluate as label_free
+from bearcat.runs.run import evaluate
 from bearcat.training.evaluate import run_evidence, watcher
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, pooling
-from bearcat.trust.checks import check_predictions
 from bearcat.trust.decision import ModelEvidence, decide
 from bearcat.trust.estimates import expected_range, source_accuracy
-from tests.commands import python
-from tests.made_records import made_result
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")
@@ -40,12 +29,6 @@ RECIPE = replace(
     RECIPES["CAT*-Temperature"],
     schedule=Schedule(epochs=4, batch=16, align_from=0, label_from=1, calibrate_from=2, drops=(3,)),
 )
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(monkeypatch):
-    """Pages are read as text; test_page.py and test_figures.py see their figures."""
-    monkeypatch.setattr("bearcat.report.typeset.in_page", lambda figure: PageFigure(figure.title, "", "data:,", 1))
 
 
 def made_probabilities(seed: int, windows: int, classes: int, sharp: float = 2.0) -> np.ndarray:
@@ -81,12 +64,6 @@ def test_atc_is_its_twin_ties_included(seed, windows):
     assert found == pytest.approx(reference.atc(source, right, target))
 
 
-def test_atc_returns_the_source_accuracy_on_the_source():
-    source = made_source(0, 500)
-    found = accuracy.expected_accuracy(source, accuracy.Target(source.log_probabilities, np.zeros(500, dtype=int)))
-    assert found["atc_confidence"].value == pytest.approx(source.right.mean(), abs=1e-9)
-
-
 def test_without_shift_every_estimate_is_near_the_truth_and_the_interval_holds_it_as_often_as_promised():
     inside, errors = [], []
     for seed in range(200):
@@ -120,25 +97,7 @@ def test_windows_of_one_recording_count_as_one_witness():
     assert few == apart, "with two recordings there is nothing to draw but windows"
 
 
-@given(shapes)
-def test_estimates_lie_in_their_intervals_between_nothing_and_everything(shape):
-    seed, windows, _, sharp = shape
-    target, _ = made_domain(seed, windows, sharp)
-    for estimate in accuracy.expected_accuracy(made_source(seed + 1, 20, sharp), target).values():
-        assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-
-
-def test_agreement_is_the_share_of_equal_predictions():
-    assert accuracy.agreement(("a", "b", "b", "c"), ("a", "b", "c", "c")) == 0.75
-    assert math.isnan(accuracy.agreement((), ()))
-
-
 # Familiarity.
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([0.05, 0.1, 0.2, 0.5]))
-def test_a_conformal_limit_is_its_twins(scores, rate):
-    assert pooling.conformal_limit(np.array(scores, dtype=float), rate) == reference.limit(scores, rate)
 
 
 def made_windows(seed: int, windows: int, shift: float = 0.0, tone: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -194,18 +153,6 @@ def test_bands_count_in_units_of_their_spread_within_recordings():
     assert (pooling.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
 
 
-@given(st.floats(1e-3, 1e3), st.floats(-1, 1))
-def test_the_shape_of_a_spectrum_does_not_depend_on_gain_or_offset(gain, offset):
-    _, signals = made_windows(5, 4)
-    changed = (gain * (signals + offset)).astype(np.float32)
-    assert spectral_shape(changed) == pytest.approx(spectral_shape(signals), abs=0.01)
-
-
-def test_windows_of_nothing_or_of_few_samples_have_a_shape_too():
-    assert np.isfinite(spectral_shape(np.zeros((2, 1, 256), dtype=np.float32))).all()
-    assert spectral_shape(np.ones((2, 3, 18), dtype=np.float32)).shape == (2, 24)
-
-
 def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do():
     own, shifted, heard = [], [], []
     for seed in range(40):
@@ -221,25 +168,6 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
     assert np.mean(own) > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
     assert np.mean(shifted) > 0.95
     assert np.mean(heard) > 0.95, "a line that the network overlooks is heard all the same"
-
-
-def test_a_recording_is_unfamiliar_when_many_of_its_windows_are_and_one_of_two_is_not_enough(fitted):
-    assert fitted.recording_is_unfamiliar(int(fitted.unfamiliar(*made_evidence(7, 40, shift=2.0)).sum()), 40)
-    counts = [int(fitted.unfamiliar(*made_evidence(100 + seed, 20)).sum()) for seed in range(200)]
-    assert np.mean([fitted.recording_is_unfamiliar(count, 20) for count in counts]) <= fitted.rate
-    assert not fitted.recording_is_unfamiliar(1, 2)
-    assert not fitted.recording_is_unfamiliar(0, 0)
-
-
-def test_few_held_out_windows_give_a_limit_and_the_rate_it_has():
-    train, held = made_evidence(0, 30), made_evidence(1, 9)
-    known = pooling.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int))
-    assert known.rate == 0.2, "two scores, ten places"
-    assert not known.unfamiliar(*held).any()
-    single = pooling.fit_familiarity(train[0][:1], train[1][:1], np.zeros(1), *held, np.zeros(9, dtype=int))
-    assert single.usable
-    with pytest.raises(InputError, match="between 0 and 1"):
-        pooling.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int), rate=0.0)
 
 
 def test_a_familiarity_comes_back_from_its_arrays(fitted):
@@ -385,40 +313,6 @@ def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
     assert mine["familiarity"]["false_alarms"] == pytest.approx(together["familiarity"]["false_alarms"], abs=few)
 
 
-def test_check_models_are_fitted_once_a_split(tmp_path, monkeypatch):
-    """The adapted and the unadapted run of a task share them; another seed's split is other evidence."""
-    fitted = []
-    monkeypatch.setattr(
-        label_free, "check_predictions", lambda *words: fitted.append(words) or check_predictions(*words)
-    )
-    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
-    preparation, library = Preparation(input="frequency", length=256), Library()
-    task, counts = Task("N15_M07_F10", "N09_M07_F10"), []
-    for name, seed in (("CAT*-Temperature", 0), ("source-only", 0), ("source-only", 1)):
-        recipe = replace(RECIPES[name], schedule=RECIPE.schedule)
-        spec = RunSpec("simulated", dataset, task, name, recipe, preparation, Split(), seed=seed)
-        run_stack([spec], [tmp_path / f"{name}{seed}"], CPU, library=library)
-        counts.append(len(fitted))
-    assert counts[0] > 0
-    assert counts == [counts[0], counts[0], 2 * counts[0]]
-
-
-@pytest.mark.parametrize("scheme", ["window", "block"])
-def test_the_recordings_of_source_test_windows_are_found_again(scheme):
-    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
-    preparation = Preparation(input="frequency", length=256)
-    sources = ("N15_M07_F10", "N15_M01_F10")
-    task = Task(sources, "N09_M07_F10")
-    spec = RunSpec("simulated", dataset, task, "DANN", RECIPE, preparation, Split(scheme), seed=3)
-    library = Library()
-    test = library.split(spec).training.source_test
-    recording, everything = test.recording, join(library.windows(spec)[:-1])
-    assert len(set(recording.tolist())) == len(everything.recordings) > 3
-    for values, number in zip(test.values, recording, strict=True):
-        mine = everything.values[everything.recording == number]
-        assert (mine == values).all(axis=(1, 2)).any()
-
-
 @pytest.mark.parametrize(
     ("right", "windows", "classes"), [(5, 9, 3), (34, 90, 3), (45, 90, 3), (20, 20, 2), (11, 20, 2)]
 )
@@ -438,91 +332,3 @@ def test_a_model_no_better_than_chance_is_called_so_with_both_numbers(right, win
     if useless:
         assert f"{100 * share:.0f} %" in found.reasons[0]
         assert f"{100 / classes:.0f} %" in found.reasons[0]
-
-
-def test_naming_the_commonest_class_is_chance():
-    labels = np.array([0] * 95 + [1] * 5)
-    found = source_accuracy(accuracy.Source(np.log(np.tile([0.9, 0.1], (100, 1))), labels))
-    assert found.value == 0.5
-    assert decide(ModelEvidence(None, source=found, source_windows=100, classes=2, estimated=False)).action != "check"
-
-
-# On a run's page.
-
-
-def made_page(folder, alone: float = 0.5, **changes) -> str:
-    """The page of a made run beside one of training on the source alone."""
-    cell = Cell("rig", "time", "a→b", "CAT*-Temperature", 0)
-    made_result(folder / "run", cell, 0.9, **changes)
-    labelled = changes.get("labelled", True)
-    plain = replace(cell, method="source-only")
-    beside = made_result(folder / "run" / "beside-source-only", plain, 0.6, expected=alone, labelled=labelled)
-    # The windows are the same; for every third the other run predicts another class.
-    header, *rows = (folder / "run" / "predictions.csv").read_text(encoding="utf-8").splitlines()
-    cells = [row.split(",") for row in rows]
-    for row in cells[::3]:
-        row[3] = "inner" if row[3] == "healthy" else "healthy"
-    (folder / "run" / "beside-source-only" / "predictions.csv").write_text(
-        "\n".join([header, *(",".join(row) for row in cells)])
-    )
-    beside.record.write(folder / "run" / "beside-source-only")
-    text = html.unescape(write_run_page(folder / "run").read_text(encoding="utf-8"))
-    return text.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def test_a_page_has_the_decision_the_estimates_and_what_was_measured(tmp_path):
-    text = made_page(tmp_path)
-    record = Record.read(tmp_path / "run")
-    assert record.decision.sentence in text
-    for words in ("For researchers", f">{100 * record.estimates.expected.value:.1f}<", "66.7 %"):
-        assert words in text, words
-    assert "Estimate off" not in text
-
-
-def test_a_page_without_target_labels_measures_nothing_and_says_so(tmp_path):
-    text = made_page(tmp_path, labelled=False)
-    assert "could be checked" in text
-    assert ">measured<" not in text
-
-
-def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):
-    assert "Estimate off" in made_page(tmp_path, expected=0.75)
-    result = made_result(tmp_path / "far", Cell("rig", "time", "a→b", "DANN", 0), 0.5, expected=0.9)
-    near = made_result(tmp_path / "near", Cell("rig", "time", "a→b", "DANN", 1), 0.85, expected=0.9)
-    found = {caveat.kind: caveat for caveat in caveats([result, near])}["Estimate off"]
-    assert len(found.items) == 1
-    assert "50.0 % measured" in found.items[0]
-
-
-def test_a_run_whose_numbers_broke_down_has_a_page_too(tmp_path):
-    result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), failed=True)
-    known = result.record.estimates
-    estimates = replace(known, accuracy=dict.fromkeys(known.accuracy), mean_confidence=None, expected=None)
-    broken = decide(replace(result.record.evidence, finite=False, expected=None))
-    replace(result.record, estimates=estimates, decision=broken).write(result.folder)
-    assert "For researchers" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-    assert Record.read(tmp_path / "run").decision == broken
-
-
-def test_reasons_are_escaped(tmp_path):
-    result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0))
-    changed = replace(result.record.decision, reasons=("<script>no</script>",))
-    replace(result.record, decision=changed).write(result.folder)
-    page = write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-    assert "<script>no" not in page
-    assert "script&gt;no" in page
-
-
-def test_the_benchmark_reports_how_far_estimates_are_from_the_truth(tmp_path):
-    for number, (method, truth) in enumerate((("source-only", 0.6), ("DANN", 0.5), ("CAT*-Temperature", 0.9))):
-        for seed in range(2):
-            cell = Cell("rig", "time", "a→b", method, seed)
-            made_result(tmp_path / "runs" / f"{number}{seed}", cell, truth, expected=truth + 0.05)
-    made_result(tmp_path / "runs" / "bare", Cell("rig", "time", "a→b", "AT*", 1), labelled=False)
-    script = Path(__file__).parent.parent / "benchmarks" / "trust.py"
-    out = python(script, tmp_path)
-    lines = [[word.strip() for word in line.split("|")[1:-1]] for line in out.splitlines() if "|" in line]
-    assert "6 runs" in out, "the run without labels does not count"
-    confidence = next(line for line in lines if line[0] == "confidence")
-    assert float(confidence[2]) == pytest.approx(5, abs=1), "too high by five points"
-    assert float(confidence[-1]) == pytest.approx(1, abs=0.1), "rank correlation with the truth"
