@@ -1,0 +1,8 @@
+"""What bearcat answers to fixed inputs: numbers, states, decisions and exit statuses, without prose.
+
+`results/commands.json` and `results/training.json` were made on v0.3, the commit before the first cut
+(docs/upgrade.md), and are made anew only where a change of behaviour is meant and explained.
+
+    python -m tests.golden compare [--exact]    # lists what differs; exit status 1 where something does
+    python -m tests.golden make                 # writes the results anew
+"""

@@ -1,0 +1,288 @@
+"""Forty commands and Python calls on fixed files, run one after the other in this process.
+
+Of what they print, numbers, states and decisions are kept, and the exit status; never a sentence.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from tests.golden.recordings import ORDERS, RATE, RPM, draw, write_all
+
+RECORDING = (
+    "recording", "machine", "point", "decision", "state", "class", "confidence", "agreement", "windows", "unfamiliar",
+    "familiar", "probabilities", "rms", "masked", "bearing",
+)  # fmt: skip
+ESTIMATES = ("expected", "window_agreement", "mean_confidence")
+SCORES = ("accuracy", "balanced_accuracy", "ece", "ece15", "brier", "nll")
+KNOWN = ("--rpm", "1480", "--bearing", "6205")
+JSON = ("--format", "json")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, what of its answer is kept, and the real recordings that it wants."""
+
+    name: str
+    words: tuple[object, ...]
+    keep: Callable[[str], Any] = lambda _: None
+    wants: str = ""
+
+
+def diagnoses(output: str) -> list[dict[str, Any]]:
+    """Of what `--format json` prints."""
+    return sorted((recording(row) for row in json.loads(output)["recordings"]), key=lambda row: str(row["recording"]))
+
+
+def recording(row: dict[str, Any]) -> dict[str, Any]:
+    """One diagnosis: numbers, names and states."""
+    kept = {name: row.get(name) for name in RECORDING}
+    kept["recording"] = Path(str(kept["recording"])).name
+    witnesses = {name: (row.get(name) or {}).get("state") for name in ("physics", "general")}
+    physics, vibration = row.get("physics") or {}, row.get("vibration") or {}
+    numbers = {
+        "fitted_rpm": physics.get("fitted_rpm"),
+        "velocity": vibration.get("velocity"),
+        "zone": vibration.get("zone"),
+    }
+    return kept | witnesses | numbers
+
+
+def record(folder: str) -> Callable[[str], Any]:
+    """Of the record that `adapt` has left in a folder."""
+
+    def keep(_: str) -> dict[str, Any]:
+        values = json.loads(Path(folder, "record.json").read_text(encoding="utf-8"))
+        decision, scores, estimates = values["decision"], values["scores"], values["estimates"]
+        rows = sorted((recording(row) for row in values["recordings"]), key=lambda row: str(row["recording"]))
+        return {
+            "decision": {name: decision[name] for name in ("action", "expected", "interval")},
+            "scores": {side: {name: scores[side][name] for name in SCORES} for side in scores},
+            "estimates": {name: estimates[name] for name in ESTIMATES},
+            "recordings": rows,
+            "problems": len(values["problems"]),
+            "saved": values["saved"]["adapted"],
+        }
+
+    return keep
+
+
+def windows(output: str) -> dict[str, Any]:
+    """Of `--by window --format csv`: how many, and the first ones."""
+    rows = list(csv.DictReader(io.StringIO(output)))
+    first = [{name: row[name] for name in ("start", "class", "confidence")} for row in rows[:5]]
+    return {"count": len(rows), "first": first}
+
+
+def points(output: str) -> list[dict[str, Any]]:
+    """Of `watch --format json`."""
+    names = ("machine", "point", "status", "fault", "confidence", "recordings")
+    return sorted(({name: row.get(name) for name in names} for row in json.loads(output)["points"]), key=str)
+
+
+def scores(folder: str) -> Callable[[str], Any]:
+    """Accuracy and ECE of each run in a benchmark's report."""
+
+    def keep(_: str) -> dict[str, Any]:
+        with Path(folder, "runs.csv").open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        names = ("source", "target", "method", "seed")
+        return {
+            " ".join(row[name] for name in names): [float(row["target_accuracy"]), float(row["target_ece"])]
+            for row in rows
+        }
+
+    return keep
+
+
+def _orders(*names: str) -> tuple[str, ...]:
+    words = {"inner": "--bpfi", "outer": "--bpfo", "ball": "--bsf"}
+    return tuple(word for name in names for word in (words[name], str(ORDERS[name])))
+
+
+OWN = ("--data", "own", "--source", "900rpm", "--target", "1480rpm", "--bearing", "6205", "--epochs", "6")
+SIMULATED = ("--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer")
+PAPER = ("--input", "time", "--epochs", "4", "--device", "cpu")
+
+CASES = (
+    Case("diagnose", ("diagnose", "drawn", *KNOWN, *JSON), diagnoses),
+    Case("diagnose by orders", ("diagnose", "drawn", "--rpm", RPM, *_orders("inner", "outer"), *JSON), diagnoses),
+    Case("diagnose without a speed", ("diagnose", "drawn", "--bearing", "6205", *JSON), diagnoses),
+    Case("diagnose without a bearing", ("diagnose", "drawn", "--rpm", RPM, *JSON), diagnoses),
+    Case("diagnose an unknown bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "unknown", *JSON), diagnoses),
+    Case("diagnose at a wrong speed", ("diagnose", "drawn", "--rpm", "1200", "--bearing", "6205", *JSON), diagnoses),
+    Case(
+        "diagnose at a wrong speed that is trusted",
+        ("diagnose", "drawn", "--rpm", "1200", "--bearing", "6205", "--trust-speed", *JSON), diagnoses,
+    ),
+    Case("diagnose another bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "6310", *JSON), diagnoses),
+    Case(
+        "diagnose beside a healthy one",
+        ("diagnose", "drawn/faint.wav", "drawn/inner.wav", *KNOWN, "--healthy", "drawn/healthy.wav", *JSON), diagnoses,
+    ),
+    Case("diagnose odd files", ("diagnose", "odd", *KNOWN, *JSON), diagnoses),
+    Case("diagnose axes", ("diagnose", "odd/two-bearings.wav", *KNOWN, "--channels", "together", *JSON), diagnoses),
+    Case("diagnose channels", ("diagnose", "odd/two-bearings.wav", *KNOWN, "--channels", "apart", *JSON), diagnoses),
+    Case(
+        "diagnose severity",
+        ("diagnose", "drawn/outer.wav", *KNOWN, "--unit", "g", "--group", "2", "--mounting", "rigid", *JSON), diagnoses,
+    ),
+    Case("diagnose by two processes", ("diagnose", "drawn", *KNOWN, "--jobs", "2", *JSON), diagnoses),
+    Case("diagnose CWRU", ("diagnose", "cwru", "--rpm", "1797", "--bearing", "6205", "--rate", RATE, *JSON), diagnoses, "cwru"),
+    Case("diagnose HIT-SM", ("diagnose", "rig/1200rpm", "--bearing", "6205", "--rpm", "1200", *JSON), diagnoses, "hit-sm"),
+    Case("diagnose currents", ("diagnose", "unimore", "--rate", "25600", *JSON), diagnoses, "unimore"),
+    Case("no such file", ("diagnose", "drawn/missing.wav", *KNOWN)),
+    Case("no such bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "no-such-bearing")),
+    Case("a broken file alone", ("diagnose", "odd/broken.wav", *KNOWN)),
+    Case("a negative speed", ("diagnose", "drawn", "--rpm", "-5", "--bearing", "6205")),
+    Case("the general model", ("predict", "general", "drawn", *KNOWN, *JSON), diagnoses),
+    Case(
+        "the general model on CWRU",
+        ("predict", "general", "cwru", "--rpm", "1797", "--bearing", "6205", "--rate", RATE, *JSON), diagnoses, "cwru",
+    ),
+    Case("adapt", ("adapt", *OWN, "--out", "adapted"), record("adapted")),
+    Case("adapt simulated", ("adapt", "--epochs", "4", *SIMULATED, "--out", "simulated"), record("simulated")),
+    Case("adapt with a reference", ("adapt", *OWN, "--reference", "healthy", "--out", "referred"), record("referred")),
+    Case("adapt by CAT*", ("adapt", *OWN[:8], *PAPER, "--recipe", "CAT*-Temperature", "--out", "cat"), record("cat")),
+    Case(
+        "adapt HIT-SM",
+        ("adapt", "--data", "rig", "--source", "600rpm", "--target", "1200rpm", "--bearing", "6205", "--epochs", "4", "--out", "real"),
+        record("real"), "hit-sm",
+    ),
+    Case("no such domain", ("adapt", *OWN[:4], "--target", "2000rpm", "--out", "never")),
+    Case("no such method", ("adapt", *OWN, "--recipe", "CAT-Temperatur", "--out", "never")),
+    Case("predict", ("predict", "adapted/model", "drawn", *KNOWN, *JSON), diagnoses),
+    Case("predict odd files", ("predict", "adapted/model", "odd", *KNOWN, *JSON), diagnoses),
+    Case(
+        "predict windows",
+        ("predict", "adapted/model", "drawn/inner.wav", *KNOWN, "--by", "window", "--format", "csv"), windows,
+    ),
+    Case("predict by CAT*", ("predict", "cat/model", "drawn", *KNOWN, *JSON), diagnoses),
+    Case("export", ("export", "adapted/model", "--onnx", "adapted.onnx")),
+    Case("predict by the graph", ("predict", "adapted.onnx", "drawn", *KNOWN, *JSON), diagnoses),
+    Case("check with labels", ("check", "adapted", "--labels", "labels.csv"), record("adapted")),
+    Case("watch", ("watch", "plant", "--store", "plant.db", "--once", *KNOWN, "--baseline", "15", *JSON), points),
+    Case("watch again", ("watch", "plant", "--store", "plant.db", "--once", *KNOWN, "--baseline", "15", *JSON), points),
+    Case("watch IMS", ("watch", "ims", "--store", "ims.db", "--once", "--baseline", "8", *JSON), points, "ims"),
+    Case("data check", ("data", "check", "own")),
+    Case("bench", ("bench", "run", "grid.toml", "--store", "store")),
+    Case("bench report", ("bench", "report", "grid.toml", "--store", "store", "--out", "tables"), scores("tables")),
+    Case("report", ("report", "drawn", *KNOWN, "--out", "page.html")),
+)  # fmt: skip
+
+GRID = """\
+title = "Golden"
+methods = ["source-only", "AT", "CAT-Temperature"]
+tasks = ["N15_M07_F10:N09_M07_F10", "N09_M07_F10:N15_M07_F10"]
+inputs = ["frequency"]
+seeds = 2
+epochs = 3
+
+[data]
+name = "simulated"
+settings = { seconds = 1, severities = [4], faults = ["outer"] }
+
+[preparation]
+length = 128
+"""
+
+
+def run(folder: Path, real: Path) -> dict[str, Any]:
+    """Every case by its name: the exit status and what is kept of the answer."""
+    sets = write_all(folder, real)
+    (folder / "grid.toml").write_text(GRID, encoding="utf-8")
+    (folder / "labels.csv").write_text(_labels(), encoding="utf-8")
+    found: dict[str, Any] = {}
+    with _inside(folder):
+        for case in CASES:
+            if case.wants and case.wants not in sets:
+                continue
+            status, output = call(*case.words)
+            found[case.name] = {"status": status}
+            if (kept := case.keep(output)) is not None:
+                found[case.name]["answer"] = kept
+        found |= {name: {"answer": value} for name, value in _python().items()}
+    return json.loads(json.dumps(found, default=float))
+
+
+def call(*words: object) -> tuple[int, str]:
+    """Exit status and standard output of a command."""
+    from bearcat.cli import main
+
+    output, status = io.StringIO(), 0
+    with (
+        redirect_stdout(output),
+        redirect_stderr(io.StringIO()),
+        patch.object(sys, "argv", ["bearcat", *map(str, words)]),
+    ):
+        try:
+            main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+    return status, output.getvalue()
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _labels() -> str:
+    rows = [f"{state}/{number}.wav,{state}" for state in ("healthy", "inner", "outer") for number in range(2)]
+    return "\n".join(["recording,label", *(f"1480rpm/{row}" for row in rows)]) + "\n"
+
+
+def _python() -> dict[str, Any]:
+    """Calls from Python: arrays, the classifier, calibrators, scores, the simulator."""
+    import torch
+
+    import bearcat
+    from bearcat.calibration import Evidence, ece, find_calibrator
+    from bearcat.data import Simulated, load
+
+    found: dict[str, Any] = {}
+    signal = draw("outer", 31)
+    found["diagnose an array"] = [
+        recording(each.to_dict()) for each in bearcat.diagnose(signal, rate=RATE, rpm=RPM, bearing="6205")
+    ]
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(1, 60, 3, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 3, (1, 60), generator=generator)
+    weight = torch.ones(1, 60, dtype=torch.float64)
+    for name in ("Temperature", "Vector", "Matrix"):
+        fitted = find_calibrator(name).fit(Evidence(source_logits=logits, source_labels=labels))
+        found[name] = fitted.apply(logits)[0, :3].tolist()
+    found["ece"] = {str(bins): ece(logits.softmax(-1), labels, weight, bins).tolist() for bins in (10, 15)}
+    catalogue = Simulated(seconds=1, severities=(4.0,), faults=("inner", "outer", "ball")).catalogue()
+    drawn = load(catalogue, [catalogue.domains[0]])
+    found["simulator"] = {
+        each.origin: [float(np.std(each.signal)), *np.asarray(each.signal[:3], dtype=float).tolist()] for each in drawn
+    }
+    values = np.stack([draw(state, seed, seconds=0.1) for seed in range(8) for state in ORDERS])[:, :512]
+    classes = np.tile(np.arange(len(ORDERS)), 8)
+    domains = np.repeat([0, 1], len(values) // 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classifier = bearcat.CATClassifier(epochs=3, random_state=0, device="cpu").fit(
+            values, classes, np.where(domains, -1, 1)
+        )
+    found["classifier"] = classifier.predict_proba(values[:4]).tolist()
+    return found
