@@ -188,13 +188,7 @@ ELSEWHERE = {
     "--png",
     "--once",
     "--store",
-    "--executor",
-    "--address",
     "--notify",
-    "--webhook",
-    "--mail",
-    "--mqtt",
-    "--metrics",
     "--out",
 }
 
@@ -398,7 +392,7 @@ def command_problem(status: int | None, said: str, printed: str, words: list[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    choices = ("server", "commands", "adapt", "check", "report", "store", "messages", "mcp", "all")
+    choices = ("server", "commands", "adapt", "check", "report", "store", "mcp", "all")
     parser.add_argument("--what", choices=choices, default="all")
     parser.add_argument(
         "--mutations", type=int, default=10_000, help="of each format through a server; a tenth of it by commands"

@@ -1,4 +1,4 @@
-"""Mutated stores, messages and requests of an assistant: `python -m tests.fuzz --what store|messages|mcp`.
+"""Mutated stores and requests of an assistant: `python -m tests.fuzz --what store|mcp`.
 
 Each returns how many broke a promise of docs/security.md; what broke it is printed, and files are kept in tests/found.
 """
@@ -25,9 +25,8 @@ import numpy as np
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.errors import InputError
 from tests.commands import PYTHON, start
-from tests.fuzz import BEARINGS, NUMBERS, TEXTS, honest_files, keep_found, mutated
+from tests.fuzz import BEARINGS, NUMBERS, TEXTS, keep_found, mutated
 
 RATE = 12_000
 MARKUP = "<script>document.title='taken'</script>"
@@ -36,7 +35,6 @@ CELLS = (
     MARKUP, "\"'><img src=x onerror=alert(1)>", "a\x1b[2J\u202e\0b", "=1+1", "x" * 10_000, "[" * 10_000, '["a", 3]', "{}",
     "9" * 5000, "1e999", "../..", '{"false_alarms": -1, "baseline": 1e9, "period": NaN}',
 )  # fmt: skip
-HONEST = {"rate": 1000, "signal": [0.5, -1.25, 3.0], "rpm": 1480.5, "unit": "g", "time": "2024-05-01T10:32:39Z"}
 
 
 def made_plant(folder: Path) -> Path:
@@ -66,7 +64,7 @@ def attack_store(count: int, seed: int, seconds: float) -> int:
         addresses = ["/fleet", "/fleet?machine=pump", "/metrics", "/health", "/openapi.json", "/"]
         commands = (
             ["report", mutant, "--out", folder / "page.html"], ["watch", "export", mutant, "--out", folder / "table.csv"],
-            ["watch", plant, "--store", mutant, "--once", "--rpm", 1500, "--format", "json", "--metrics", "0"],
+            ["watch", plant, "--store", mutant, "--once", "--rpm", 1500, "--format", "json"],
         )  # fmt: skip
         with httpx.Client(base_url=f"http://{server.place.netloc}", timeout=60) as client:
             for number in range(count):
@@ -94,7 +92,7 @@ def attack_store(count: int, seed: int, seconds: float) -> int:
                     process.kill()
                 if process.exitcode not in (0, 1, 2, 3) or "Traceback" in said or raw(printed + said):
                     problems.append(f"{command[:2]} ended with {process.exitcode}: {said[-2000:]}")
-                if command[-1] == "0" and process.exitcode in (0, 1, 3):
+                if command[-1] == "json" and process.exitcode in (0, 1, 3):
                     json.loads(printed, parse_constant=problems.append)
                 for problem in problems:
                     keep_found(f"store-{seed}-{number}.db", content, problem)
@@ -138,44 +136,6 @@ def _put(place: Path, content: bytes) -> None:
     draft = place.with_suffix(".draft")
     draft.write_bytes(content)
     draft.replace(place)
-
-
-def attack_messages(count: int, seed: int, seconds: float) -> int:
-    """Sends mutated payloads under odd topics through a real broker; an honest one afterwards must arrive."""
-    from bearcat.watch.incoming import receive
-    from bearcat.watch.mqtt import MqttLink
-    from tests.test_watch_mqtt import PREFIX, Broker, client, eventually
-
-    chance, end, notes = random.Random(seed), time.monotonic() + seconds, list[str]()
-    payloads = [json.dumps(HONEST).encode(), b'{"time": 1.7e9, "rms": 0.3}', *honest_files(256).values()]
-    names = [text for text in (*TEXTS, "pump", "drive end", "..", "a" * 300) if not set(text) & {"+", "#"}]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "plant").mkdir()
-        broker = Broker(folder).start()
-        try:
-            with MqttLink(broker.address(), folder / "plant", notes.append) as link, client(broker) as (other, _):
-                eventually(link._client.is_connected)
-                for sent in range(1, count + 1):  # noqa: B007 (printed below)
-                    if time.monotonic() > end:
-                        break
-                    kind, machine, point = chance.choice(("recording", "measurement")), *chance.choices(names, k=2)
-                    payload = mutated(chance.choice(payloads), chance, payloads)
-                    if (machine + point).isprintable():
-                        other.publish(f"{PREFIX}/{machine}/{point}/{kind}", payload, 1).wait_for_publish(30)
-                    else:  # a broker closes the connection of whoever sends these
-                        with suppress(InputError):
-                            receive(folder / "plant", machine, point, payload, kind == "measurement")
-                other.publish(f"{PREFIX}/honest/point/recording", json.dumps(HONEST).encode(), 1).wait_for_publish(30)
-                arrived = eventually(lambda: list((folder / "plant").glob("honest/point/*.npz")), 60)
-        finally:
-            broker.stop()
-        outside = [path for path in folder.iterdir() if path.name not in ("plant", "broker.conf", "mosquitto.db")]
-        drafts = [path for path in (folder / "plant").rglob("*") if path.is_file() and path.name.startswith(".")]
-        kept = sum(path.is_file() for path in (folder / "plant").rglob("*"))
-    wrong = [note for note in notes if not note.isprintable()]
-    print(json.dumps({"messages": sent, "files": kept, "outside": list(map(str, outside)), "notes": len(notes)}))
-    return len(outside) + len(drafts) + len(wrong) + (not arrived)
 
 
 def attack_assistant(count: int, seed: int, seconds: float) -> int:
@@ -260,4 +220,4 @@ def _request(number: int | None, method: str, parameters: dict[str, Any]) -> byt
     return json.dumps({"jsonrpc": "2.0", **named, "method": method, "params": parameters}).encode()
 
 
-PARTS = {"store": attack_store, "messages": attack_messages, "mcp": attack_assistant}
+PARTS = {"store": attack_store, "mcp": attack_assistant}

@@ -159,13 +159,6 @@ def test_what_is_left_out_is_counted(plant: Path, monkeypatch: pytest.MonkeyPatc
     assert text.count('<section class="point') == 3
 
 
-def test_the_guide_states_what_a_page_holds():
-    guide = (Path(__file__).parents[1] / "docs" / "watch-page.md").read_text(encoding="utf-8")
-    for name in ("ROWS", "NAMED", "SPARKS", "DETAILED", "SMALL", "POINTS"):
-        number = f"{getattr(fleet_module, name):,}".replace(",", " ")
-        assert re.search(rf"\b{number}\b", guide), name
-
-
 def test_a_step_names_the_command_for_this_very_point():
     for machine in (*HOSTILE[:2], *HOSTILE[3:]):
         *_, (_, command) = next_steps(made_point(machine, "drive end", "alarm"), Path("my plant.db"))

@@ -45,7 +45,7 @@ def report(
 ) -> None:
     """Write one page: the list, worst first, then the evidence of each alarm or check (docs/diagnose.md).
 
-    Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch-page.md).
+    Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch.md).
     """
     from bearcat.report.pages import write_recordings_page, write_run_page
     from bearcat.report.recordings import is_results, read_results

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +23,17 @@ if TYPE_CHECKING:
     from bearcat.watch.status import Fleet
     from bearcat.watch.store import Store
 
-EXECUTORS = ("processes", "ray")
 INTERRUPTED = 130
-DRAIN_SECONDS, LEAVING_SECONDS = 30.0, 5.0  # for events that are not sent yet: with --once, and when it is stopped
 A_YEAR = {"year": 1.0, "month": 12.0, "week": 365.25 / 7, "day": 365.25}
 SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 FOLDER = "FOLDER"
+INSTEAD = {  # options of earlier versions, and what to use instead
+    "--webhook": "--notify json://host/path (jsons:// for https)",
+    "--mail": "--notify 'mailto://user:password@host?to=me@example.com' (mailtos:// for TLS from the start)",
+    "--mqtt": "--notify mqtt://host/topic for events; let a bridge write recordings into the folder",
+    "--metrics": "bearcat watch export or --format json, for what Prometheus is to read",
+    "--executor": "--jobs, for processes of this machine", "--address": "--jobs, for processes of this machine",
+}  # fmt: skip
 
 
 class FolderOrCommand(TyperGroup):
@@ -39,6 +43,9 @@ class FolderOrCommand(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        for option in (word.partition("=")[0] for word in args):
+            if option in INSTEAD:
+                raise InputError(f"{option}: is no option any more; use {INSTEAD[option]}")
         if args[0] in self.commands and args[0] != FOLDER:
             return super().resolve_command(ctx, args)
         return "", self.commands[FOLDER], args
@@ -89,24 +96,14 @@ def watch(
     timezone: Annotated[
         str | None, Option(metavar="Europe/Berlin", help="Of times that do not say theirs.  \\[default: UTC]")
     ] = None,
-    jobs: Annotated[
-        int | None, Option(min=1, help="Processes that measure.  \\[default: 1; of a local Ray cluster, one a core]")
-    ] = None,
-    executor: Annotated[str, Option(help="processes, or ray (a cluster).")] = "processes",
-    address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
+    jobs: Annotated[int, Option(min=1, help="Processes that measure.")] = 1,
     notify: Annotated[
-        str | None, Option(metavar="COMMAND", help="Run this with each event as JSON on its standard input.")
-    ] = None,
-    webhook: Annotated[str | None, Option(metavar="URL", help="Post the same JSON to this address.")] = None,
-    mail: Annotated[
-        str | None, Option(metavar="smtp://host?from=…&to=…", help="Mail events, with a picture of the trend.")
-    ] = None,
-    mqtt: Annotated[
-        str | None,
-        Option(metavar="mqtt://host/prefix", help="Publish statuses and events; take recordings and measurements in."),
-    ] = None,
-    metrics: Annotated[
-        str | None, Option(metavar="PORT", help="Numbers for Prometheus, on this machine or at HOST:PORT.")
+        list[str] | None,
+        Option(
+            metavar="URL",
+            envvar="BEARCAT_NOTIFY",
+            help="Send events to this address of apprise: mailto://…, json://…, mqtt://…; repeat for more.",
+        ),
     ] = None,
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
@@ -115,30 +112,24 @@ def watch(
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.data.catalogue import checked_root
-    from bearcat.watch.measuring import Measuring
-    from bearcat.watch.out import Out
+    from bearcat.watch.notify import Notifier
     from bearcat.watch.store import Store
     from bearcat.watch.watching import choose_rule, ending_cleanly, open_watching
 
     check_choice("--format", form, FORMATS)
-    check_choice("--executor", executor, EXECUTORS)
-    if address is not None and executor != "ray":
-        raise InputError("--address: is of a Ray cluster; add --executor ray")
     for name, value in (("rpm", rpm), ("rate", rate)):
         check_range(name, value, field=name)
     rule = parsed_rule(false_alarms, baseline, speeds, loads)
     checked_root(folder)  # before there is a store
-    with Store.open(store, create=True) as opened, ExitStack() as stack:
+    notifier = Notifier(notify, print_note) if notify else None
+    with Store.open(store, create=True) as opened:
         if sentence := choose_rule(opened, rule):
             print_note(sentence)
         watching = open_watching(
             folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone,
-            measuring=Measuring(jobs, executor, address),
+            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
         )  # fmt: skip
-        watching.say = print_note
-        given = {"notify": notify, "webhook": webhook, "mail": mail, "mqtt": mqtt, "metrics": metrics}
-        watching.out = stack.enter_context(Out(store, folder, **given, note=print_note))
+        watching.say, watching.notifier = print_note, notifier
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):
@@ -148,7 +139,7 @@ def watch(
                 watching.show, watching.progress = partial(print_change, form=form), iter
                 watching.on()
                 fleet = opened.fleet()
-        if not watching.out.drain(DRAIN_SECONDS if once else LEAVING_SECONDS):
+        if notifier is not None and not notifier.send(opened, hurry=True):
             print_note("some events are not sent yet; the next bearcat watch with the same options sends them")
         raise typer.Exit(exit_status(fleet, watching.problems, once and watching.stop.is_set()))
 
@@ -286,7 +277,7 @@ def export(
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .parquet or .csv.")],
 ) -> None:
     """Write every measurement of a store as a table, a row for each point and time."""
-    from bearcat.watch.out import write_table
+    from bearcat.watch.export import write_table
     from bearcat.watch.store import Store
 
     with Store.open(store) as opened:

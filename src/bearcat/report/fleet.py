@@ -1,6 +1,6 @@
 """The page of watched machines: all points, the worst first, then each that wants attention, with its trends.
 
-The size of a page is bounded whatever the fleet's is, and the page says what it leaves out (docs/watch-page.md).
+The size of a page is bounded whatever the fleet's is, and the page says what it leaves out (docs/watch.md).
 
 >>> with Store.open("plant.db") as store:
 ...     write_fleet_page(store, Path("fleet.html"))

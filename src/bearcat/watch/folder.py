@@ -3,7 +3,6 @@
     FOLDER/MACHINE/POINT/TIME.ext   deeper folders belong to the machine's name, or to the time (2024/05/01/)
     FOLDER/MACHINE/TIME.ext         the channels of the file are the points
     FOLDER/TIME.ext                 likewise; the machine is called after the folder
-    FOLDER/…/TIME.measurement.json  what a sensor measured by itself (incoming.py)
     FOLDER/manifest.csv             columns path and machine, and any of point, time, rpm, bearing, load, temperature, …
 
 A manifest, in whichever folder, speaks for all that lies below it. Times without a zone are UTC unless one is given;
@@ -32,8 +31,8 @@ from bearcat.data.times import time_in
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import listed
-from bearcat.watch.incoming import AHEAD, MEASUREMENT
 
+AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
 LONGEST_NAME = 200  # characters of a machine or a point
@@ -103,10 +102,10 @@ class WatchedFolder:
             else:
                 self._notes[sentence] = None
 
-    def scan(self, below: Path | None = None) -> Iterator[Arrival]:
-        """Every recording below the folder, or below one of its folders, in no order."""
+    def scan(self) -> Iterator[Arrival]:
+        """Every recording below the folder, in no order."""
         unknown = set[str]()
-        waiting = [below or self.root]
+        waiting = [self.root]
         while waiting:
             folder = waiting.pop()
             try:
@@ -125,7 +124,7 @@ class WatchedFolder:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(path)
-                elif not self.is_recording(path):
+                elif path.suffix.lower() not in FORMATS:
                     if not entry.is_symlink() or not entry.is_dir():
                         unknown.add(path.suffix)
                     elif not inside(self.root, path):
@@ -173,7 +172,7 @@ class WatchedFolder:
             if not text.isprintable() or len(text) > 4096:
                 self._say(arrival.path, f"{shown(arrival.path)}: the name cannot be printed; rename it")
                 return None
-        if arrival.time > time.time() + AHEAD:  # all that come after it would be late
+        if arrival.time > time.time() + AHEAD:
             self._say(arrival.path, f"{arrival.path}: its time has not come yet; set the clock, and name it anew")
             return None
         for text in (arrival.machine, arrival.point or ""):
@@ -219,20 +218,6 @@ class WatchedFolder:
         sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"
         self._say(machine, sentence, False)
         return status.st_mtime
-
-    def manifest_above(self, path: Path) -> Path | None:
-        """The folder of the manifest that speaks for a file."""
-        for folder in reversed(path.parents):
-            if folder.is_relative_to(self.root) and (folder / MANIFEST).is_file():
-                return folder
-        return None
-
-    def hidden(self, path: Path) -> bool:
-        """Whether a path below the folder has a part that begins with a dot."""
-        return any(part.startswith(".") for part in path.relative_to(self.root).parts)
-
-    def is_recording(self, path: Path) -> bool:
-        return path.suffix.lower() in FORMATS or path.name.endswith(MEASUREMENT)
 
     def complete(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
         """Those whose files have not changed for some seconds, and the others, which may still be written."""

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -457,10 +457,11 @@ class Store:
                 added.append(replace(event, number=number))
         return added
 
-    def mark_sent(self, numbers: Sequence[int]) -> None:
-        """Says that notifications of these events were made."""
+    def mark_sent(self, numbers: Iterable[int] | None = None) -> None:
+        """Says that notifications of these events were made, or of all."""
+        which = sql.not_(EVENTS.c.sent) if numbers is None else EVENTS.c.number.in_(list(numbers))
         with self.transaction() as connection:
-            connection.execute(sql.update(EVENTS).where(EVENTS.c.number.in_(numbers)).values(sent=True))
+            connection.execute(sql.update(EVENTS).where(which).values(sent=True))
 
     def acknowledge(self, machine: str, point: str | None = None, note: str = "", when: float | None = None) -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""

@@ -1,7 +1,7 @@
 """Watching: recordings as they arrive → measurements → what each point's memory says of them → the store.
 
-Files are measured in this process, in several, or on a Ray cluster, a few ahead; results are taken in order of time.
-All files of a machine with one time are judged together and added in one transaction. A half-written file waits.
+Files are measured in this process or in several; results are taken in order of time. All files of a machine with one
+time are judged together and added in one transaction. A half-written file waits.
 
 >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
 >>> fleet.summary
@@ -14,19 +14,16 @@ import signal
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from itertools import groupby
+from itertools import groupby, islice, repeat
 from pathlib import Path
 from typing import Any
 
 from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.catalogue import checked_root
 from bearcat.data.channels import points_of
-from bearcat.data.datasets.folder import MANIFEST
 from bearcat.data.times import time_in
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
@@ -34,9 +31,9 @@ from bearcat.names import shown
 from bearcat.report.typeset import count
 from bearcat.storage import digest_file
 from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, zone_called
-from bearcat.watch.measuring import Measured, Measuring, Reading, Submit
+from bearcat.watch.measuring import Measured, Reading, measure_file, processes
 from bearcat.watch.memory import PointMemory
-from bearcat.watch.out import Out
+from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.status import Fleet
 from bearcat.watch.store import RecordingFile, Store
@@ -44,7 +41,8 @@ from bearcat.watch.usual import WatchRule
 
 PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
 WAITED = 30.0  # seconds that --once waits for files that still change
-TICK, RETRY, RESCAN = 1.0, 5.0, 300.0  # seconds between checks for changes, for files that wait, and of all files
+POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
+AHEAD_OF_EACH = 4  # times of machines that each process may be ahead
 SAME_RATE = 0.01  # by which rates may differ
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
@@ -54,10 +52,9 @@ SAID = ("sensor", "problem")  # events that are no change of a status, and are s
 class Judged:
     """What came of the files of a machine with one time."""
 
-    events: tuple[Event, ...] = ()
-    changed: tuple[PointStatus, ...] = ()  # points whose status is another
-    notes: tuple[str, ...] = ()  # what is odd, a sentence of each point
-    assessments: tuple[Assessment, ...] = ()
+    events: tuple[Event, ...]
+    changed: tuple[PointStatus, ...]  # points whose status is another
+    notes: tuple[str, ...]  # what is odd, a sentence of each point
 
 
 def judge(
@@ -99,7 +96,7 @@ def judge(
             own = [observed[id(snapshot)] for snapshot in snapshots if id(snapshot) in observed]
             events += store.add(file, rows, own, sent=sent)
     said_of = tuple(f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items())
-    return Judged(tuple(events), tuple(changed), said_of, tuple(said.values()))
+    return Judged(tuple(events), tuple(changed), said_of)
 
 
 def _silent(*_: object) -> None:
@@ -114,8 +111,8 @@ class Watching:
     store: Store
     reading: Reading = field(default_factory=Reading)
     healthy: Callable[[Arrival], bool] = lambda _: False  # whether a person says so
-    measuring: Measuring = field(default_factory=Measuring)
-    out: Out | None = None  # where what happens is sent
+    jobs: int = 1  # processes that measure
+    notifier: Notifier | None = None
     say: Callable[[str, str], None] = _silent  # a sentence, and its kind: "note" or "problem"
     show: Callable[[PointStatus], None] = _silent  # a point whose status has changed
     progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda groups: groups
@@ -125,78 +122,36 @@ class Watching:
 
     def once(self) -> None:
         """Takes in what is new, and waits a little for files that are being written."""
-        with self.store.watching(), self.measuring.start(self.reading) as (submit, ahead):
+        with self.store.watching(), processes(self.jobs) as apply:
             self._begin()
             until = time.monotonic() + WAITED
             done, fresh = self.folder.complete(self._new(self.folder.scan()))
             while fresh and time.monotonic() < until and not self.stop.wait(SETTLED / 4):
                 done, fresh = self.folder.complete(self._new(self.folder.scan()))
-            for each in fresh:
-                self._say_once(f"{each.path}: is still being written; the next run reads it", "note")
-            self._take(done, submit, ahead, patient=False)
+            for arrival in fresh:
+                self._say_once(f"{arrival.path}: is still being written; the next run reads it", "note")
+            self._take(done, apply, patient=False)
 
     def on(self) -> None:
         """Goes on as files arrive, until `stop` is set."""
-        with self.store.watching(), self.measuring.start(self.reading) as (submit, ahead):
+        with self.store.watching(), processes(self.jobs) as apply:
             self._begin()
-            waiting, scanned, tried = set[str](), -RESCAN, 0.0
-            for paths in self._changes():
-                now, arrivals = time.monotonic(), list[Arrival]()
-                if now - scanned >= RESCAN:
-                    scanned, waiting, arrivals = now, set(), list(self.folder.scan())
-                else:
-                    if now - tried >= RETRY:
-                        paths, waiting, tried = paths | waiting, set(), now
-                    arrivals = list(self._arrivals(paths))
-                done, fresh = self.folder.complete(self._new(arrivals))
-                waiting |= {each.path for each in fresh} | self._take(done, submit, ahead, patient=True)
+            while not self.stop.is_set():
+                began = time.monotonic()
+                done, _ = self.folder.complete(self._new(self.folder.scan()))
+                seconds = time.monotonic() - began
+                self._take(done, apply, patient=True)
+                self._notify()
+                self.stop.wait(max(POLL, IDLE * seconds))
 
     def _begin(self) -> None:
-        if not self._sends:  # nobody waits for what happened before
-            self.store.mark_sent([event.number for event in self.store.unsent() if event.number is not None])
-        if self.out is not None:
-            self.out.begin(self.store.fleet())
+        if self.notifier is None:  # nobody waits for what happened before
+            self.store.mark_sent()
+        self._notify()
 
-    @property
-    def _sends(self) -> bool:
-        return self.out is not None and self.out.sends
-
-    def _arrivals(self, paths: set[str]) -> Iterator[Arrival]:
-        """The recordings of paths that have changed."""
-        folders = set[Path]()
-        for name in paths:
-            path = Path(name)
-            if not path.is_relative_to(self.folder.root) or self.folder.hidden(path):
-                continue
-            manifest = self.folder.manifest_above(path)
-            if manifest is not None or path.name == MANIFEST or path.is_dir():
-                folders.add(manifest or (path if path.is_dir() else path.parent))
-            elif self.folder.is_recording(path) and (arrival := self.folder.arrival(path)) is not None:
-                yield arrival
-        for folder in folders:
-            if folder.is_dir():
-                yield from self.folder.scan(folder)
-
-    def _changes(self) -> Iterator[set[str]]:
-        """Paths that have changed, every second, and at once; nothing where the system cannot say. What is written
-        after the first look at the folder and before the system announces changes is found by a second look.
-        """
-        yield set()
-        try:
-            from watchfiles import watch
-
-            changes = watch(
-                self.folder.root, watch_filter=None, stop_event=self.stop, rust_timeout=int(1000 * TICK),
-                yield_on_timeout=True, raise_interrupt=False, ignore_permission_denied=True,
-            )  # fmt: skip
-            unannounced = {str(self.folder.root)}
-            for found in changes:
-                yield {path for _, path in found} | unannounced
-                unannounced = set()
-        except (ImportError, OSError, RuntimeError) as error:
-            self.say(f"changes are not announced here ({error}), so the folder is read every {RETRY:g} s", "note")
-            while not self.stop.wait(RETRY):
-                yield {str(self.folder.root)}
+    def _notify(self) -> None:
+        if self.notifier is not None:
+            self.notifier.send(self.store)
 
     def _new(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
         """Those that the store does not know, in order of time."""
@@ -222,54 +177,48 @@ class Watching:
             self._say_once(f"{files} not changed; remove or repair what bearcat watch named", "note")
         return sorted(new, key=lambda each: (each.time, each.machine, each.point or "", each.path))
 
-    def _take(self, arrivals: Sequence[Arrival], submit: Submit, ahead: int, patient: bool) -> set[str]:
-        """Measures so many of these files `ahead`, and judges them; the paths of those to try again. `patient`: a new
-        file may be unfinished.
+    def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterator[Measured]], patient: bool) -> None:
+        """Measures these files, a few ahead where there are several processes, and judges them. `patient`: a new file
+        may be unfinished, and is left for the next time.
         """
         groups = [list(same) for _, same in groupby(arrivals, key=lambda each: (each.time, each.machine))]
-        again, begun = set[str](), deque[list[tuple[Arrival, str, Callable[[], Measured]]]]()
-        rest = iter(groups)
-        for _ in self.progress(groups):
-            if self.stop.is_set():
-                break
-            while sum(map(len, begun)) < ahead and (group := next(rest, None)) is not None:
-                begun.append(list(self._submitted(group, submit)))
-            again |= self._keep(begun.popleft(), patient)
-        return again
+        rest = iter(self.progress(groups))
+        ahead = 1 if self.jobs == 1 else AHEAD_OF_EACH * self.jobs
+        while not self.stop.is_set() and (batch := list(islice(rest, ahead))):
+            new = [list(self._unknown(group)) for group in batch]
+            files = [file for group in new for file in group]
+            results = apply(measure_file, *zip(*files, strict=True), repeat(self.reading)) if files else iter(())
+            for group in new:
+                if not self.stop.is_set():
+                    self._keep([(arrival, digest, next(results)) for arrival, digest in group], patient)
 
-    def _submitted(
-        self, group: Sequence[Arrival], submit: Submit
-    ) -> Iterator[tuple[Arrival, str, Callable[[], Measured]]]:
-        """Begins to measure those files whose content is new."""
+    def _unknown(self, group: Sequence[Arrival]) -> Iterator[tuple[Arrival, str]]:
+        """Those of these files whose content is new, with its digest."""
         for arrival in group:
             try:
                 digest = digest_file(Path(arrival.path))
             except OSError as error:
-                problem = InputError(f"{arrival.path}: cannot be read ({error.strerror}); make it readable")
-                yield arrival, "", partial(_same, problem)
+                sentence = f"{arrival.path}: cannot be read ({error.strerror}); make it readable"
+                self._problem(arrival, "", InputError(sentence))
                 continue
             known = self._twin(arrival, digest)
             if known is None:
-                yield arrival, digest, submit(arrival, digest)
+                yield arrival, digest
             elif known.path == arrival.path or not Path(known.path).exists():  # it was touched, or moved
                 self.store.add(replace(known, path=arrival.path, size=arrival.size, changed=arrival.changed))
             else:
                 self._say_once(f"{arrival.path}: has the content of {known.path}, and is left out", "note")
 
-    def _keep(self, group: Sequence[tuple[Arrival, str, Callable[[], Measured]]], patient: bool) -> set[str]:
-        """Takes the results of a group into the store; the paths of files to try again."""
-        measured, again, healthy = list[tuple[RecordingFile, list[Snapshot]]](), set[str](), True
+    def _keep(self, group: Sequence[tuple[Arrival, str, Measured]], patient: bool) -> None:
+        """Takes the results of a group into the store."""
+        measured, healthy = list[tuple[RecordingFile, list[Snapshot]]](), True
         places = set[tuple[str, str]]()
-        began, problems, judged = time.monotonic(), self.problems, Judged()
-        for arrival, digest, result in group:
-            found, path = result(), Path(arrival.path)
+        for arrival, digest, found in group:
+            path = Path(arrival.path)
             if _state(path) != (arrival.size, arrival.changed):
-                again.add(arrival.path)  # it was written to meanwhile
                 self._say_once(f"{path}: was changed while it was read; it is read again later", "note")
             elif isinstance(found, InputError):
-                if patient and time.time() - arrival.changed / 1e9 < PATIENCE:
-                    again.add(arrival.path)
-                else:
+                if not patient or time.time() - arrival.changed / 1e9 >= PATIENCE:
                     self._problem(arrival, digest, found)
             elif (digest, arrival.place) in places or self._twin(arrival, digest) is not None:
                 self._say_once(f"{path}: has the content of a file beside it, and is left out", "note")
@@ -281,7 +230,7 @@ class Watching:
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
                     self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}", "note")
         if measured:
-            judged = judge(self.store, measured, healthy or None, sent=not self._sends)
+            judged = judge(self.store, measured, healthy or None, sent=self.notifier is None)
             for note in judged.notes:
                 self._say_once(note, "note")
             for status in judged.changed:
@@ -289,10 +238,7 @@ class Watching:
             for event in judged.events:
                 if event.kind in SAID:
                     self.say(event.sentence, "note")
-        if self.out is not None:
-            seconds = time.monotonic() - began
-            self.out.observe(judged.assessments, len(measured), self.problems - problems, seconds)
-        return again
+            self._notify()
 
     def _twin(self, arrival: Arrival, digest: str) -> RecordingFile | None:
         """The recording with the same content that was read before; not one that could not be read until now."""
@@ -312,7 +258,7 @@ class Watching:
                 arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time, sentence,
                 self.reading.identity,
             )  # fmt: skip
-            self.store.add(file, events=[event], sent=not self._sends)
+            self.store.add(file, events=[event], sent=self.notifier is None)
 
     def _say_once(self, sentence: str, kind: str) -> None:
         if sentence not in self._said:
@@ -320,10 +266,6 @@ class Watching:
                 self._said.clear()
             self._said.add(sentence)
             self.say(shown(sentence), kind)
-
-
-def _same(problem: InputError) -> Measured:
-    return problem
 
 
 def _state(path: Path) -> tuple[int, int] | None:
@@ -346,7 +288,7 @@ def open_watching(
     trust_speed: bool = False,
     healthy: str | Path | None = None,
     timezone: str | None = None,
-    measuring: Measuring | None = None,
+    jobs: int = 1,
 ) -> Watching:
     """A folder that is to be read into a store, with what a user says of its recordings."""
     points_of((), channels)  # which refuses other words
@@ -354,7 +296,7 @@ def open_watching(
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
     reading = Reading(Given(rate, rpm, geometry, trust_speed=trust_speed), channel, channels)
     watched = WatchedFolder(Path(folder), zone)
-    watching = Watching(watched, store, reading, measuring=measuring or Measuring())
+    watching = Watching(watched, store, reading, jobs=jobs)
     if healthy is not None:
         watching.healthy = _healthy(str(healthy), watched)
     return watching
@@ -428,7 +370,7 @@ def watch(
         choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline})
         watching = open_watching(
             folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone, measuring=Measuring(jobs),
+            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
         )  # fmt: skip
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()
