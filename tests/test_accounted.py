@@ -265,7 +265,7 @@ def test_what_a_killed_process_left_half_written_is_removed_later(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [(("recipes",), 0), (("diagnose", "good.wav"), 0), (("diagnose", "."), 1)]
+    ("words", "status"), [(("methods",), 0), (("diagnose", "good.wav"), 0), (("diagnose", "."), 1)]
 )
 @pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", "| head -c 1 >/dev/null"])
 def test_streams_that_are_closed_or_full_are_no_alarm_and_hide_none(tmp_path, words, status, redirect):

@@ -400,12 +400,23 @@ def test_scrambled_target_labels_change_no_weight(tmp_path):
     assert not torch.equal(found[0].history["target_accuracy_teacher"], found[1].history["target_accuracy_teacher"])
 
 
-def test_recipes_are_listed():
+def test_methods_are_listed_with_a_sentence_each_and_their_settings():
+    from bearcat.methods.about import about, settings_of
     from bearcat.methods.recipe import GROUPS, RECIPES
 
-    printed = bearcat("recipes").stdout
-    assert all(name in printed for name in (*RECIPES, *GROUPS))
+    printed = bearcat("methods").stdout
+    assert all(name in printed and about(name)[0] in printed for name in RECIPES)
     assert printed.count("\n") == len(RECIPES) + 2 * len(GROUPS)  # each group has a title and a heading
+    assert all(about(name)[0].endswith(".") and about(name)[1] for name in (*GROUPS["paper"], *GROUPS["Table 1"]))
+    for recipe in RECIPES.values():
+        given = {name: value for name, value, _ in settings_of(recipe)}
+        assert recipe.with_settings(given) == recipe
+    one = bearcat("methods", "cat*-temperature").stdout
+    assert "labels.threshold" in one
+    assert "per-class, fixed" in one
+    gone = bearcat("recipes")
+    assert gone.returncode == 2
+    assert "bearcat methods" in gone.stderr
 
 
 def test_a_temperature_at_its_bound_is_described():

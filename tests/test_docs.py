@@ -97,7 +97,7 @@ def test_every_command_of_a_page_can_be_read():
             parsed(words)
         elif program == "make":
             assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), command
-        elif program == "python" and words[1:2] and words[1] in ("adapt", "data", "recipes", "predict"):
+        elif program == "python" and words[1:2] and words[1] in ("adapt", "data", "methods", "predict"):
             parsed(words[1:])  # a script that adds something and hands over to the command line
         elif program == "python" and words[0].startswith("benchmarks/"):
             script = (ROOT / words[0]).read_text(encoding="utf-8")

@@ -215,7 +215,7 @@ def test_a_method_that_is_gone_is_refused_with_what_to_use_instead(name):
 @pytest.mark.parametrize("name", REMOVED_SETTINGS)
 def test_a_setting_that_is_gone_is_refused(name):
     with pytest.raises(InputError, match=f"'{name}' any more"):
-        RECIPES["CAT-Temperature"].with_settings({name: "1"})
+        RECIPES["AT"].with_settings({name: "1"})
 
 
 def test_what_is_said_to_be_the_former_dense_at_is_it():

@@ -29,10 +29,10 @@ print(f"\\n{time.process_time()} {sorted(loaded)}")
     [
         (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.6),
         (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.8),
-        (("recipes",), ("torch", "scipy", "sklearn", "matplotlib", "pandas"), 2.0),
+        (("methods",), ("torch", "scipy", "sklearn", "matplotlib", "pandas"), 2.0),
     ],
 )
-def test_help_and_recipes_come_at_once_and_load_nothing_heavy(words, forbidden, limit):
+def test_help_and_methods_come_at_once_and_load_nothing_heavy(words, forbidden, limit):
     """Processor time since the interpreter began, the best of three. The goals are half of these limits: machines differ,
     and what is loaded is what counts.
     """

@@ -48,16 +48,16 @@ def test_draws_have_the_mean_and_the_scatter_of_the_windows_they_were_measured_o
 
 def test_known_states_join_the_source_as_bearings_of_their_own_and_leave_the_rest_alone():
     data = data_of(("normal", "inner race", "OR8", "cage"), 80)
-    prepared = KnownStates(share=0.5).prepare(data)
+    prepared = KnownStates().prepare(data)
     source, own = prepared.data.source_train, data.source_train
     number = len(own)
     np.testing.assert_array_equal(source.values[:number], own.values)
     assert set(source.labels[number:].tolist()) == {0, 1, 2}  # nothing is known of cages
     added = np.bincount(source.labels[number:], minlength=4).tolist()
-    assert all(abs(count - 0.5 * number / 4) <= 1 for count in added[:3])  # as many of a class as of any other
+    assert all(abs(count - number / 4) <= 1 for count in added[:3])  # as many of a class as of any other
     for name in ("recording", "domain"):
         assert not set(getattr(source, name)[number:]) & set(getattr(own, name))
-    assert len(source) == KnownStates(share=0.5).source_windows(data)  # which runs of a stack must agree in
+    assert len(source) == KnownStates().source_windows(data)  # which runs of a stack must agree in
     assert prepared.data.source_test is data.source_test
     assert prepared.data.target_train is data.target_train
     # They lie where the source lies: its mean is 3, its deviation 2.
@@ -91,8 +91,6 @@ def test_classes_stand_for_states_where_one_alone_does():
 def test_known_states_are_of_one_input():
     with pytest.raises(InputError, match="bearing-orders"):
         make_recipe(UNSEEN_RECIPE, "physics")
-    with pytest.raises(InputError, match="share"):
-        RECIPES[UNSEEN_RECIPE].with_settings({"known-states.share": "0"})
 
 
 def folder_of(root: Path, specimens: dict[str, str], rpm: str = "1500", rate: float = 12_000) -> Path:

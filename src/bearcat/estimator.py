@@ -70,7 +70,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
+    recipe : a name of `bearcat methods`, or a Recipe. Recipes without a calibrator get a temperature at the end.
     input : a row of INPUTS, what the network is given of a window; None is the recipe's own.
     window, stride : samples, for X of whole recordings; None where X is windows.
     epochs, batch_size : None is the recipe's own number of epochs; windows of each domain in a step, at most.

@@ -30,7 +30,7 @@ from bearcat.cli import bench, data, watch
 from bearcat.cli.model import diagnose, export, mcp, predict, serve
 from bearcat.cli.removed import refuse_removed
 from bearcat.cli.report import report
-from bearcat.cli.train import adapt, check, recipes
+from bearcat.cli.train import adapt, check, methods
 from bearcat.errors import InputError
 from bearcat.names import shown
 
@@ -41,7 +41,7 @@ app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Bearing fault diagnosis under domain shift, with confidence one can act on.",
 )  # fmt: skip
-for command in (diagnose, adapt, check, predict, report, export, serve, mcp, recipes):  # in the order of the help
+for command in (diagnose, adapt, check, predict, report, export, serve, mcp, methods):  # in the order of the help
     app.command()(command)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(data.commands, name="data")
@@ -55,7 +55,9 @@ def _once(command: Any) -> Any:
     parse = command.parse_args
 
     def parse_args(context: Any, words: list[str]) -> list[str]:
-        if not isinstance(command, TyperGroup):
+        if isinstance(command, TyperGroup):
+            refuse_removed(words[:1], command.commands)
+        else:
             refuse_removed(words, {name for option in command.params for name in option.opts})
         order = command.make_parser(context).parse_args(args=list(words))[2]
         for option, times in Counter(order).items():

@@ -1,4 +1,4 @@
-"""Options of earlier versions that are gone, and what to use instead: one sentence and exit status 2."""
+"""Options and commands of earlier versions that are gone, and what to use instead: one sentence and exit status 2."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from bearcat.errors import InputError
 
 REMOVED = {
+    "recipes": "use `bearcat methods`",
     "--track": "curves.csv in the folder of a run has the numbers of every epoch",
     "--balance": "write --recipe-set balance=true",
     "--no-balance": "write --recipe-set balance=false",
@@ -19,7 +20,7 @@ REMOVED = {
 
 
 def refuse_removed(words: Iterable[str], known: Collection[str]) -> None:
-    """Raises InputError for the first word that is a removed option; `known` are the options of the command."""
+    """Raises InputError for the first word that is a removed option or command; `known` are those there are."""
     for word in words:
         option = word.partition("=")[0]
         if option in REMOVED and option not in known:

@@ -1,4 +1,4 @@
-"""Training a model: `adapt`, the `recipes` there are for it, and `check` with labels afterwards."""
+"""Training a model: `adapt`, the `methods` there are for it, and `check` with labels afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def adapt(
         str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]")
     ] = None,
     recipe: Annotated[
-        str | None, Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters]")
+        str | None, Option(help="The method; see `bearcat methods`.  \\[default: match-clusters]")
     ] = None,
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
@@ -191,22 +191,26 @@ def check(
     print(f"Written to {run}: record.json, report.html")
 
 
-def recipes() -> None:
-    """The methods bearcat can run, by where they come from and by their ingredients."""
-    from bearcat.methods.recipe import GROUPS, RECIPES
-    from bearcat.methods.selftraining import SelfTraining
+def methods(
+    name: Annotated[str | None, Argument(help="A method, to see its settings.", show_default=False)] = None,
+) -> None:
+    """The methods bearcat can run, by where they come from; or the settings of one."""
+    from bearcat.methods.about import about, settings_of
+    from bearcat.methods.recipe import GROUPS, RECIPES, find_recipe
 
-    known = {name for group in GROUPS.values() for name in group}
-    added = {name: recipe for name, recipe in RECIPES.items() if name not in known}
-    short = {"alignment": "adversarial", "confusion": "MCC", "sharpness": "SDAT", "labels": "self-training"}
-    columns = ("recipe", "ingredients", "threshold", "calibration")
+    if name is not None:
+        found = find_recipe(name)
+        recipe = RECIPES[found]
+        sentence, place = about(found)
+        print_lines(f"{found}: {sentence} Input: {recipe.input}.{f' Paper: {place}.' if place else ''}")
+        columns = ("--recipe-set", "value", "accepted")
+        rows = [dict(zip(columns, row, strict=True)) for row in settings_of(recipe)]
+        print_table(rows, left=columns, fixed=columns)
+        return
+    known = {method for group in GROUPS.values() for method in group}
+    added = {method: recipe for method, recipe in RECIPES.items() if method not in known}
+    columns = ("method", "what it does", "paper")
     for title, group in (GROUPS | {"added": added}).items():
-        rows = []
-        for name, recipe in group.items():
-            names = [short.get(ingredient.name, ingredient.name) for ingredient in recipe.ingredients]
-            labels = recipe.find(SelfTraining)
-            threshold = labels.threshold if labels else "–"
-            values = name, ", ".join(names) or "–", threshold, recipe.calibration or "–"
-            rows.append(dict(zip(columns, values, strict=True)))
+        rows = [dict(zip(columns, (method, *about(method)), strict=True)) for method in group]
         if rows:
             print_table(rows, left=columns, fixed=columns, title=title)

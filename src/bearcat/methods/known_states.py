@@ -89,18 +89,15 @@ class JoinedStates(Finding):
 class KnownStates(BeforeTraining):
     """Windows of the states of other benches join the source's, class by class, where names of classes say states.
 
-    >>> RECIPES["unseen-bearings"].find(KnownStates).share
-    1.0
+    >>> RECIPES["unseen-bearings"].find(KnownStates).without
+    ()
     """
 
     name = "known-states"
     reads_target = False
-    share: float = 1.0  # windows drawn of a class, over those that the source's classes have on average
     without: tuple[str, ...] = ()  # benches that are left out, so that the recipe can be tested on them
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 10:
-            raise InputError(f"setting 'known-states.share' must lie above 0 and at most at 10, not at {self.share:g}")
         for name in self.without:
             find_name(name, tuple(shipped_states()[1]), "bench")
 
@@ -141,9 +138,11 @@ class KnownStates(BeforeTraining):
         return kept if len({state for _, state, _ in kept}) > 1 else []
 
     def _numbers(self, data: TrainingData, chosen: list[tuple[str, str, StateShape]]) -> list[int]:
-        """Windows to draw of each: a class gets as many as any other, however many benches know it."""
+        """Windows to draw of each: a class gets as many as the source's classes have on average, however many benches
+        know it.
+        """
         states = [state for _, state, _ in chosen]
-        each = self.share * len(data.source_train) / len(data.classes)
+        each = len(data.source_train) / len(data.classes)
         return [max(1, round(each / states.count(state))) for state in states]
 
 

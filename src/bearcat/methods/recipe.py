@@ -350,6 +350,7 @@ REMOVED = {
 REMOVED_SETTINGS = {
     "labels.grow": "set labels.share",
     "labels.ramp_up": "set labels.weight",
+    "known-states.share": "leave it out: as many windows of a class join as the source's classes have on average",
     "coral.layer": "leave it out: CORAL reads logits",
     "temperature_momentum": "leave it out: each epoch has its own temperature",
 }

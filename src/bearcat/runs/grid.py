@@ -216,7 +216,7 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
         with naming(f"method {number}"):
             _check("method", table, ("name", "recipe", "set"))
             if "recipe" not in table:
-                raise InputError("'recipe' is missing; bearcat recipes lists them")
+                raise InputError("'recipe' is missing; bearcat methods lists them")
             recipe = known(*_names("recipe", [table["recipe"]]))
             (name,) = _names("name", [table.get("name", recipe)])
             settings = _texts("set", table.get("set", {}))
