@@ -158,7 +158,7 @@ BEARINGS = (
 )  # fmt: skip
 FIELDS = {
     "rate": NUMBERS, "rpm": NUMBERS, "bearing": BEARINGS, "channel": TEXTS, "by": ("window", "recording", *TEXTS),
-    "picture": ("true", "false", *TEXTS), "view": ("kurtogram", "orders", "cepstrum", *TEXTS), "filename": ("a.wav", "a.npy", "a.mat", *TEXTS), "other": TEXTS,
+    "picture": ("true", "false", *TEXTS), "view": ("kurtogram", "orders", *TEXTS), "filename": ("a.wav", "a.npy", "a.mat", *TEXTS), "other": TEXTS,
 }  # fmt: skip
 # Of each command: its options, and what they are given; None: an option without a value.
 Values = dict[str, tuple[str | None, ...]]

@@ -199,11 +199,11 @@ def view(
     channel: str | None = None,
     rate: float | None = None,
 ) -> ReportFigure:
-    """Draws one recording, a file or an array (time,): waveform, spectrum, envelope, orders, cepstrum, spectrogram or
-    kurtogram. The figure has `save("picture.png")`, .svg or .pdf, and shows itself in a notebook.
+    """Draws one recording, a file or an array (time,): waveform, spectrum, envelope or kurtogram. The figure has
+    `save("picture.png")`, .svg or .pdf, and shows itself in a notebook.
 
-    Where speed and bearing are known, fault lines are marked. `rpm` is a number or the channel that holds the speed; it
-    is measured where it is not known. `rate` is of files that do not say theirs; others are resampled to it.
+    Where speed and bearing are known, fault lines are marked. The speed `rpm` is measured where it is not known.
+    `rate` is of files that do not say theirs; others are resampled to it.
 
     >>> noise = np.random.default_rng(0).normal(size=48_000)
     >>> bearcat.view(noise, "envelope", rate=12_000, rpm=1480, bearing="6205").save("envelope.png").name
@@ -213,11 +213,12 @@ def view(
 
     check_view(view)
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
+    number, channel_of_speed = number_or_channel(rpm)
+    if channel_of_speed is not None:
+        raise InputError(f"rpm: '{channel_of_speed}' is no number; give the speed as a number", "rpm")
     if not isinstance(file, np.ndarray):
-        recording, speed = read_viewed(Path(file), channel, rate, rpm, geometry)
+        recording, speed = read_viewed(Path(file), channel, rate, number, geometry)
     else:
-        number, channel_of_speed = number_or_channel(rpm)
-        _check_array_speed(channel_of_speed)
         recording, speed = viewed_recording("array", [file], None, number, geometry, wanted=rate)
     return draw_view(recording, view, speed)
 

@@ -195,10 +195,7 @@ def show(
     window: Annotated[int, Option(help="Samples of a window, for --input.")] = 4096,
     view: Annotated[
         str | None,
-        Option(
-            help="Of one recording (NAME is its file): waveform, spectrum, envelope, orders, cepstrum, spectrogram or"
-            " kurtogram."
-        ),
+        Option(help="Of one recording (NAME is its file): waveform, spectrum, envelope or kurtogram."),
     ] = None,
     out: Annotated[
         Path | None, Option(help="The picture to write, .png, .svg or .pdf.  \\[default: shift.png, or FILE-VIEW.png]")

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing, Mark, marks_of
 from bearcat.data.channels import unit_of
 from bearcat.data.datasets.folder import MANIFEST
-from bearcat.data.isolated import open_stream
-from bearcat.data.recording import Floats, Recording, resample, stated_speed, stretch
-from bearcat.deploy.find import find_measurements, number_or_channel
+from bearcat.data.recording import Floats, Recording, resample, stated_speed
+from bearcat.deploy.find import find_measurements
 from bearcat.diagnosis.kurtogram import KurtogramBand, kurtogram, squared_envelope
 from bearcat.diagnosis.levels import power_spectrum
 from bearcat.diagnosis.signal import speed_course, speed_of_channel
-from bearcat.diagnosis.speed import SpeedEvidence, resample_in_angle
+from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
 from bearcat.ranges import check_range
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
@@ -39,38 +38,39 @@ if TYPE_CHECKING:
 
 MOST = 1 << 21  # samples drawn: 41 s at 51.2 kHz
 SECONDS = 2.0  # a segment of the averaged spectra of envelopes: lines half a hertz wide
-TURNS = 40  # in a segment of the averaged spectra by order
 POINTS = 2000  # of a waveform; beyond, the lowest and highest sample of each part are drawn
 CLOSE = 10  # turns in the close look at a waveform, or CLOSE_SECONDS where the speed is not known
 CLOSE_SECONDS = 0.2
 ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
-ORDERS_TO = 20.0
-DEEP = 80.0  # dB of a spectrogram's colours
-COLUMNS = 1200  # of a spectrogram
 STYLES = {"shaft": ("#444444", ":"), "FTF": (PALETTE[4], ":"), "BSF": (PALETTE[0], "-."), "BPFO": (PALETTE[1], "--"),
           "BPFI": (PALETTE[3], "--")}  # fmt: skip
+
+REMOVED = {  # views of earlier versions
+    "orders": "draw envelope, whose upper axis has orders",
+    "cepstrum": "draw spectrum, or take scipy.fft.irfft of its logarithm",
+    "spectrogram": "draw waveform, or take scipy.signal.ShortTimeFFT",
+}
 
 Doubles = NDArray[np.float64]
 
 
 def read_viewed(
-    path: Path, channel: str | None = None, rate: float | None = None, rpm: float | str | None = None,
+    path: Path, channel: str | None = None, rate: float | None = None, rpm: float | None = None,
     bearing: Bearing | None = None,
 ) -> tuple[Recording, SpeedEvidence]:  # fmt: skip
-    """The beginning of a file; `rpm` (or its channel) and `bearing` fill what its manifest leaves open."""
+    """The beginning of a file; `rpm` and `bearing` fill what its manifest leaves open."""
     if path.is_dir() or path.name == MANIFEST:
         raise InputError(f"{path}: a view is of one recording; name its file")
     check_range("rate", rate, field="rate")
-    said, named = number_or_channel(rpm)
-    check_range("rpm", said, field="rpm")
+    check_range("rpm", rpm, field="rpm")
     for measurement in find_measurements([path], None, channel):  # which is open inside
         found, *others = [recording for point in measurement.points for recording in point.recordings]
         if others:
             names = ", ".join(each.channel or each.name for each in (found, *others))
             raise InputError(f"{found.name.partition('#')[0]}: has several channels ({names}); name one", "channel")
         stream, known = found.open(), found.bearing or bearing
-        stated, note = stated_speed(stream.origin, stream.rpm, found.rpm, said)
-        notes = [f"listed at {stated:g} rpm, which counts"] if found.rpm and said not in (None, stated) else []
+        stated, note = stated_speed(stream.origin, stream.rpm, found.rpm, rpm)
+        notes = [f"listed at {stated:g} rpm, which counts"] if found.rpm and rpm not in (None, stated) else []
         notes += [note] if note else []
         notes += [f"listed with bearing {known}, which counts"] if bearing is not None and known != bearing else []
         blocks, tacho, own = list(_beginning(stream.blocks)), None, stream.rate or rate
@@ -78,24 +78,10 @@ def read_viewed(
         if speed is not None and own is not None:
             samples = np.concatenate(list(_beginning(speed.open().blocks)))
             tacho = speed_of_channel(samples, own, stated, unit_of(speed.channel or ""))
-        if named is not None and own is not None:
-            tacho = _speed_channel(path, named, own)
         name = path.name if channel is None else f"{path.name}#{channel}"
         recording, evidence = viewed_recording(name, blocks, stream.rate, stated, known, found.channel, tacho, rate)
         return recording, replace(evidence, note="; ".join(filter(None, (evidence.note, *notes))) or None)
     raise InputError(f"{path}: holds no recording")
-
-
-def _speed_channel(path: Path, name: str, rate: float) -> Doubles:
-    """rpm over time from the channel of this name."""
-    try:
-        stream = open_stream(path, name)
-    except InputError as error:
-        raise InputError(f"{path}: the speed '{name}' is neither a number nor a channel", "rpm") from error
-    found = speed_of_channel(np.concatenate(list(_beginning(stream.blocks))), stream.rate or rate, None, unit_of(name))
-    if found is None:
-        raise InputError(f"{path}: the channel '{name}' holds no speed; give the speed as a number", "rpm")
-    return found
 
 
 def _beginning(blocks: Iterable[Floats]) -> Iterator[Floats]:
@@ -121,11 +107,12 @@ def viewed_recording(
         raise InputError(f"{origin}: does not say its sampling rate; give it", "rate")
     orders = None if bearing is None else bearing.orders()
     course = speed_course(recording.signal, recording.rate, orders, rpm, tacho=tacho)
-    track = None if course.track is None else stretch(course.track.astype(np.float32), recording.signal.size)
-    return replace(recording, rpm=course.evidence.rpm, speed=track), course.evidence
+    return replace(recording, rpm=course.evidence.rpm), course.evidence
 
 
 def check_view(view: str) -> None:
+    if view in REMOVED:
+        raise InputError(f"view: {view} was removed; {REMOVED[view]}", "view")
     if view not in VIEWS:
         raise InputError(f"view: unknown choice '{view}'{suggest(view, VIEWS)}", "view")
 
@@ -266,92 +253,6 @@ def _draw_band(axis: Axes, recording: Recording, band: KurtogramBand) -> str:
     return f"band of the kurtogram's maximum, {_kilohertz(band)}; the highest line is at {highest:.1f} Hz"
 
 
-def _orders(_: Figure, axes: Sequence[Axes], recording: Recording) -> str:
-    if recording.rpm is None:
-        raise InputError("orders need the shaft's speed, which was not found; give it", "rpm")
-    rate, shaft, band = _rate(recording), recording.rpm / 60, best_band(recording)
-    envelope = squared_envelope(recording.signal, rate, (band.low, band.high))
-    signal = recording.signal.astype(np.float64)
-    if recording.speed is not None:
-        signal, envelope = (
-            resample_in_angle(each.astype(np.float32), rate, recording.speed)[0].astype(np.float64)
-            for each in (signal, envelope)
-        )
-    length, per_turn = min(signal.size, max(int(TURNS / shaft * rate), 16)), rate / shaft
-    marks = _marks(recording)
-    last = min(_last(marks) / shaft if len(marks) > 1 else ORDERS_TO, per_turn / 2)
-    places = [(mark.hertz / shaft, mark, f"{mark.label} {mark.hertz / shaft:.3g}") for mark in marks]
-    orders, decibels = spectrum_levels(signal, per_turn, length)
-    shown = _inside(orders, last)
-    axes[0].plot(orders[shown], decibels[shown], color=PALETTE[0], linewidth=0.7)
-    axes[0].set(ylabel=f"dB re 1 {unit_of(recording.channel or '') or 'unit'}²", title="spectrum of the signal")
-    found = draw_envelope(axes[1], envelope, per_turn, last, PALETTE[0], length)
-    draw_marks(axes[1], places, (0, last), (0, 1.05))
-    axes[1].set(ylabel="relative to the highest line", yticks=[0, 0.5, 1])
-    axes[1].set_title(f"envelope spectrum of {_kilohertz(band)}")
-    for axis in axes:
-        axis.set_xlabel(f"order (multiples of the shaft's {shaft:.2f} Hz)")
-    for number in range(1, int(last) + 1):
-        axes[0].axvline(number, color="#bbbbbb", linewidth=0.5, linestyle=":", zorder=0)
-    draw_marks(axes[0], [(place, mark, "") for place, mark, _ in places], (0, last), axes[0].get_ylim())
-    steady = "resampled in angle, as the speed varies" if recording.speed is not None else "the speed is steady"
-    return f"{steady}; the highest line of the envelope is at order {found[0][found[1].argmax()]:.2f}"
-
-
-def _cepstrum(_: Figure, axes: Sequence[Axes], recording: Recording) -> str:
-    rate, marks = _rate(recording), [mark for mark in _marks(recording) if mark.name != "FTF"]
-    once = [mark for mark in marks if mark.multiple == (2 if mark.name == "BSF" else 1)]
-    periods = [1 / mark.hertz for mark in once]
-    last = 2.2 * max(periods) if periods else 0.1
-    first = 0.4 * min(periods) if len(periods) > 1 else 0.02 * last
-    time, values = cepstrum(recording.signal, rate, max(last, SECONDS))
-    shown = _inside(time, last, first)
-    axes[0].plot(1000 * time[shown], values[shown], color=PALETTE[0], linewidth=0.7)
-    low, high = float(values[shown].min()), float(values[shown].max())
-    places = [(1000 / mark.hertz, mark, f"{mark.label} {1000 / mark.hertz:.3g} ms") for mark in once]
-    draw_marks(axes[0], places, (1000 * first, 1000 * last), (low, high))
-    axes[0].set(xlabel="quefrency, ms", ylabel="cepstrum, dB")
-    highest = float(time[shown][values[shown].argmax()])
-    return f"the highest peak is at {1000 * highest:.2f} ms ({1 / highest:.1f} Hz)"
-
-
-def cepstrum(signal: Floats, rate: float, seconds: float) -> tuple[Doubles, Doubles]:
-    """Quefrencies in seconds and the real cepstrum in dB: the transform back of the mean log spectrum of windows of so
-    many seconds.
-    """
-    length = min(_power_of_two(seconds * rate), signal.size // 2 * 2)
-    windows = np.lib.stride_tricks.sliding_window_view(signal, length)[:: max(length // 2, 1)]
-    taper, total = np.hanning(length), np.zeros(length // 2 + 1)
-    for window in windows:
-        power = np.abs(np.fft.rfft((window - window.mean(dtype=np.float64)) * taper)) ** 2
-        total += _decibels(power)
-    values = np.fft.irfft(total / len(windows))
-    return np.arange(length // 2) / rate, values[: length // 2]
-
-
-def _spectrogram(drawing: Figure, axes: Sequence[Axes], recording: Recording) -> str:
-    from scipy.signal import spectrogram
-
-    rate, size = _rate(recording), recording.signal.size
-    length = min(_power_of_two(0.015 * rate), size)
-    exact = recording.signal.astype(np.float64)
-    hertz, time, power = spectrogram(exact, rate, nperseg=length, noverlap=length // 4 * 3)
-    each = math.ceil(len(time) / COLUMNS)
-    kept = len(time) // each * each
-    power = power[:, :kept].reshape(len(hertz), -1, each).mean(axis=2)
-    decibels = _decibels(power)
-    high = float(np.quantile(decibels, 0.999))
-    low = max(float(np.quantile(decibels, 0.02)), high - DEEP)
-    image = axes[0].imshow(
-        decibels, origin="lower", aspect="auto", cmap="cividis", vmin=low, vmax=high, interpolation="nearest",
-        extent=(0, size / rate, 0, rate / 2000),
-    )  # fmt: skip
-    axes[0].set(xlabel="time, s", ylabel="frequency, kHz")
-    unit = unit_of(recording.channel or "") or "unit"
-    drawing.colorbar(image, ax=axes[0], label=f"dB re 1 {unit}²/Hz", pad=0.01)
-    return f"windows of {1000 * length / rate:.3g} ms, Hann"
-
-
 def _kurtogram(drawing: Figure, axes: Sequence[Axes], recording: Recording) -> str:
     from matplotlib.patches import Rectangle
 
@@ -387,9 +288,6 @@ VIEWS: dict[str, tuple[int, Callable[[Figure, Sequence[Axes], Recording], str]]]
     "waveform": (2, _waveform),
     "spectrum": (2, _spectrum),
     "envelope": (1, _envelope),
-    "orders": (2, _orders),
-    "cepstrum": (1, _cepstrum),
-    "spectrogram": (1, _spectrogram),
     "kurtogram": (2, _kurtogram),
 }
 

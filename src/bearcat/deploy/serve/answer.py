@@ -63,7 +63,7 @@ class PredictQuery(BaseModel):
     channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
     by: Literal["recording", "window"] = Field("recording", description="window: a line for each window too.")
     picture: bool = Field(False, description="Waveform, spectra and the timeline, in a bounded number of points.")
-    view: Literal["waveform", "spectrum", "envelope", "orders", "cepstrum", "spectrogram", "kurtogram"] | None = Field(
+    view: Literal["waveform", "spectrum", "envelope", "kurtogram"] | None = Field(
         None, description="Draw this too: `view` of the answer has a title, a caption and a PNG as a data: address."
     )
     rpm: Rpm | None = Field(None, description="Speed of the shaft; measured where it is not given.")
