@@ -57,7 +57,7 @@ RUN_OPTIONS: dict[str, Values] = {
     },
     "check": {"--labels": TEXTS},
     "report": {name: OPTIONS["diagnose"][name] for name in OPTIONS["diagnose"] if name != "--format"} | OWN
-    | {"--model": ("general", *TEXTS), "--machine": TEXTS, "--pdf": ("no/such/folder/page.pdf",)},
+    | {"--model": ("general", *TEXTS), "--machine": TEXTS},
 }  # fmt: skip
 
 

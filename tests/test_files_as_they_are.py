@@ -277,7 +277,7 @@ def test_a_speed_is_a_number_or_a_channel(text, expected):
     [
         ("diagnose", "x", "--rpm", 1, "--rpm", 2), ("predict", "general", "x", "--bearing", "6205", "--bearing=6206"),
         ("watch", "x", "--store", "a", "--store", "b"), ("data", "show", "x", "--out", "a", "--out", "b"),
-        ("report", "x", "--pdf", "a", "--pdf", "b"), ("bench", "report", "x", "--out", "a", "--out", "b"),
+        ("report", "x", "--model", "a", "--model", "b"), ("bench", "report", "x", "--out", "a", "--out", "b"),
         ("diagnose", "x", "--override", "--override"),
     ],
 )  # fmt: skip

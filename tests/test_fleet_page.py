@@ -272,24 +272,6 @@ def test_words_stand_out_from_their_ground(browser, page: Path, scheme: str):
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, colour, ground)
 
 
-def test_it_prints_on_two_pages(browser, command, plant: Path, tmp_path: Path):
-    status, said, problem = command("report", plant, "--out", tmp_path / "fleet.html", "--pdf", tmp_path / "fleet.pdf")
-    assert status == 0, problem
-    assert "fleet.pdf" in said
-    content = (tmp_path / "fleet.pdf").read_bytes()
-    assert content.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", content)) == 2
-
-
-def test_without_a_browser_there_is_one_sentence(command, plant: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    status, _, problem = command("report", plant, "--out", tmp_path / "fleet.html", "--pdf", tmp_path / "fleet.pdf")
-    assert status == 2
-    assert "Chromium" in problem
-    assert problem.count("\n") == 1
-    assert command("report", tmp_path, "--out", tmp_path / "fleet.html")[0] == 2, "a folder is no store"
-
-
 def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)

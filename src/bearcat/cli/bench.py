@@ -105,24 +105,21 @@ def bench_report(
             " missed-faults; repeat for more.  \\[default: accuracy and ece]"
         ),
     ] = None,
-    figures: Annotated[str, Option(help="Formats of the figures' files: png, svg, pdf, eps.")] = "png,svg",
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.report.pages import write_bench_report
     from bearcat.report.stats import METRICS, USUAL
-    from bearcat.report.typeset import chosen_formats
     from bearcat.runs.grid import read_grid
     from bearcat.runs.store import results
 
     for name in metric or ():
         check_choice("--metric", name, tuple(METRICS))
-    formats = chosen_formats(figures)
     opened, specs, _ = _opened(grid, store, root, only_method, create=False)
     found, missing = results(_only_tasks(specs, task) if task else specs, opened)
     if not found:
         raise InputError(f"{store}: holds no finished run of {grid}; start with {program()} bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals, metric or USUAL, formats)
+    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals, metric or USUAL)
     print(f"{len(found)} runs, {len(missing)} without a result: {page}")
 
 

@@ -8,6 +8,8 @@ from bearcat.errors import InputError
 
 REMOVED = {
     "recipes": "use `bearcat methods`",
+    "--figures": "every figure is written as png, svg and pdf; make EPS of these with pdftops -eps",
+    "--pdf": "open the page in a browser and print it",
     "--track": "curves.csv in the folder of a run has the numbers of every epoch",
     "--balance": "write --recipe-set balance=true",
     "--no-balance": "write --recipe-set balance=false",

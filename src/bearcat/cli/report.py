@@ -20,10 +20,7 @@ def report(
             help="Recordings; what diagnose or predict wrote (json or csv); adapt's folder; or the store of watch.",
         ),
     ],
-    out: Annotated[Path, Option(help="The page to write; a name that ends in .pdf prints it too.")] = Path(
-        "report.html"
-    ),
-    pdf: Annotated[Path | None, Option(help="Print the page into this file too; needs Chromium or Chrome.")] = None,
+    out: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),
     model: Annotated[Path | None, Option(help="Of recordings: diagnose with this model, as predict does.")] = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
@@ -49,11 +46,10 @@ def report(
     """
     from bearcat.report.pages import write_recordings_page, write_run_page
     from bearcat.report.recordings import is_results, read_results
-    from bearcat.report.typeset import find_browser, print_page
 
     if out.suffix.lower() == ".pdf":
-        out, pdf = out.with_suffix(".html"), pdf or out
-    browser, place = None if pdf is None else find_browser(), Path(path)
+        raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
+    place = Path(path)
     said = {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf}
     orders = {name: order for name, order in said.items() if order is not None}
     asked = {
@@ -100,9 +96,6 @@ def report(
         summary = found.summary
     print_lines(summary)
     print(f"All of it on one page: {out}")
-    if pdf is not None and browser is not None:
-        print_page(out, pdf, browser)
-        print(f"Printed: {pdf}")
 
 
 def _is_store(path: Path) -> bool:

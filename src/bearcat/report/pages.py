@@ -47,8 +47,7 @@ IN_OVERVIEW = ("Incomplete", "Mixed versions")  # kinds of caveats that are not 
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
-# Of the files in each folder; figures in the formats that are asked for instead.
-SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}
+SUFFIXES = {"tables": ("tex", "csv"), "figures": tuple(typeset.FORMATS)}  # of the files in each folder
 
 
 def write_recordings_page(found: Diagnoses, path: Path, title: str) -> Path:
@@ -229,9 +228,9 @@ def _percent(value: float | None) -> str:
 
 def write_bench_report(
     title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1,
-    metrics: Sequence[str] = USUAL, formats: Sequence[str] = SUFFIXES["figures"],
+    metrics: Sequence[str] = USUAL,
 ) -> Path:  # fmt: skip
-    """OUT/report.html, runs.csv, tables/ (md, tex, csv) and figures/ (png, svg, or these formats); the page's path."""
+    """OUT/report.html, runs.csv, tables/ (tex, csv) and figures/ (png, svg, pdf); the page's path."""
     for metric in metrics:
         if results and all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
@@ -246,7 +245,7 @@ def write_bench_report(
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
-            sections.append(_group_section(group, mine, absent, out, written, decimals, metrics, formats))
+            sections.append(_group_section(group, mine, absent, out, written, decimals, metrics))
         sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
         settings = tuple(settings_table(method, results) for method in methods)
         sections.append(_runs_section(results))
@@ -283,7 +282,7 @@ def _remove_earlier(out: Path) -> None:
 
 def _group_section(
     group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], out: Path, written: list[str],
-    decimals: int, metrics: Sequence[str], formats: Sequence[str],
+    decimals: int, metrics: Sequence[str],
 ) -> Section:  # fmt: skip
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
     title, compared = f"{group[0]}, {group[1]} input", comparisons(results, metrics)
@@ -301,21 +300,21 @@ def _group_section(
     said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
     tables = []
     for table in result_tables(results, missing, decimals, compared):
-        named = replace(table, name=_free_name(table.name, "tables", SUFFIXES["tables"], written))
+        named = replace(table, name=_free_name(table.name, "tables", written))
         typeset.write_table(named, out / "tables")
         for sentence in said:  # on the page, which has said it already; a file stands alone
             named = replace(named, note=" ".join(named.note.replace(sentence, "").split()))
         tables.append(named)
     shown = []
     for figure in _figures(results, compared) if results else ():
-        name = _free_name(typeset.file_name("-".join((*group, figure.name))), "figures", formats, written)
-        shown.append(typeset.in_page(replace(figure, name=name), out / "figures", formats))
+        name = _free_name(typeset.file_name("-".join((*group, figure.name))), "figures", written)
+        shown.append(typeset.in_page(replace(figure, name=name), out / "figures"))
     return Section(title, sentences, tuple(warned), tuple(tables), tuple(shown))
 
 
-def _free_name(name: str, folder: str, suffixes: Sequence[str], written: list[str]) -> str:
+def _free_name(name: str, folder: str, written: list[str]) -> str:
     """The name, with a number appended where two datasets' or methods' names make the same file name."""
-    taken = {file.lower() for file in written}
+    taken, suffixes = {file.lower() for file in written}, SUFFIXES[folder]
     while f"{folder}/{name}.{suffixes[0]}".lower() in taken:
         name += "-2"
     written += [f"{folder}/{name}.{suffix}" for suffix in suffixes]

@@ -14,40 +14,33 @@ import base64
 import csv
 import io
 import math
-import os
 import re
-import shutil
-import subprocess
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.names import csv_cell
 from bearcat.storage import write_atomically
 
 DRAWN_AS_VECTORS = 120_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-PRINTING = 120  # seconds for the printing of a page
 
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
 NOTHING = "–"
 SIGNS = {"alarm": "▲", "check": "◆", "no signal": "⊘", "learning": "…", "ok": "✓"}  # beside the colour of a status
 _STYLING = threading.RLock()  # matplotlib's settings are those of the whole process
-# Of figures: matplotlib's backend, its class, and what it would say of itself and the day.
-FORMATS = {
-    "png": ("agg", "Agg", ("Software",)), "svg": ("svg", "SVG", ("Date", "Creator")),
-    "pdf": ("pdf", "Pdf", ("CreationDate", "Creator", "Producer")), "eps": ("ps", "PS", ()),
+# Of figures, and what each format would say of itself and the day.
+FORMATS: dict[str, tuple[str, ...]] = {
+    "png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"),
 }  # fmt: skip
 
 
@@ -204,15 +197,8 @@ class ReportFigure:
             return self._rendered[kind]
         content = io.BytesIO()
         with house_style():
-            import matplotlib
-
-            # Figure.savefig would draw everything once more for each format before it draws.
-            backend, name, metadata = FORMATS[kind]
-            canvas = getattr(import_module(f"matplotlib.backends.backend_{backend}"), f"FigureCanvas{name}")
-            matplotlib.rcParams.update({"pdf.fonttype": 42, "ps.fonttype": 42})  # text stays text
-            drawing = self._laid_out if kind != "eps" else _mix_with_white(self._laid_out)
-            drawing.set_dpi(RESOLUTION)  # which SVG and PDF set to theirs
-            getattr(canvas(drawing), f"print_{kind}")(content, metadata=dict.fromkeys(metadata))
+            metadata = dict.fromkeys(FORMATS[kind])
+            self._laid_out.savefig(content, format=kind, dpi=RESOLUTION, metadata=metadata)
         return self._rendered.setdefault(kind, content.getvalue())
 
     def save(self, path: str | Path) -> Path:
@@ -226,39 +212,10 @@ class ReportFigure:
     def _repr_png_(self) -> bytes:
         return self.render("png")
 
-    def write(self, folder: Path, kinds: Sequence[str] = ("png", "svg")) -> tuple[bytes, ...]:
-        """Writes NAME.png and so on and returns their contents."""
-        last = sorted(kinds, key=lambda kind: kind == "eps")  # it changes colours
-        contents = {kind: self.render(kind) for kind in last}
-        for kind, content in contents.items():
-            write_atomically(folder / f"{file_name(self.name)}.{kind}", content)
-        return tuple(contents[kind] for kind in kinds)
-
-
-def _mix_with_white(drawing: Any) -> Any:
-    """The drawing with see-through colours mixed with white, for EPS, where they would hide what is below."""
-    from matplotlib.collections import Collection
-    from matplotlib.colors import to_rgba_array
-    from matplotlib.patches import Patch
-
-    for artist in (*drawing.findobj(Patch), *drawing.findobj(Collection)):
-        for name in ("facecolor", "edgecolor"):
-            colours = to_rgba_array(getattr(artist, f"get_{name}")())
-            share = colours[:, 3:]
-            mixed = colours.copy()
-            mixed[:, :3], mixed[:, 3:] = share * colours[:, :3] + 1 - share, share > 0
-            artist.set_alpha(None)
-            getattr(artist, f"set_{name}")(mixed if isinstance(artist, Collection) else mixed[0])
-    return drawing
-
-
-def chosen_formats(text: str) -> tuple[str, ...]:
-    """`pdf,eps` as formats of figures."""
-    kinds = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
-    for kind in kinds or ("",):
-        if kind not in FORMATS:
-            raise InputError(f"--figures: unknown format '{kind}'{suggest(kind, list(FORMATS))}")
-    return kinds
+    def write(self, folder: Path) -> None:
+        """Writes NAME.png and so on, in all FORMATS."""
+        for kind in FORMATS:
+            write_atomically(folder / f"{file_name(self.name)}.{kind}", self.render(kind))
 
 
 def count(number: int, what: str, several: str | None = None) -> str:
@@ -348,12 +305,12 @@ class Section:
     research: bool = False  # all of it is behind a click
 
 
-def in_page(figure: ReportFigure, folder: Path | None = None, kinds: Sequence[str] = ("png", "svg")) -> PageFigure:
+def in_page(figure: ReportFigure, folder: Path | None = None) -> PageFigure:
     """A figure for the page; its files too, where a folder is given."""
     svg = figure.render("svg")
     kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", figure.render("png"))
     if folder is not None:
-        figure.write(folder, kinds)
+        figure.write(folder)
     address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
     return PageFigure(figure.title, figure.caption, address, round(figure.drawing.get_figwidth() * 118))
 
@@ -369,32 +326,6 @@ def templates() -> Any:
     environment.globals["signs"] = SIGNS
     environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
     return environment
-
-
-def find_browser() -> str:
-    """The program that prints pages; an error that says what to do where there is none."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        raise InputError("--pdf: needs Chromium or Chrome; install it, or open the page in a browser and print it")
-    return found
-
-
-def print_page(page: Path, pdf: Path, browser: str) -> None:
-    """Prints a page of ours as its style sheet says, by a browser with a profile of its own."""
-    with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        draft = Path(folder) / "page.pdf"
-        flags = [
-            "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-            "--no-pdf-header-footer", f"--user-data-dir={folder}/profile",
-        ]  # fmt: skip
-        if hasattr(os, "geteuid") and os.geteuid() == 0:
-            flags.append("--no-sandbox")  # without which Chromium refuses to run for root
-        call = [browser, *flags, f"--print-to-pdf={draft}", page.resolve().as_uri()]
-        try:
-            subprocess.run(call, check=True, capture_output=True, timeout=PRINTING)  # noqa: S603 (a list, no shell)
-            write_atomically(pdf, draft.read_bytes())
-        except (subprocess.SubprocessError, OSError) as error:
-            raise InputError(f"{pdf}: cannot be printed by {browser}; open {page} in a browser and print it") from error
 
 
 def write_page(
