@@ -218,26 +218,6 @@ def test_an_unlabelled_target_stands_beside_every_class_on_axes_that_are_true(tm
         assert box.y1 <= height
 
 
-def test_a_picture_of_an_input_has_a_column_for_each_part_on_its_own_axis():
-    from bearcat.data import Preparation
-    from bearcat.data.datasets.simulate import Simulated
-    from bearcat.report import plots
-
-    simulated = Simulated(seconds=1.0)
-    left, right = (simulated.recording(domain, "outer-3") for domain in ("N15_M07_F10", "N09_M07_F10"))
-    use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
-    rows = [("outer-3", left, right), ("none", left, None)]
-    axes = plots.draw_input(rows, ("a", "b"), Preparation(f"physics:use={use}", 2048)).drawing.axes
-    assert [axis.get_title(loc="left") or axis.get_title() for axis in axes[:4]] == use.split(",")
-    assert [axis.get_xlabel() for axis in axes[4:]] == ["kHz", "kHz", "shaft order", "line"]
-    order = simulated.bearing.orders()["BPFO"]
-    for line in axes[2].lines[:1]:
-        place, level = line.get_xdata(), line.get_ydata()
-        near = abs(place - order) < 1.5
-        assert abs(place[near][level[near].argmax()] - order) < 0.3
-    assert len(axes[3].patches) == 2 * len(axes[7].get_xticklabels())
-
-
 def test_an_option_whose_metavar_is_its_name_in_capitals_is_declared_by_name():
     """typer 0.27 would call it by the metavar: --RPM."""
     groups = [app, *(group.typer_instance for group in app.registered_groups)]

@@ -56,9 +56,9 @@ def _once(command: Any) -> Any:
 
     def parse_args(context: Any, words: list[str]) -> list[str]:
         if isinstance(command, TyperGroup):
-            refuse_removed(words[:1], command.commands)
+            refuse_removed("", words[:1], command.commands)
         else:
-            refuse_removed(words, {name for option in command.params for name in option.opts})
+            refuse_removed(command.name, words, {name for option in command.params for name in option.opts})
         order = command.make_parser(context).parse_args(args=list(words))[2]
         for option, times in Counter(order).items():
             if times > 1 and option.param_type_name == "option" and not option.multiple:

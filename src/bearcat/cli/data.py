@@ -189,10 +189,6 @@ def show(
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
     settings: options.Set = None,
-    kind: Annotated[
-        str | None, Option("--input", help="Draw what a network is given instead, such as physics or envelope-orders.")
-    ] = None,
-    window: Annotated[int, Option(help="Samples of a window, for --input.")] = 4096,
     view: Annotated[
         str | None,
         Option(help="Of one recording (NAME is its file): waveform, spectrum, envelope or kurtogram."),
@@ -204,11 +200,11 @@ def show(
     """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains; with
     --view, a picture of one recording.
     """
-    from bearcat.data import Preparation, Recording, resample
+    from bearcat.data import Recording, resample
     from bearcat.data.survey import UNLABELLED
 
     if view is not None:
-        for option, given in (("--root", root), ("--domain", domains), ("--set", settings), ("--input", kind)):
+        for option, given in (("--root", root), ("--domain", domains), ("--set", settings)):
             if given:
                 raise InputError(f"{option}: is for datasets, and --view draws one recording; leave one of them out")
         from bearcat.api import view as draw
@@ -220,7 +216,7 @@ def show(
         return
     if root is None and Path(name).is_file():
         raise InputError(f"{name}: is one recording; draw it with --view envelope, or name a folder with two domains")
-    from bearcat.report.plots import draw_input, draw_shift
+    from bearcat.report.plots import draw_shift
 
     catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
     count = len(catalogue.domains)
@@ -247,8 +243,7 @@ def show(
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
     rows = [(label, sides[left].get(label), sides[right].get(label)) for label in labels]
     pair = titles[left], titles[right]
-    figure = draw_shift(rows, pair) if kind is None else draw_input(rows, pair, Preparation(kind, window))
-    print_lines(f"{left} and {right}, {len(rows)} classes: {figure.save(out or Path('shift.png'))}")
+    print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, pair).save(out or Path('shift.png'))}")
 
 
 def _texts(row: Row) -> dict[str, str]:

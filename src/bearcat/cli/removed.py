@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from bearcat.errors import InputError
 
-REMOVED = {
+REMOVED = {  # by option, or by command and option where other commands have it
     "recipes": "use `bearcat methods`",
     "--figures": "every figure is written as png, svg and pdf; make EPS of these with pdftops -eps",
     "--pdf": "open the page in a browser and print it",
@@ -18,12 +18,14 @@ REMOVED = {
     "--target-keep": 'write a grid with target = { keep = ["healthy"] } and train it by bearcat bench run',
     "--target-share": "write a grid with target = { share = { rest = 0.05 } } and train it by bearcat bench run",
     "--why": "failure.json in the folder of a failed run, which bench status names, has the traceback",
+    "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
 }
 
 
-def refuse_removed(words: Iterable[str], known: Collection[str]) -> None:
-    """Raises InputError for the first word that is a removed option or command; `known` are those there are."""
+def refuse_removed(command: str | None, words: Iterable[str], known: Collection[str]) -> None:
+    """Raises InputError for the first word that is a removed option or command; `known` are those of this command."""
     for word in words:
         option = word.partition("=")[0]
-        if option in REMOVED and option not in known:
-            raise InputError(f"{option}: was removed; {REMOVED[option]}")
+        instead = REMOVED.get(option) or REMOVED.get(f"{command} {option}")
+        if instead is not None and option not in known:
+            raise InputError(f"{option}: was removed; {instead}")

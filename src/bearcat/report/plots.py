@@ -7,22 +7,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bearcat.data.bearing import FAULT_LINES, marks_of
-from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
-from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Recording, Windows
+from bearcat.data.bearing import marks_of
+from bearcat.data.recording import Recording
 from bearcat.diagnosis.drawing import draw
 from bearcat.diagnosis.kurtogram import squared_envelope
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style
 from bearcat.report.views import ENVELOPE_TO, draw_envelope, draw_marks, draw_spectrum, draw_waveform
-from bearcat.settings import to_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,59 +67,6 @@ def _tidy(column: Sequence[Axes], unit: str) -> None:
             axis.set_xlabel(unit)
         if filled:
             axis.set_xlim(min(other.get_xlim()[0] for other in filled), max(other.get_xlim()[1] for other in filled))
-
-
-@house_style()
-def draw_input(rows: Rows, domains: tuple[str, str], preparation: Preparation) -> ReportFigure:
-    """Per class a row, per part of the input a column: mean and spread over the windows of two domains in one plot."""
-    from matplotlib.lines import Line2D
-
-    recordings = [recording for _, *pair in rows for recording in pair if recording is not None]
-    chosen, _ = find_input(preparation.input).suited(recordings)
-    parts: dict[str, Input] = {preparation.input.split(":")[0]: chosen}
-    if isinstance(chosen, Physics):
-        parts = dict(zip(chosen.use, chosen.members, strict=True))
-    drawing = empty_figure(max(6, 4.2 * len(parts)), 1.2 + 1.4 * len(rows))
-    axes = drawing.subplots(len(rows), len(parts), squeeze=False)
-    for line, (label, *pair) in zip(axes, rows, strict=True):
-        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
-        for side, recording in enumerate(pair):
-            for axis, part in zip(line, parts.values(), strict=True):
-                if recording is not None:
-                    own = replace(preparation, input=to_text(part, INPUTS))
-                    _draw_part(axis, part, prepare([recording], own), side)
-    for column, (name, part) in enumerate(parts.items()):
-        axes[0][column].set_title(name)
-        _tidy(axes[:, column], part.axis(preparation.length, recordings[0].rate)[1])
-        if isinstance(part, FaultOrders):
-            axes[-1][column].set_xticks(range(len(FAULT_LINES)), FAULT_LINES, rotation=90, fontsize=6)
-    drawing.legend(
-        [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right", frameon=False,
-        ncols=2 if sum(map(len, domains)) < 80 else 1,
-    )  # fmt: skip
-    return ReportFigure("input", " and ".join(domains), "mean, 10 % and 90 % of windows; a row for each class", drawing)
-
-
-def _draw_part(axis: Axes, part: Input, windows: Windows, side: int) -> None:
-    """Mean, and from the tenth to the ninetieth percentile of windows; fault orders are marked where they are known."""
-    recording, colour = windows.recordings[0], PALETTE[side]
-    places, unit = part.axis(windows.span, recording.rate)
-    at, place = np.unique(places, return_inverse=True)
-    values = np.stack([windows.values[:, 0][:, place == number].mean(axis=1) for number in range(len(at))], axis=1)
-    mean, (low, high) = values.mean(axis=0), np.percentile(values, [10, 90], axis=0)
-    if unit == "line":
-        shifted = at + 0.4 * side - 0.2
-        axis.bar(shifted, mean, 0.4, color=colour, yerr=(np.maximum(mean - low, 0), np.maximum(high - mean, 0)),
-                 error_kw={"elinewidth": 0.5})  # fmt: skip
-        return
-    axis.plot(at, mean, color=colour, linewidth=0.8)
-    axis.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-    if unit == "shaft order" and recording.bearing:
-        for name, side_of_line in (("BPFO", "right"), ("BPFI", "left")):
-            for multiple in (1, 2, 3):
-                axis.axvline(multiple * recording.bearing.orders()[name], color="grey", linewidth=0.4, linestyle=":")
-            axis.text(recording.bearing.orders()[name], 0.99, name, fontsize=6, color="grey", ha=side_of_line, va="top",
-                      transform=axis.get_xaxis_transform())  # fmt: skip
 
 
 def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
