@@ -17,7 +17,7 @@ def report(
         str,
         Argument(
             metavar="PATH",
-            help="Recordings; what diagnose or predict wrote (json or csv); adapt's folder; or the store of watch.",
+            help="Recordings; what diagnose or predict wrote (json); adapt's folder; or the store of watch.",
         ),
     ],
     out: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),

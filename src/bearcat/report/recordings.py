@@ -11,7 +11,6 @@ seed. docs/plant.md says what counts.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.levels import VibrationSeverity
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
-from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError
-from bearcat.names import from_csv_cell
-from bearcat.ranges import check_range
 from bearcat.report.results import Result
 from bearcat.storage import check_regular, read_json
 from bearcat.trust.decision import (
@@ -37,7 +32,6 @@ from bearcat.trust.decision import (
     OK,
     SURE,
     UNKNOWN_STATE,
-    Decision,
     RecordingEvidence,
     decide,
 )
@@ -46,51 +40,28 @@ PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alo
 UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"
 BINS = 10  # of the calibration error
 LARGEST = 1 << 29  # bytes of a file of results
-HEADER = {"recording", "decision", "reasons", "state", "confidence"}  # columns of a csv file of results
 
 
 def is_results(path: Path) -> bool:
-    """Whether a file holds what `diagnose` or `predict` wrote, by its name and, of csv, by its header."""
-    if path.suffix.lower() == ".csv" and path.is_file():
-        with path.open("rb") as file:
-            header = file.readline(1 << 12).decode("utf-8-sig", errors="replace")
-        return set(header.strip().split(",")) >= HEADER
+    """Whether a file holds what `diagnose` or `predict` wrote, by its name."""
     return path.suffix.lower() == ".json"
 
 
 def read_results(path: Path) -> Diagnoses:
-    """The diagnoses that `diagnose --format json` or csv wrote; of csv without pictures, which it does not hold."""
+    """The diagnoses that `diagnose --format json` wrote."""
     try:
         check_regular(path)
         if path.stat().st_size > LARGEST:
             raise InputError(f"{path}: is larger than {LARGEST >> 20} MiB; diagnose fewer recordings at once")
-        if path.suffix.lower() == ".json":
-            found = [Diagnosis.from_dict(each) for each in read_json(path)["recordings"]]
-        else:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                found = [_from_row(row) for row in csv.DictReader(file)]
+        found = [Diagnosis.from_dict(each) for each in read_json(path)["recordings"]]
         if other := [each.decision.action for each in found if each.decision.action not in ACTIONS]:
             raise ValueError(f"'{other[0]}' is no decision on a recording")
         return Diagnoses(found)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         wrong = f"holds no results of bearcat ({type(error).__name__}: {error!s:.80})"
         raise InputError(f"{path}: {wrong}; write it again with diagnose or predict, --format json") from error
-
-
-def _from_row(row: Mapping[str, str]) -> Diagnosis:
-    """One row of a csv file of results."""
-    text = {name: from_csv_cell(value) for name, value in row.items() if name and value}
-    sure, reasons = float(text["confidence"]), text.get("reasons", "").split("; ")
-    decision = Decision(text["decision"], sure, None, tuple(filter(None, reasons)))
-    found = Diagnosis(text["recording"], decision, text["state"], sure, {}, label=text.get("class"))
-    found = replace(found, machine=text.get("machine"), point=text.get("point"), bearing=text.get("bearing"))
-    if "velocity" in text and "zone" in text:
-        found = replace(found, vibration=VibrationSeverity(float(text["velocity"]), text["zone"]))
-    speed = float(text["speed"]) if "speed" in text else None
-    check_range("rpm", speed)
-    return replace(found, speed=SpeedEvidence(speed))
 
 
 @dataclass(frozen=True)
