@@ -42,6 +42,7 @@ BLANK = {
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4////fwAJ+wP9KobjigAAAABJRU5ErkJggg=="
     ),
     "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="300"/>',
+    "pdf": b"%PDF-1.4",
 }
 
 

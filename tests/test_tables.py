@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
@@ -22,10 +20,10 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
 from bearcat.record import DomainScores, RunSettings, Scores
 from bearcat.report.results import Cell, Missing, Result
-from bearcat.report.stats import compare
+from bearcat.report.stats import compare, comparisons
 from bearcat.report.tables import published_figures, result_tables
-from bearcat.report.typeset import Table, TableEntry, csv_text, latex, markdown, write_table
-from tests.made_records import bare_record, made_result
+from bearcat.report.typeset import Table, TableEntry, csv_text, latex, write_table
+from tests.made_records import bare_record
 
 PAIRS = list(permutations(range(4), 2))
 PADERBORN = [f"{CONDITIONS[source]}→{CONDITIONS[target]}" for source, target in PAIRS]
@@ -100,7 +98,7 @@ def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
     assert "0 = N15_M07_F10, 1 = N09_M07_F10" in table.note
 
 
-def test_wins_and_the_ratio_to_dann_are_counted_by_hand_and_decimals_are_the_papers():
+def test_wins_are_counted_by_hand_and_decimals_are_the_papers():
     tables = {table.name: table for table in result_tables(grid(), [], decimals=2)}
     ranking, wins = tables["paderborn-time-accuracy-ranking"], dict.fromkeys(EIGHT, 0)
     scores = {(run.cell.method, run.cell.task, run.cell.seed): run.score("target", "accuracy") for run in grid()}
@@ -110,12 +108,6 @@ def test_wins_and_the_ratio_to_dann_are_counted_by_hand_and_decimals_are_the_pap
     place = ranking.header.index("Wins")
     assert {row[0].text: row[place].value for row in ranking.rows} == wins
     assert all(len(entry.text.partition(".")[2]) == 2 for entry in column(ranking, "Average").values())
-    errors = tables["paderborn-time-ece-ranking"]
-    averages = {row[0].text: row[1].value for row in errors.rows}
-    for row in errors.rows:
-        ratio = row[errors.header.index("Ratio to DANN")].value
-        assert ratio == pytest.approx(averages[row[0].text] / averages["DANN"])
-    assert "Ratio to DANN" not in ranking.header
 
 
 def test_runs_of_the_published_code_count_as_the_recipe_and_other_settings_do_not():
@@ -155,12 +147,6 @@ def test_what_prints_alike_is_bold_alike():
     assert {name: (entry.text, entry.bold) for name, entry in entries.items()} == {
         "DANN": ("100.0", True), "AT*": ("100.0", True), "AT": ("99.9", False),
     }  # fmt: skip
-
-
-def test_low_ece_is_bold():
-    table = named(whole(), "paderborn-time-ece")
-    assert [name for name, entry in column(table, "Average").items() if entry.bold] == ["CAT*-Matrix"]
-    assert [name for name, entry in column(table, "Average rank").items() if entry.bold] == ["CAT*-Matrix"]
 
 
 def test_too_few_runs_make_nobody_equal_to_the_best():
@@ -221,41 +207,10 @@ def test_targets_without_labels_are_left_out_by_name():
     assert result_tables([], []) == []
 
 
-def test_runs_that_failed_or_collapsed_are_counted_in_the_note():
-    results = grid(("DANN", "AT*"), PADERBORN[:2], 2)
-    results += [result("AT*", PADERBORN[0], 7, 0.1, failed=True), result("AT*", PADERBORN[1], 7, 0.1, collapsed=True)]
-    note = result_tables(results, [])[0].note
-    assert "NaN" in note
-    assert "the same class" in note
-    assert note.count("In 1 run ") == 2
-
-
 def test_tasks_stand_in_the_order_of_their_numbers():
     tasks = ["mfs-1200→mfs-600", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-600→mfs-900"]
     table = result_tables(grid(("DANN", "AT*"), tasks, 1, "hit-sm"), [])[0]
     assert table.header[3:] == ("mfs-600→mfs-900", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-1200→mfs-600")
-
-
-# Ablations
-
-
-def test_the_threshold_ablation_is_there_when_both_methods_are():
-    tables = result_tables(grid(("AT-fixed", "AT"), PADERBORN[:2], 2), [])
-    table = named(tables, "paderborn-time-ablation-threshold")
-    assert [tuple(entry.text for entry in row[:2]) for row in table.rows] == [("AT", "fixed"), ("AT", "adaptive")]
-    assert [row[2].bold for row in table.rows] == [False, True], "the average"
-    without = {table.name for table in result_tables(grid(("DANN", "AT"), PADERBORN[:2], 2), [])}
-    assert "paderborn-time-ablation-threshold" not in without
-
-
-def test_the_ingredient_ablation_has_a_block_per_method_and_bold_within_it():
-    methods = ("AT", "AT+MCC", "AT+SDAT", "AT*", "CAT-CPCS", "CAT+SDAT-CPCS", "CAT*-Temperature", "DANN*")
-    table = named(result_tables(grid(methods, PADERBORN[:2], 2), []), "paderborn-time-ablation-mcc-sdat")
-    assert [tuple(entry.text for entry in row[:3]) for row in table.rows] == [
-        ("AT", "", ""), ("AT", "✓", ""), ("AT", "", "✓"), ("AT", "✓", "✓"), ("CAT-CPCS", "", ""), ("CAT-CPCS", "", "✓"),
-    ]  # fmt: skip
-    assert [row[3].bold for row in table.rows] == [False, False, False, True, False, True]
-    assert "within a method" in table.note
 
 
 # Published figures
@@ -265,49 +220,13 @@ def test_the_ingredient_ablation_has_a_block_per_method_and_bold_within_it():
     ("dataset", "kind", "metric", "label", "method", "task", "percent"),
     [
         ("paderborn", "time", "accuracy", "paper", "CAT*-Temperature", PADERBORN[0], 52.67),
-        ("paderborn", "time", "accuracy", "paper", "source-only", PADERBORN[3], 24.33),
-        ("paderborn", "frequency", "accuracy", "paper", "DANN*", f"{CONDITIONS[3]}→{CONDITIONS[2]}", 72.73),
         ("paderborn", "frequency", "ece", "paper", "CAT*-CPCS", f"{CONDITIONS[1]}→{CONDITIONS[3]}", 15.61),
-        ("paderborn", "time", "accuracy", "paper", "AT-fixed", PADERBORN[0], 33.44),
-        ("paderborn", "time", "accuracy", "paper", "AT", PADERBORN[0], 38.77),
-        ("paderborn", "time", "accuracy", "paper", "AT+MCC", PADERBORN[0], 42.77),
-        ("paderborn", "time", "accuracy", "paper", "CAT+SDAT-CPCS", PADERBORN[0], 49.82),
-        ("paderborn", "time", "accuracy", "paper", "CAT*-Matrix", PADERBORN[11], 43.48),
-        ("paderborn", "time", "accuracy", "UDTL", "source-only", PADERBORN[0], 14.02),
         ("cwru", "time", "accuracy", "UDTL", "source-only", "load3→load0", 81.1),
-        ("cwru", "frequency", "accuracy", "UDTL", "DANN", "load2→load3", 84.01),
         ("hit-sm", "time", "ece15", "authors' code", "CAT*-Temperature", "mfs-600→mfs-1200", 8.46),
-        ("hit-sm", "time", "accuracy", "authors' code", "AT*", "mfs-1200→mfs-600", 69.08),
     ],
 )
 def test_published_figures_are_found_by_our_names(dataset, kind, metric, label, method, task, percent):
     assert published_figures(dataset, kind, metric)[label][method, task] == pytest.approx(percent / 100)
-
-
-def test_published_figures_are_whole_and_name_recipes_that_exist():
-    counts = {("time", "accuracy"): 18, ("time", "ece"): 8, ("frequency", "accuracy"): 8, ("frequency", "ece"): 8}
-    for (kind, metric), methods in counts.items():
-        paper = published_figures("paderborn", kind, metric)["paper"]
-        assert {task for _, task in paper} == set(PADERBORN)
-        assert len(paper) == 12 * methods
-        assert {method for method, _ in paper} <= set(RECIPES)
-    assert published_figures("simulated", "time", "accuracy") == {}
-
-
-def test_the_papers_averages_are_those_of_its_tasks_but_for_three():
-    path = Path(sys.modules["bearcat.report.tables"].__file__).parent / "published" / "paper.csv"
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    averages = [row for row in rows if row["quantity"] == "average"]
-    assert len(averages) == 42
-    for row in averages:
-        same = [
-            float(other["value"]) for other in rows
-            if other["quantity"] == "task" and all(other[key] == row[key] for key in ("input", "metric", "method"))
-        ]  # fmt: skip
-        # As printed, the averages of three rows of the ablation are not the means of their tasks.
-        misprinted = row["method"] in ("AT", "AT+MCC", "CAT-Temperature")
-        assert float(row["value"]) == pytest.approx(np.mean(same), abs=0.12 if misprinted else 0.011), row
 
 
 def test_published_figures_stand_beside_ours_with_the_difference():
@@ -326,14 +245,15 @@ def test_published_figures_stand_beside_ours_with_the_difference():
     assert named(tables, "paderborn-time-ece-published").rows
 
 
-def test_accuracy_before_calibration_has_a_table_where_it_is_another_and_stands_beside_the_papers():
+def test_accuracy_before_calibration_stands_beside_the_papers():
     def of_scores(run: Result) -> Result:
         before = run.score("target", "accuracy") - (0.1 if "Vector" in run.cell.method else 0.0)
         scores = replace(run.record.scores.target, accuracy_uncalibrated=before)
         return replace(run, record=replace(run.record, scores=Scores(None, scores)))
 
     results = [of_scores(run) for run in grid(("AT*", "CAT*-Vector"), seeds=1)]
-    tables = result_tables(results, [])
+    found = comparisons(results, ("accuracy", "accuracy-uncalibrated", "ece"))
+    tables = result_tables(results, [], compared=found)
     before, after = (
         column(named(tables, f"paderborn-time-{name}"), "0→1") for name in ("accuracy-uncalibrated", "accuracy")
     )
@@ -342,7 +262,6 @@ def test_accuracy_before_calibration_has_a_table_where_it_is_another_and_stands_
     rows = {(row[0].text, row[1].text): row for row in named(tables, "paderborn-time-accuracy-published").rows}
     assert rows["CAT*-Vector", "ours"][3].value == pytest.approx(before["CAT*-Vector"].value)
     assert named(tables, "paderborn-time-ece15-published").rows
-    assert not any(table.name.endswith("uncalibrated") for table in whole())
 
 
 def test_averages_beside_the_published_are_over_tasks_that_both_have():
@@ -365,99 +284,27 @@ HOSTILE = Table(
 )  # fmt: skip
 
 
-def test_markdown_has_equal_rows_and_escapes_names():
-    lines = markdown(HOSTILE).splitlines()
-    drawn = [line for line in lines if line.startswith("| ")]
-    assert len(drawn) == 4
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in drawn} == {4}
-    assert drawn[1] == "| --- | ---: | ---: |"
-    assert drawn[2] == r"| \*star\|pipe\* | **−1.0** | \<0.001 |"
-
-
 def latex_problems(text: str) -> list[str]:
-    """What a compiler would refuse in a table: unbalanced braces, environments or dollars, bare specials, ragged rows."""
-    problems = []
-    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
-    plain = body.replace(r"\\", " ROW ").replace("{!}{%\n", "{!}{")
-    unescaped = re.sub(r"\\[&%$#_{}]", "", plain)
-    depth = 0
-    for sign in unescaped:
-        depth += (sign == "{") - (sign == "}")
-        if depth < 0:
-            problems.append("closes more than it opens")
-    if depth:
-        problems.append("braces")
-    if unescaped.count("$") % 2:
-        problems.append("dollars")
-    outside = re.sub(r"\$[^$]*\$", "", unescaped)
-    problems += [sign for sign in "%#_^~" if sign in outside]
-    if not unescaped.isascii():
-        problems.append("a sign pdflatex does not know")
-    opened = re.findall(r"\\(begin|end)\{(\w+)\}", body)
-    if opened != [("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table")]:
-        problems.append("environments")
+    """What a compiler would refuse in a table: unbalanced braces or dollars, bare specials, ragged rows."""
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%")).replace(r"\\", " ROW ")
+    unescaped = re.sub(r"\\[&%$#_{}]", "", body)
+    problems = ["braces"] if unescaped.count("{") != unescaped.count("}") else []
+    problems += ["dollars"] if unescaped.count("$") % 2 else []
+    problems += [sign for sign in "%#_^~" if sign in re.sub(r"\$[^$]*\$", "", unescaped)]
+    problems += [] if text.isascii() else ["a sign pdflatex does not know"]
     columns = len(re.search(r"\\begin\{tabular\}\{([lr]+)\}", body)[1])
     inside = unescaped.partition("\\toprule")[2].partition("\\bottomrule")[0].replace("\\midrule", "")
-    rows = [row for row in inside.split(" ROW ") if row.strip()]
+    rows = [row.strip() for row in inside.split(" ROW ") if row.strip()]
     problems += [f"ragged: {row}" for row in rows if row.count("&") != columns - 1]
-    problems += [f"argument: {row}" for row in rows if row.strip()[0] in "*["]
-    return problems
+    return problems + [f"argument: {row}" for row in rows if row[0] in "*["]
 
 
 def test_latex_is_balanced_escaped_and_even():
     assert latex_problems(latex(HOSTILE)) == []
-    for table in result_tables(grid(("AT", "AT+MCC", "AT*", "AT-fixed"), PADERBORN[:3], 2), []):
+    for table in result_tables(grid(("AT", "AT*", "AT, τ=0.95 ≥ β"), PADERBORN[:3], 2), []):
         assert latex_problems(latex(table)) == [], table.name
     assert r"\textbf{$-$1.0}" in latex(HOSTILE)
     assert r"a\_b$\rightarrow$c" in latex(HOSTILE)
-
-
-@pytest.mark.parametrize(
-    ("good", "bad"),
-    [
-        (r"50 \%", "50 %"), (r"A\_b", "A_b"), ("p \\\\", "p & q \\\\"), (r"$\rightarrow$", "→"), ("$<$", "$<"),
-        ("{}[", "["), (r"\end{tabular}}", r"\end{tabular}"), (r"\end{table}", ""),
-    ],
-)  # fmt: skip
-def test_the_check_of_latex_finds_what_it_should(good, bad):
-    text = latex(HOSTILE)
-    assert good in text
-    assert latex_problems(text.replace(good, bad, 1))
-
-
-def test_a_compiler_makes_a_page_of_every_kind_of_table(tmp_path: Path):
-    """All kinds of tables, with the names people give to methods, classes and folders, by pdflatex itself."""
-    if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex on this machine; the check of LaTeX above is all there is")
-    methods = (
-        *EIGHT,
-        "AT-fixed",
-        "AT",
-        "AT+MCC",
-        "AT+SDAT",
-        "my_method, τ = 0.95 ≥ β",
-        "50 % of #1 {a} ~ ^ & $x$",
-        "[Größe] é",
-    )
-    cells = [
-        Cell("paderborn", "time", task, method, seed) for method in methods for task in PADERBORN[:2] for seed in (0, 1)
-    ]
-    results = [made_result(tmp_path / f"{number}", cell) for number, cell in enumerate(cells)]
-    missing = [Missing(Cell("paderborn", "time", PADERBORN[2], "AT", 0), "failed: \\ _ % “so” …")]
-    tables = [*result_tables(results, missing), *whole(), HOSTILE]
-    kinds = {table.name.removeprefix("paderborn-time-") for table in tables}
-    assert {"ece", "accuracy-ranking", "accuracy-tests", "ablation-threshold", "ablation-mcc-sdat",
-            "accuracy-published", "hostile"} <= kinds  # fmt: skip
-    packages = {re.match(r"% (\\usepackage\{.*\})\n", latex(table))[1] for table in tables}
-    text = [r"\documentclass{article}", *packages, r"\extrafloats{200}\begin{document}"]
-    text += [latex(table) + r"\clearpage" for table in tables] + [r"\end{document}"]
-    (tmp_path / "all.tex").write_text("\n".join(text), encoding="utf-8")
-    call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "all.tex"]
-    done = subprocess.run(call, cwd=tmp_path, capture_output=True, timeout=60)
-    output = done.stdout.decode("utf-8", "replace")
-    assert done.returncode == 0, output[-1500:]
-    assert f"({len(tables)} pages" in output
-    assert not re.findall(r"Missing character|Overfull \\hbox", output), output[-3000:]
 
 
 def test_csv_has_full_precision_and_deviations():
@@ -475,31 +322,22 @@ def test_files_are_written_whole_and_again(tmp_path: Path):
     tables = result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), [])
     for _ in range(2):
         for table in tables:
-            write_table(table, tmp_path / "deep" / "tables")
-        written = {path.name for path in (tmp_path / "deep" / "tables").iterdir()}
-        assert written == {f"{table.name}.{kind}" for table in tables for kind in ("md", "tex", "csv")}, "no drafts"
-    assert (tmp_path / "deep/tables/paderborn-time-accuracy.md").read_text(encoding="utf-8") == markdown(tables[0])
+            write_table(table, tmp_path / "deep")
+        written = {path.name for path in (tmp_path / "deep").iterdir()}
+        assert written == {f"{table.name}.{kind}" for table in tables for kind in ("tex", "csv")}, "no drafts"
 
 
-def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="cannot name a table's file"):
-        write_table(Table("../out", "", "", (), ()), tmp_path)
+def test_without_pandas_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"bearcat\[bench\]"):
+        csv_text(HOSTILE)
 
 
-def test_a_method_is_held_against_published_figures_only_if_it_is_what_its_name_says(tmp_path):
-    task = "load0→load1"
-    names = {"DANN": "DANN", "source-only": "DANN*"}  # the second is not what it is called
-    results = [
-        made_result(tmp_path / f"{name}{seed}", Cell("cwru", "frequency", task, name, seed), recipe=recipe)
-        for name, recipe in names.items()
-        for seed in range(2)
+def test_a_method_is_held_against_published_figures_only_if_it_is_what_its_name_says():
+    runs = grid(("DANN", "AT*"), PADERBORN[:2], 2)
+    other = with_recipe(bare_record().settings, made_recipe("DANN*"))
+    changed = [
+        replace(run, record=replace(run.record, settings=other)) if run.cell.method == "AT*" else run for run in runs
     ]
-    table = next(table for table in result_tables(results, []) if table.name == "cwru-frequency-accuracy-published")
+    table = named(result_tables(changed, []), "paderborn-time-accuracy-published")
     assert {row[0].text for row in table.rows} == {"DANN"}
-
-
-def test_greek_letters_in_names_are_latex(tmp_path):
-    results = [made_result(tmp_path / "one", Cell("rig", "time", "a→b", "AT, τ=0.95 ≥ β", 0))]
-    text = latex(next(table for table in result_tables(results, []) if table.name == "rig-time-accuracy"))
-    assert r"AT, $\tau$=0.95 $\ge$ $\beta$" in text
-    assert text.isascii()

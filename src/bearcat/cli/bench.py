@@ -101,8 +101,8 @@ def bench_report(
     metric: Annotated[
         Names,
         Option(
-            help="The score of tables, tests and figures: accuracy, balanced, macro-f1, nll, brier, ece or"
-            " missed-faults; repeat for more.  \\[default: accuracy and ece]"
+            help="The score of tables, tests and figures: accuracy, accuracy-uncalibrated, balanced, macro-f1, nll,"
+            " brier, ece or missed-faults; repeat for more.  \\[default: accuracy and ece]"
         ),
     ] = None,
 ) -> None:

@@ -1,5 +1,4 @@
-"""Figures of a comparison: critical differences, scores by task, reliability, confusion, curves over epochs,
-swept settings.
+"""Figures of a comparison: critical differences, scores by task, reliability, confusion, curves over epochs.
 
 Each function takes results and returns a figure, or None where the runs have nothing for it to draw. Curves averaged
 over tasks take the task × seed cells that every method finished, so that no method is shown on easier tasks than
@@ -11,12 +10,10 @@ another; bands are one standard deviation over seeds.
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +21,18 @@ import numpy as np
 
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
-from bearcat.report.stats import ALPHA, METRICS, Comparison, target_scores
-from bearcat.report.typeset import NARROW, PALETTE, WIDE, ReportFigure, count, empty_figure, house_style, shortened
+from bearcat.report.stats import ALPHA, METRICS, Comparison
+from bearcat.report.typeset import (
+    NARROW,
+    PALETTE,
+    WIDE,
+    ReportFigure,
+    bench_library,
+    count,
+    empty_figure,
+    house_style,
+    shortened,
+)
 from bearcat.storage import write_atomically
 
 BINS = {"ECE": "ECE of 10 bins"}  # in captions
@@ -35,7 +42,6 @@ PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibr
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
 MeanCurve = tuple[Floats, Floats]  # mean over tasks and seeds, and the standard deviation over seeds (nan for one)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-Lines = dict[str, dict[str, str]]  # a method with its other settings → value of the setting → the method's whole name
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -55,48 +61,24 @@ def legend_columns(names: Sequence[str], width: float) -> int:
 @house_style()
 def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
     """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
-    rank = comparison.ranks
-    order = sorted(rank, key=lambda name: (rank[name], name))
-    levels: list[list[tuple[str, ...]]] = []  # bars that do not meet share a level
+    posthocs, pandas = bench_library("scikit_posthocs"), bench_library("pandas")
+    rank, style_of = comparison.ranks, styles(ordered_names(comparison.ranks))
+    joined = pandas.DataFrame(np.eye(len(rank)), index=list(rank), columns=list(rank))  # 1: no difference
     for clique in comparison.cliques:
-        level = next((level for level in levels if rank[level[-1][-1]] + 0.1 < rank[clique[0]]), None)
-        if level is None:
-            levels.append(level := [])
-        level.append(clique)
-    half, last = math.ceil(len(order) / 2), max(len(order), 2)
-    step, bar = 0.19, 0.13  # inches: between labels, between bars
-    first = 0.24 + bar * len(levels)  # from the axis to the first label
-    height = first + step * half + 0.42
-    left, right, top = 2.0, WIDE - 2.0, height - 0.42
-    drawing = empty_figure(WIDE, height)
-    drawing.set_layout_engine("none")
-    axis = drawing.add_axes((0.0, 0.0, 1.0, 1.0), xlim=(0, WIDE), ylim=(0, height))
-    axis.set_axis_off()
-
-    def place(value: float) -> float:
-        return left + (value - 1) / (last - 1) * (right - left)
-
-    axis.plot([left, right], [top, top], color="black", linewidth=0.9)
-    for tick in range(1, last + 1):
-        axis.plot([place(tick)] * 2, [top, top + 0.07], color="black", linewidth=0.9)
-        axis.text(place(tick), top + 0.1, str(tick), ha="center", va="bottom", fontsize=7.5)
-    axis.text((left + right) / 2, height - 0.02, "average rank (1 is best)", ha="center", va="top", fontsize=7.5)
-    style_of = styles(ordered_names(rank))
-    for sign, names in ((-1, order[:half]), (1, order[: half - 1 : -1])):
-        near, far = ("right", "left") if sign < 0 else ("left", "right")
-        for row, name in enumerate(names):
-            y, end = top - first - step * row, left - 0.3 if sign < 0 else right + 0.3
-            style, at = style_of[name], place(rank[name])
-            axis.plot([at, at, end], [top, y, y], color=style["color"], linewidth=0.9)
-            axis.plot([at], [top], color=style["color"], marker=style["marker"], markersize=4.5)
-            axis.text(end + sign * 0.05, y, shortened(name), ha=near, va="center", fontsize=8)
-            shown = f"{rank[name]:.2f}"
-            axis.text(end - sign * 0.03, y + 0.02, shown, ha=far, va="bottom", fontsize=7, color="#444444")
-    for number, level in enumerate(levels):
-        for clique in level:
-            y = top - 0.14 - bar * number
-            ends = [place(rank[clique[0]]) - 0.05, place(rank[clique[-1]]) + 0.05]
-            axis.plot(ends, [y, y], color="black", linewidth=3, solid_capstyle="butt")
+        joined.loc[list(clique), list(clique)] = 1.0
+    drawing = empty_figure(WIDE, 0.6 + 0.13 * len(comparison.cliques) + 0.19 * math.ceil(len(rank) / 2))
+    axis = drawing.subplots()
+    drawn = posthocs.critical_difference_diagram(
+        dict(rank), joined, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
+        label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8},
+        color_palette={name: style["color"] for name, style in style_of.items()}, marker_props={"s": 14},
+        elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 3}, text_h_margin=0.02 * len(rank),
+    )  # fmt: skip
+    for label in drawn["labels"]:
+        label.set_color("black")
+    axis.set_xlabel("average rank (1 is best)")
+    axis.xaxis.set_label_position("top")
+    axis.spines["top"].set_visible(True)
     caption = (
         f"Average ranks of {BINS.get(score, score)} over {count(comparison.blocks_used, 'task × seed cell')}. A thick"
         f" bar joins neighbours of which no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}),"
@@ -136,35 +118,6 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
     lines = "; thin lines are one standard deviation over seeds" if spread else ""
     caption = f"Target {BINS.get(score, score)} of each method on each task{lines}."
     return ReportFigure(f"bars-{score}", f"Target {score}, task by task", caption, drawing)
-
-
-@house_style()
-def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
-    """How much calibration lowers a method's ECE against the ECE without it: CAT*-… beside AT*, a point a cell."""
-    scores = target_scores(results, "ece")
-    points: dict[str, list[tuple[float, float]]] = {}
-    for (method, task, seed), value in scores.items():
-        baseline = scores.get((re.sub(r"^CAT([^-]*)-.*", r"AT\1", method), task, seed))
-        if method.startswith("CAT") and baseline is not None:
-            points.setdefault(method, []).append((100 * baseline, 100 * (baseline - value)))
-    if not points:
-        return None
-    drawing, style_of = empty_figure(NARROW + 1, 2.6), styles(ordered_names([run.cell.method for run in results]))
-    axis, sentences = drawing.subplots(), []
-    for method in ordered_names(points):
-        before, gain = np.array(points[method]).T
-        style = style_of[method]
-        axis.scatter(before, gain, s=9, color=style["color"], marker=style["marker"], label=shortened(method))
-        said = f"{method} lowers it in {(gain > 0).sum()} of {len(gain)} cells, by {gain.mean():.1f} points on average"
-        if len(gain) > 2 and np.ptp(before) > 0 and np.ptp(gain) > 0:
-            said += f" (correlation {np.corrcoef(before, gain)[0, 1]:+.2f})"
-        sentences.append(said)
-    axis.axhline(0, color="grey", linewidth=0.8, linestyle="--")
-    axis.set(xlabel="ECE without calibration, %", ylabel="gain of calibration, points")
-    drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in points], NARROW + 1))
-    caption = f"Target {BINS['ECE']} of a method without calibration against how much calibrating lowers it:"
-    caption += f" {'; '.join(sentences)}."
-    return ReportFigure("calibration-gain", "Gain of calibration against the ECE without it", caption, drawing)
 
 
 @dataclass(frozen=True)
@@ -430,64 +383,3 @@ def averaged_over(results: Sequence[Result]) -> str:
 def _ends(curves: Mapping[str, MeanCurve]) -> str:
     """Where every mean ends, for a caption."""
     return ", ".join(f"{name} {mean[np.isfinite(mean)][-1]:.1f} %" for name, (mean, _) in curves.items())
-
-
-def swept(method: str) -> tuple[str, dict[str, str]]:
-    """A method's name without its swept settings, and those settings."""
-    words = method.split(", ")
-    settings = [*takewhile(lambda word: re.fullmatch("[^=]+=.+", word), reversed(words[1:]))][::-1]
-    pairs = (word.partition("=") for word in settings)
-    return ", ".join(words[: len(words) - len(settings)]), {setting: value for setting, _, value in pairs}
-
-
-def sensitivities(comparison: Comparison) -> list[ReportFigure]:
-    """A figure for each setting that has several values in some method."""
-    found: dict[str, Lines] = {}
-    for method in comparison.methods:
-        name, settings = swept(method)
-        for setting, value in settings.items():
-            others = [f"{other}={each}" for other, each in settings.items() if other != setting]
-            found.setdefault(setting, {}).setdefault(", ".join([name, *others]), {})[value] = method
-    several = {
-        setting: {name: values for name, values in lines.items() if len(values) > 1} for setting, lines in found.items()
-    }
-    return [_sensitivity(comparison, setting, lines) for setting, lines in several.items() if lines]
-
-
-@house_style()
-def _sensitivity(comparison: Comparison, setting: str, lines: Lines) -> ReportFigure:
-    """The mean over tasks against the value; bars are the standard deviation over seeds, averaged over tasks."""
-    places, logarithmic = _places(list(dict.fromkeys(value for values in lines.values() for value in values)))
-    drawing, style_of, width = empty_figure(NARROW + 1, 2.6), styles(list(lines)), NARROW + 1
-    axis = drawing.subplots()
-    for name, values in lines.items():
-        order = sorted(values, key=lambda text: places[text])
-        cells = [[comparison.cells[values[text], task] for task in comparison.averaged_tasks] for text in order]
-        means, spread = (
-            [100 * float(np.mean(np.nan_to_num([getattr(cell, part) for cell in each]))) for each in cells]
-            for part in ("mean", "sd")
-        )
-        at = [places[text] for text in order]
-        axis.errorbar(at, means, spread, label=shortened(name), capsize=2, **style_of[name])
-    if logarithmic:
-        axis.set_xscale("log")
-    axis.set_xticks(list(places.values()), list(places))
-    axis.minorticks_off()
-    axis.set(xlabel=setting, ylabel=axis_label(comparison))
-    drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in lines], width))
-    score = METRICS[comparison.metric]
-    caption = (
-        f"Target {score.short} against {setting}, mean over {count(len(comparison.averaged_tasks), 'task')}; bars are"
-        " one standard deviation over seeds."
-    )
-    title = f"Sensitivity to {setting}: {score.label}"
-    return ReportFigure(f"sensitivity-{setting}-{score.label}", title, caption, drawing)
-
-
-def _places(texts: list[str]) -> tuple[dict[str, float], bool]:
-    """Where values stand: numbers at their size, on a logarithmic axis from a factor of ten on; words in order."""
-    try:
-        places = {text: float(text) for text in texts}
-    except ValueError:
-        return {text: float(place) for place, text in enumerate(texts)}, False
-    return places, min(places.values()) > 0 and max(places.values()) >= 10 * min(places.values())

@@ -21,7 +21,6 @@ from bearcat.errors import InputError
 from bearcat.names import csv_cell
 from bearcat.record import DomainScores, Record
 from bearcat.report import figures, typeset
-from bearcat.report.figures import sensitivities
 from bearcat.report.plots import draw_evidence
 from bearcat.report.recordings import DIAGNOSIS, NETWORK, PHYSICS, RecordingScores, witness_scores
 from bearcat.report.results import (
@@ -31,7 +30,6 @@ from bearcat.report.results import (
     leakage_sentences,
     ordered_methods,
     read_result,
-    settings_table,
 )
 from bearcat.report.stats import METRICS, USUAL, Comparison, comparisons
 from bearcat.report.tables import result_tables
@@ -103,13 +101,12 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
         f" {record.seconds:.0f} s on {record.device}."
     )
     run_sentences = (run_sentence, *leakage_sentences([result]))
-    settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
     kind = cell.input.partition(":")[0]
     subtitle = f"{cell.method} on {cell.task}; {cell.dataset}, {kind} input, seed {cell.seed}"
     sections = (
         *_first_sections(record),
         _research_section(result, together),
-        Section("What was run", run_sentences, tables=_chosen_tables(record), folded=settings, research=True),
+        Section("What was run", run_sentences, tables=_chosen_tables(record), research=True),
     )
     title = f"Diagnosis of {record.settings.target}"
     path = path or folder / "report.html"
@@ -168,7 +165,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         "For researchers",
         tuple(sentences),
         tuple(warned),
-        (_score_table(together), *_candidate_tables(record)),
+        (_score_table(together),),
         tuple(typeset.in_page(figure) for figure in drawn if figure is not None),
         research=True,
     )
@@ -192,26 +189,6 @@ def _score_table(results: Sequence[Result]) -> Table:
     )
     header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
     return Table("scores", "Scores", note, header, tuple(rows))
-
-
-def _candidate_tables(record: Record) -> tuple[Table, ...]:
-    """The models that were trained and rated without labels; none where there was nothing to choose."""
-    note = (
-        "Votes: check models that give a recording the candidate's class. Physics: recordings on which it agrees, of"
-        " those that physics is certain of. Score: votes, weighted by the agreement of windows, and physics for two"
-        " thirds of each recording that it is certain of. The highest score is recommended; near ties go to the"
-        " recipe itself."
-    )
-    rows = tuple(
-        (
-            TableEntry(each.name), TableEntry("yes" if each.adapted else "no"), percent_entry(each.votes),
-            TableEntry(f"{each.agreed} of {each.certain}" if each.certain else NOTHING), percent_entry(each.score),
-            TableEntry("recommended" if each.chosen else "broke down" if each.broken else ""),
-        )
-        for each in record.candidates
-    )  # fmt: skip
-    header = ("candidate", "adapted", "votes", "physics", "score", "")
-    return (Table("candidates", "Candidates", note, header, rows),) if rows else ()
 
 
 def _chosen_tables(record: Record) -> tuple[Table, ...]:
@@ -246,10 +223,6 @@ def write_bench_report(
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
             sections.append(_group_section(group, mine, absent, out, written, decimals, metrics))
-        sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
-        settings = tuple(settings_table(method, results) for method in methods)
-        sections.append(_runs_section(results))
-        sections.append(Section("Settings and versions", (sentence,) if results else (), folded=settings))
         alone = "".join(methods) or "No results yet"
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else alone
         numbers = (
@@ -328,8 +301,7 @@ def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> l
         if found.blocks_used and len(found.methods) > 1:
             made.append(figures.critical_difference(found, METRICS[found.metric].label))
         made.append(figures.task_bars(results, found, METRICS[found.metric].label))
-        made += sensitivities(found)
-    made += [figures.calibration_gain(results), figures.score_curves(results), figures.pseudo_label_curves(results)]
+    made += [figures.score_curves(results), figures.pseudo_label_curves(results)]
     for method in ordered_methods(results):
         made.append(figures.reliability([run for run in results if run.cell.method == method]))
     made.append(figures.confusions(results))
@@ -363,23 +335,6 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
     row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
     return row
-
-
-def _runs_section(results: Sequence[Result]) -> Section:
-    scores = {"target accuracy": ("target", "accuracy"), "target ECE": ("target", "ece")}
-    scores |= {"uncalibrated": ("target", "ece_uncalibrated"), "source accuracy": ("source", "accuracy")}
-    rows = []
-    for result in results:
-        cell, record = result.cell, result.record
-        troubles = {"failed": record.failed, "collapsed": record.collapsed, "T at bound": record.at_bound}
-        row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
-        row += [percent_entry(result.score(*score)) for score in scores.values()]
-        row += [number_entry(record.temperature, "{:.2f}"), number_entry(record.run_seconds, "{:.1f}")]
-        rows.append((*row, TableEntry(", ".join(word for word, present in troubles.items() if present))))
-    header = ("dataset", "input", "task", "method", "seed", *scores, "T", "seconds", "notes")
-    title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
-    table = Table("runs", title, "Scores in percent.", header, tuple(rows))
-    return Section("Runs", ("Finished runs as their records have them; a click on a heading sorts.",), folded=(table,))
 
 
 def _data_sentence(results: Sequence[Result]) -> str:

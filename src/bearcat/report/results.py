@@ -14,7 +14,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -31,7 +31,7 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
-from bearcat.report.typeset import NOTHING, Caveat, Table, TableEntry, count
+from bearcat.report.typeset import Caveat, count
 from bearcat.trust.estimates import FAR
 
 Floats = NDArray[np.float64]
@@ -301,30 +301,10 @@ def different_versions(results: Sequence[Result]) -> list[Caveat]:
     return [Caveat("Mixed versions", text, tuple(items))] if items else []
 
 
-def settings_table(method: str, results: Sequence[Result]) -> Table:
-    """Every setting of a method's runs, and what they were made with; where they differ, all the values."""
-    mine = [result for result in results if result.cell.method == method]
-    settings = [flattened(result.record.settings.values) | _made_with(result.record) for result in mine]
-    rows = []
-    for name in dict.fromkeys(name for values in settings for name in values):
-        values = dict.fromkeys(each.get(name, NOTHING) for each in settings)
-        rows.append((TableEntry(name), TableEntry("; ".join(values))))
-    return Table("settings", f"Settings of {method}", "", ("setting", "value"), tuple(rows))
-
-
 def _made_with(record: Record) -> dict[str, str]:
     """Versions, device, precision and kernels of a run."""
-    known = {name: getattr(record, name) for name in ("versions", "device", "precision", "kernels")}
-    return flattened({name: value for name, value in known.items() if value is not None})
-
-
-def flattened(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """{"recipe": {"teacher": {"momentum": 0.9}}} → {"recipe.teacher.momentum": "0.9"}."""
-    flat: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{before}{name}.")
-        else:
-            several = isinstance(value, list | tuple)
-            flat[before + name] = ", ".join(map(str, value)) if several else NOTHING if value is None else str(value)
-    return flat
+    known = {f"versions.{name}": version for name, version in record.versions.items()}
+    known |= {f"kernels.{name}": kernels for name, kernels in (record.kernels or {}).items()} | {
+        "device": record.device
+    }
+    return known if record.precision is None else known | {"precision": record.precision}

@@ -22,7 +22,7 @@ from scipy import stats
 
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import Floats, Result
-from bearcat.report.typeset import count
+from bearcat.report.typeset import bench_library, count
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
@@ -50,6 +50,9 @@ class Metric:
 
 METRICS = {
     "accuracy": Metric("accuracy", "Accuracy on the target", "accuracy"),
+    "accuracy-uncalibrated": Metric(
+        "accuracy_uncalibrated", "Accuracy on the target, before calibration", "uncalibrated accuracy"
+    ),
     "balanced": Metric("balanced_accuracy", "Balanced accuracy on the target", "balanced accuracy"),
     "macro-f1": Metric("macro_f1", "Macro-F1 on the target", "macro-F1"),
     "nll": Metric("nll", "Negative log-likelihood on the target, lower is better", "NLL", False, "Hundredths of a nat"),
@@ -278,11 +281,8 @@ def signed_rank(differences: Floats) -> tuple[float, float]:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment: the smallest times m, the next times m − 1, …, never falling, at most 1."""
-    adjusted, highest = [0.0] * len(p), 0.0
-    for step, place in enumerate(np.argsort(p, kind="stable")):
-        highest = max(highest, min(1.0, (len(p) - step) * p[place]))
-        adjusted[place] = highest
-    return adjusted
+    multitest = bench_library("statsmodels.stats.multitest")
+    return [float(value) for value in multitest.multipletests(p, method="holm")[1]] if len(p) else []
 
 
 def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:

@@ -1,9 +1,9 @@
-"""Results of one dataset and input as tables; typeset.py writes them as Markdown, LaTeX and CSV.
+"""Results of one dataset and input as tables; typeset.py writes them as LaTeX and CSV.
 
-The shapes are the paper's: a row per method, its average, its average rank and a column per task; rankings and tests;
-the paper's two ablation tables. Numbers are percent; a table's note says what bold means, over how many runs its
-numbers go, and what is missing. Published figures stand beside ours where `published/*.csv` has them, in percent;
-`method` is our name there, empty where no recipe of ours is the same thing, and `published_name` is theirs.
+The shapes are the paper's: a row per method, its average, its average rank and a column per task; rankings and tests.
+Numbers are percent; a table's note says what bold means, over how many runs its numbers go, and what is missing.
+Published figures stand beside ours where `published/*.csv` has them, in percent; `method` is our name there, empty
+where no recipe of ours is the same thing, and `published_name` is theirs.
 
 >>> for table in result_tables(results, missing):
 ...     write_table(table, Path("tables"))
@@ -41,24 +41,6 @@ from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_ent
 # What published figures are compared by.
 TITLES = {name: METRICS[name].title for name in USUAL} | {"ece15": METRICS["ece"].title.replace("10", "15")}
 UNCALIBRATED = "The arg max of uncalibrated logits, as the published code counts; vector and matrix scaling change it."
-MARKS = {"": ("", ""), "+MCC": ("✓", ""), "+SDAT": ("", "✓"), "*": ("✓", "✓")}
-KINDS = {"": "AT", "-Temperature": "CAT", "-CPCS": "CAT", "-Vector": "CAT", "-Matrix": "CAT"}
-# The paper's ablations by the table's name: title, first headings, and families of methods with their first words.
-ABLATIONS: dict[str, tuple[str, tuple[str, ...], list[dict[str, tuple[str, ...]]]]] = {
-    "ablation-threshold": (
-        "Ablation: threshold of pseudo-labels, accuracy on the target",
-        ("Method", "Threshold"),
-        [{"AT-fixed": ("AT", "fixed"), "AT": ("AT", "adaptive")}],
-    ),
-    "ablation-mcc-sdat": (
-        "Ablation: MCC and SDAT, accuracy on the target",
-        ("Method", "MCC", "SDAT"),
-        [
-            {f"{base}{sign}{kind}": (base + kind, *marks) for sign, marks in MARKS.items()}
-            for kind, base in KINDS.items()
-        ],
-    ),
-}
 Cells = Mapping[tuple[str, str], Spread]  # (method, task)
 # Columns about recordings: the score, and which of two cells is the worse; None: neither is.
 RECORDING_SCORES: dict[str, tuple[str, Callable[[list[float]], float] | None]] = {
@@ -83,7 +65,7 @@ def result_tables(
     results: Sequence[Result], missing: Sequence[Missing], decimals: int = 1,
     compared: Mapping[str, Comparison] | None = None,
 ) -> list[Table]:  # fmt: skip
-    """Scores per task, rankings and tests, ablations and published figures; `compared` are statistics known already."""
+    """Scores per task, rankings and tests, and published figures; `compared` are statistics known already."""
     if not results:
         return []
     group = _Group(tuple(results), tuple(missing), compared or stats.comparisons(results), decimals)
@@ -93,8 +75,6 @@ def result_tables(
             tables.append(_score_table(group, comparison))
         if comparison.pairs:
             tables += [_ranking_table(group, comparison), _test_table(group, comparison)]
-    if "accuracy" in group.comparisons:
-        tables += [*_uncalibrated_table(group), *_ablation_tables(group)]
     tables += _recording_tables(group)
     for metric in TITLES if compared is None or set(USUAL) <= compared.keys() else ():
         tables += _published_tables(group, metric)
@@ -153,6 +133,7 @@ def _score_table(group: _Group, comparison: Comparison) -> Table:
     unit = METRICS[comparison.metric].unit
     header = ["Method", "Average", *group.headings.values()]
     note = [_seeds_note(group, comparison.cells, averaged, unit)]
+    note += [UNCALIBRATED] if comparison.metric == "accuracy-uncalibrated" else []
     if len(methods) > 1:
         bold, sentence = _bold_ranks(comparison)
         header.insert(2, "Average rank")
@@ -163,23 +144,8 @@ def _score_table(group: _Group, comparison: Comparison) -> Table:
     return group.table(comparison.metric, METRICS[comparison.metric].title, note, header, full)
 
 
-def _uncalibrated_table(group: _Group) -> list[Table]:
-    """Accuracy before calibration, where it is another than after it."""
-    cells = stats.spreads(stats.target_scores(group.results, "accuracy_uncalibrated"))
-    calibrated = group.comparisons["accuracy"].cells
-    if all(math.isclose(spread.mean, calibrated[key].mean, abs_tol=stats.SAME) for key, spread in cells.items()):
-        return []
-    methods = [method for method in ordered_methods(group.results) if any(method == name for name, _ in cells)]
-    averaged = stats.common_tasks(cells, methods)
-    rows = zip(methods, _task_rows(group, cells, methods, averaged, True), strict=True)
-    note, header = (_seeds_note(group, cells, averaged), UNCALIBRATED), ("Method", "Average", *group.headings.values())
-    title = f"{TITLES['accuracy']}, before calibration"
-    return [group.table("accuracy-uncalibrated", title, note, header, [[TableEntry(name), *row] for name, row in rows])]
-
-
 def _ranking_table(group: _Group, comparison: Comparison) -> Table:
     rows, (bold, sentence) = [], _bold_ranks(comparison)
-    baseline = comparison.averages.get("DANN") if comparison.metric == "ece" else None
     choose, unit = max if comparison.higher_is_better else min, METRICS[comparison.metric].unit.lower()
     best_of = {
         task: choose(comparison.cells[name, task].mean for name in comparison.methods)
@@ -192,8 +158,6 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
         row.append(number_entry(rank, "{:.2f}", method in bold))
         behind = [best - comparison.cells[method, task].mean for task, best in best_of.items()]
         row.append(number_entry(sum(math.isclose(by, 0, abs_tol=stats.SAME) for by in behind), "{}"))
-        if baseline:
-            row.append(number_entry(average.mean / baseline.mean if baseline.mean > 0 else None, "{:.2f}"))
         row.append(group.percent(-pair.difference if pair else None, "+"))
         row.append(number_entry(-pair.effect if pair else None, "{:+.2f}"))
         rows.append([*row, _p_entry(pair.p_holm if pair else None)])
@@ -201,14 +165,12 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
         f"Best average rank first. Average over tasks in {unit} with its 95 % bootstrap interval (tasks drawn with "
         "replacement, then seeds within them); difference from the best method in percentage points; effect: "
         "rank-biserial correlation against the best, −1 where worse in every cell. Wins: of "
-        f"{count(len(comparison.averaged_tasks), 'task')}, those with the best mean, equals included."
-        + (" Ratio: of the average to DANN's." if baseline else ""),
+        f"{count(len(comparison.averaged_tasks), 'task')}, those with the best mean, equals included.",
         sentence,
         comparison.rule,
         comparison.warning,
     )
-    header = ["Method", "Average", "95 % from", "to", "Average rank", "Wins", "Difference", "Effect", "p (Holm)"]
-    header[6:6] = ["Ratio to DANN"] if baseline else []
+    header = ("Method", "Average", "95 % from", "to", "Average rank", "Wins", "Difference", "Effect", "p (Holm)")
     title = f"Ranking by {METRICS[comparison.metric].short}"
     return group.table(f"{comparison.metric}-ranking", title, note, header, rows)
 
@@ -290,28 +252,6 @@ def _runtime_table(group: _Group) -> Table:
         " a run. Memory: the most that all runs together held on a graphics card, else that the process held."
     )
     return group.table("runtime", "Time and memory", [note], header, rows)
-
-
-def _ablation_tables(group: _Group) -> list[Table]:
-    """The paper's ablations, of methods whose runs are all of the recipe they are named after."""
-    changed = {result.cell.method for result in group.results if not result.is_named_recipe}
-    cells = {key: spread for key, spread in group.comparisons["accuracy"].cells.items() if key[0] not in changed}
-    finished, tables = {method for method, _ in cells}, []
-    for name, (title, lead, families) in ABLATIONS.items():
-        chosen = [{method: words for method, words in family.items() if method in finished} for family in families]
-        chosen = [family for family in chosen if len(family) > 1]
-        methods = [method for family in chosen for method in family]
-        averaged = stats.common_tasks(cells, methods)
-        rows = []
-        for family in chosen:
-            scores = _task_rows(group, cells, list(family), averaged, True)
-            rows += [[*map(TableEntry, words), *row] for words, row in zip(family.values(), scores, strict=True)]
-        within = " within a method" if len(chosen) > 1 else ""
-        bold = f"Bold: the best mean of a column{within}, as printed; it is not tested."
-        note = (_seeds_note(group, {key: cells[key] for key in cells if key[0] in methods}, averaged), bold)
-        if rows:
-            tables.append(group.table(name, title, note, (*lead, "Average", *group.headings.values()), rows))
-    return tables
 
 
 def published_figures(dataset: str, kind: str, metric: str) -> dict[str, dict[tuple[str, str], float]]:

@@ -1,27 +1,26 @@
-"""How a report looks: tables as Markdown, LaTeX (booktabs) and CSV, the style of figures, and a page of HTML.
+"""How a report looks: tables as LaTeX (booktabs) and CSV, the style of figures, and a page of HTML.
 
 Other modules decide what is said. A page is one file: style, script and figures are inside, it can be read without its
 script, and whatever comes from users' data (names of classes, domains, methods) goes through the template's escaping.
 Text in figures is at least seven points at the sizes of a journal's column (3.5 inches) or page (7).
 
 >>> row = (TableEntry("DANN"), TableEntry("81.2", 81.23))
->>> print(markdown(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
+>>> print(csv_text(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
 """
 
 from __future__ import annotations
 
 import base64
-import csv
 import io
 import math
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
@@ -79,74 +78,52 @@ class Table:
     rows: tuple[tuple[TableEntry, ...], ...]
 
 
-def markdown(table: Table) -> str:
-    """A title, a table in GitHub's form and its note."""
-    lines = [[name.translate(_MARKDOWN) for name in table.header]]
-    lines.append(["---:" if number else "---" for number in _numeric(table)])
-    for row in table.rows:
-        texts = [(entry.text.translate(_MARKDOWN), entry.bold) for entry in row]
-        lines.append([f"**{text}**" if bold and text else text for text, bold in texts])
-    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"**{table.title.translate(_MARKDOWN)}**\n\n{drawn}\n\n{table.note.translate(_MARKDOWN)}\n"
-
-
 def latex(table: Table) -> str:
-    """A floating table with booktabs' rules, shrunk to the page where it is wider; its note is a comment."""
+    """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
+    pandas = bench_library("pandas")
+    numeric = _numeric(table)
+    texts = [[_latex_text(entry.text) for entry in row] for row in table.rows]
+    bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
+    places = range(len(table.header))
+    marks = pandas.DataFrame(bold, columns=places)
+    styler = pandas.DataFrame(texts, columns=places).style.hide(axis="index").apply(lambda _: marks, axis=None)
+    styler = styler.relabel_index([_latex_text(name) for name in table.header], axis=1)
+    tabular = styler.to_latex(hrules=True, column_format="".join("r" if number else "l" for number in numeric))
+    about = " ".join(f"{table.title}. {table.note}".split()).translate(_LATEX)
+    return f"% \\usepackage{{booktabs, amssymb}}\n% {about}\n{tabular}"
 
-    def entry_text(entry: TableEntry) -> str:
-        text = entry.text.translate(_LATEX)
-        return rf"\textbf{{{text}}}" if entry.bold and text else text
 
-    def line(parts: Iterable[str]) -> str:
-        joined = " & ".join(parts)
-        # After the \\ of the line before, a star or a bracket would be taken for its argument.
-        return ("{}" if joined[:1] in ("*", "[") else "") + joined + r" \\"
-
-    columns = "".join("r" if number else "l" for number in _numeric(table))
-    lines = [
-        r"% \usepackage{booktabs, graphicx, amssymb}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{table.title.translate(_LATEX)}.}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        line(name.translate(_LATEX) for name in table.header),
-        r"\midrule",
-        *(line(map(entry_text, row)) for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}}",
-        r"\end{table}",
-        f"% {' '.join(table.note.split()).translate(_LATEX)}",
-    ]
-    return "\n".join(lines) + "\n"
+def _latex_text(text: str) -> str:
+    """The text of a cell; after the \\\\ of the line before, a star or a bracket would be taken for its argument."""
+    return ("{}" if text[:1] in ("*", "[") else "") + text.translate(_LATEX)
 
 
 def csv_text(table: Table) -> str:
     """Every number in full precision, empty where there is none; a column "… sd" beside means that have one."""
-
-    def column(name: str, values: Iterable[float | None]) -> list[str]:
-        return [name, *("" if value is None else repr(value) for value in values)]
-
-    columns: list[list[str]] = []
+    columns: list[tuple[str, list[Any]]] = []
     for place, (name, numeric) in enumerate(zip(table.header, _numeric(table), strict=True)):
         entries = [row[place] for row in table.rows]
-        texts = [csv_cell(text) for text in (name, *(entry.text for entry in entries))]
-        columns.append(column(name, (entry.value for entry in entries)) if numeric else texts)
+        columns.append((csv_cell(name), [entry.value if numeric else csv_cell(entry.text) for entry in entries]))
         if any(entry.spread is not None for entry in entries):
-            columns.append(column(f"{name} sd", (entry.spread for entry in entries)))
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(zip(*columns, strict=True))
-    return out.getvalue()
+            columns.append((csv_cell(f"{name} sd"), [entry.spread for entry in entries]))
+    frame = bench_library("pandas").DataFrame(
+        {place: values for place, (_, values) in enumerate(columns)}, dtype=object
+    )
+    return str(frame.to_csv(index=False, header=[name for name, _ in columns], lineterminator="\n"))
 
 
 def write_table(table: Table, folder: Path) -> None:
-    """NAME.md, NAME.tex and NAME.csv."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", table.name):
-        raise InputError(f"'{table.name}' cannot name a table's file; use a-z, 0-9 and hyphens")
-    for suffix, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
+    """NAME.tex and NAME.csv."""
+    for suffix, text in (("tex", latex(table)), ("csv", csv_text(table))):
         write_atomically(folder / f"{table.name}.{suffix}", text.encode())
+
+
+def bench_library(name: str) -> Any:
+    """A library that reports of benchmarks need, or an error that says what to install."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(f"reports of benchmarks need {name}; pip install 'bearcat[bench]'") from error
 
 
 def _numeric(table: Table) -> list[bool]:
@@ -154,19 +131,17 @@ def _numeric(table: Table) -> list[bool]:
     return [any(row[column].value is not None for row in table.rows) for column in range(len(table.header))]
 
 
-_MARKDOWN = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_|<>[]"}, "\n": " ", "\r": " "})
-GREEK = {
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "η": "eta", "θ": "theta", "κ": "kappa",
-    "λ": "lambda", "μ": "mu", "ν": "nu", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ψ": "psi",
-    "ω": "omega", "Δ": "Delta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ω": "Omega",
-}  # fmt: skip
+GREEK = (
+    "alpha beta gamma delta epsilon eta theta kappa lambda mu nu pi rho sigma tau phi psi omega"
+    " Delta Lambda Sigma Phi Omega"
+)
 _LATEX = str.maketrans({
         **{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": "$<$", ">": "$>$", '"': "''", "\n": " ", "\r": " ",
         "→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "—": "---", "…": r"\dots{}",
         "“": "``", "”": "''", "‘": "`", "’": "'",
         "✓": r"$\checkmark$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$",
-        **{sign: f"$\\{name}$" for sign, name in GREEK.items()},
+        **dict(zip("αβγδεηθκλμνπρστφψωΔΛΣΦΩ", (f"$\\{name}$" for name in GREEK.split()), strict=True)),
     }
 )  # fmt: skip
 
@@ -299,7 +274,6 @@ class Section:
     caveats: tuple[Caveat, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[PageFigure, ...] = ()
-    folded: tuple[Table, ...] = ()  # tables behind a click
     decision: str = ""  # stands first, in larger letters
     cards: bool = False  # figures stand beside each other, and tables are never behind a click
     research: bool = False  # all of it is behind a click

@@ -1,0 +1,112 @@
+"""The pages of reports in a real browser, and printed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bearcat.diagnosis.recording import Diagnoses
+from bearcat.report.pages import write_bench_report, write_recordings_page
+from tests import opened
+from tests.test_page import ATTACK, made_grid
+from tests.test_recordings_page import found, plant  # noqa: F401 (fixtures)
+
+
+class Opened(opened.Opened):
+    """A page in a file, which is given nothing from outside."""
+
+    def __init__(self, browser, path: Path, **options) -> None:
+        super().__init__(browser, path.as_uri(), re.compile("^(?!file:|data:)"), **options)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    results, missing = ([run for run in runs if run.cell.input == "time"] for runs in made_grid(folder / "runs"))
+    return write_bench_report("A rig, four methods", results, missing, folder / "out")
+
+
+def column(page, table: int, number: int) -> list[str]:
+    return page.locator("table").nth(table).locator(f"tbody tr td:nth-child({number})").all_inner_texts()
+
+
+def test_the_page_is_quiet_asks_nobody_shows_every_figure_and_runs_no_name(browser, report: Path):
+    with Opened(browser, report) as opened:
+        sizes = opened.page.eval_on_selector_all(
+            "img", "all => all.map(image => [image.complete, image.naturalWidth, image.alt])"
+        )
+        assert opened.errors == []
+        assert [request for request in opened.requests if not request.startswith(("file:", "data:"))] == []
+        assert len(sizes) == len(list((report.parent / "figures").glob("*.svg"))) > 8
+        assert all(complete and width > 100 and alt for complete, width, alt in sizes)
+        assert opened.page.title() == "A rig, four methods"
+        assert opened.page.locator("script").count() == 1
+        assert ATTACK in opened.page.locator("body").inner_text(), "the class's name is shown as it is"
+        lost = "[...document.querySelectorAll('nav a')].filter(a => !document.getElementById(a.hash.slice(1))).length"
+        assert opened.page.evaluate(lost) == 0
+
+
+def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(browser, report: Path):
+    with Opened(browser, report) as opened:
+        page = opened.page
+        page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
+        titles = page.locator(".scroll").evaluate_all("all => all.map(box => box.getAttribute('aria-label'))")
+        place = next(number for number, title in enumerate(titles) if title.startswith("Accuracy on the target: "))
+        heads = page.locator("table").nth(place).locator("thead th")
+        for key, direction in (("Enter", "ascending"), ("Space", "descending")):
+            heads.nth(2).locator("button").press(key)
+            values = [float(text) for text in column(page, place, 3)]
+            assert values == sorted(values, reverse=direction == "descending")
+            assert heads.nth(2).get_attribute("aria-sort") == direction
+        heads.nth(0).locator("button").click()
+        words = column(page, place, 1)
+        assert words == page.evaluate("all => [...all].sort((a, b) => a.localeCompare(b))", words)
+        assert heads.nth(2).get_attribute("aria-sort") is None
+
+
+def test_the_page_never_scrolls_sideways(browser, report: Path):
+    with Opened(browser, report) as opened:
+        opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
+        for width in (1280, 768, 375):
+            opened.page.set_viewport_size({"width": width, "height": 800})
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        sizes = opened.page.locator(".scroll").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
+        assert any(inner > outer for inner, outer in sizes), "tables scroll in their own boxes"
+
+
+def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser, report: Path):
+    code = (
+        "[document.body, document.querySelector('.frame')].map(part => getComputedStyle(part).backgroundColor"
+        ".match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
+    )
+    with Opened(browser, report) as opened:
+        opened.page.emulate_media(color_scheme="light")
+        light = opened.page.evaluate(code)
+        opened.page.emulate_media(color_scheme="dark")
+        dark = opened.page.evaluate(code)
+    assert light[0] > 700
+    assert dark[0] < 100
+    assert light[1] == dark[1] == 3 * 255
+
+
+def test_it_can_be_read_without_its_script(browser, report: Path):
+    with Opened(browser, report, java_script_enabled=False) as opened:
+        assert opened.page.locator("table").first.is_visible()
+        assert opened.page.locator("th button").count() == 0
+
+
+def test_thirty_recordings_are_shown_and_printed_on_two_pages(browser, found: Diagnoses, tmp_path: Path):  # noqa: F811
+    by_name = {Path(each.recording).stem: each for each in found}
+    names = ["outer"] * 22 + ["dead"] * 3 + ["broken"] + ["healthy"] * 4
+    thirty = [replace(by_name[name], recording=f"pump-{n:02d}/{name}.wav") for n, name in enumerate(names)]
+    thirty[0] = replace(thirty[0], recording=ATTACK)
+    with Opened(browser, write_recordings_page(Diagnoses(thirty), tmp_path / "a.html", "Plant")) as page:
+        assert page.errors == []
+        assert page.page.title() == "Plant"
+        assert page.page.locator("td", has_text=ATTACK).count() == 1
+        assert min(page.page.eval_on_selector_all("img", "all => all.map(image => image.naturalWidth)")) > 100
+        printed = page.page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 2
