@@ -2,7 +2,7 @@
 
 The everyday tests (test_hostile.py) do this for some seconds; `make fuzz` sends each format ten thousand mutations
 through a server and a thousand through each command, and prints statuses, deaths and memory; tests/fuzz_watch.py adds
-stores, messages and requests of an assistant. A file that breaks something is kept in tests/found, which test_hostile.py
+requests of an assistant. A file that breaks something is kept in tests/found, which test_hostile.py
 reads from then on.
 
     python -m tests.fuzz --mutations 10000 --seconds 3600
@@ -392,7 +392,7 @@ def command_problem(status: int | None, said: str, printed: str, words: list[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    choices = ("server", "commands", "adapt", "check", "report", "store", "mcp", "all")
+    choices = ("server", "commands", "adapt", "check", "report", "mcp", "all")
     parser.add_argument("--what", choices=choices, default="all")
     parser.add_argument(
         "--mutations", type=int, default=10_000, help="of each format through a server; a tenth of it by commands"

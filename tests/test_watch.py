@@ -184,7 +184,8 @@ def test_a_rate_and_a_point_that_change_are_said(small):
     record(root, "pump", "DE", 4, rate=2 * RATE)
     record(root, "pump", "NDE", 4)
     _, said = watched_by(root, place)
-    assert len([sentence for sentence in said if "sampling rate" in sentence]) == 1
+    with Store.open(place) as store:
+        assert "sampling rate" in " ".join(reason for point in store.fleet() for reason in point.reasons)
     assert len([sentence for sentence in said if "pump/NDE" in sentence]) == 1
 
 
@@ -198,8 +199,9 @@ def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(sma
     watching, _ = watched_by(root, place)
     assert watching.problems == 1, "it has not changed, and is a problem still"
     with Store.open(place) as store:
-        assert [Path(each.path) for each in store.problems()] == [broken]
-        assert [event.kind for event in store.events()] == ["problem"]
+        (event,) = store.events()
+        assert event.kind == "problem"
+        assert str(broken) in event.sentence
     broken.write_bytes(whole)
     os.utime(broken, (1.7e9, 1.7e9))
     watched_by(root, place)
@@ -298,7 +300,7 @@ def test_in_python_the_fleet_is_a_table(small):
     record(root, "pump", "DE", 7)
     fleet = bearcat.watch(root, place, rpm=1500)
     assert fleet[0].recordings == 4
-    assert list(fleet.to_frame()["machine"]) == ["pump"]
+    assert [row["machine"] for row in fleet.rows()] == ["pump"]
     assert repr(fleet).startswith("1 point: 1 learning.")
     with pytest.raises(InputError, match="baseline"):
         bearcat.watch(root, place, baseline=5)

@@ -1,6 +1,4 @@
-"""The tables of a store, how one of an older version is brought to this one, and connections to it.
-
-A change to a table is made here and, for stores that exist, by a function at the end of MIGRATIONS.
+"""The tables of a store, and connections to it.
 
 >>> tables.create_all(connection)      # a new store
 """
@@ -8,7 +6,7 @@ A change to a table is made here and, for stores that exist, by a function at th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,10 +112,6 @@ EVENTS = sql.Table(
     sql.Index("events_by_point", "machine", "point", "time"),
     sql.Index("events_unsent", "number", sqlite_where=sql.text("NOT sent"), postgresql_where=sql.text("NOT sent")),
 )
-
-
-# From version 1 to 2, from 2 to 3, and so on. A new store has the tables above at once.
-MIGRATIONS: list[Callable[[sql.Connection], None]] = []
 
 
 def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, Path | None]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.recording import STATUS, percent
-from bearcat.errors import InputError
 from bearcat.report.typeset import count
 from bearcat.trust.decision import ALARM, CHECK, MOST_REASONS, NO_SIGNAL, OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, STATUSES, Event, PointStatus, Snapshot
@@ -224,14 +223,6 @@ class Fleet(list[PointStatus]):
 
     def __repr__(self) -> str:
         return "\n".join([self.summary, *("  ".join(row.values()).rstrip() for row in self.table())])
-
-    def to_frame(self) -> Any:
-        """A pandas data frame, a row for each point."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise InputError("a data frame needs pandas; pip install pandas, or use rows()") from error
-        return pandas.DataFrame(self.rows(), columns=list(self.columns))
 
 
 REASONS = Fleet.columns.index("reasons")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -33,7 +32,6 @@ from bearcat.watch.schema import (
     EVENTS,
     MEMORIES,
     META,
-    MIGRATIONS,
     NAMES,
     POINTS,
     RECORDINGS,
@@ -42,7 +40,7 @@ from bearcat.watch.schema import (
     open_engine,
     tables,
 )  # fmt: skip
-from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
+from bearcat.watch.snapshot import MEASUREMENTS, STATUSES, Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.status import REASONS, Fleet, written_time
 from bearcat.watch.usual import WatchRule
 
@@ -52,22 +50,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine, Row
 
+VERSION = 1  # of the tables
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
-CACHED = 256  # memories of points that are kept ready
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 SISTERS = 12  # machines with a point of the same name that a point is compared with
 OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
-MOST_NAMES = 1000  # of measurements
 PART = 400  # rows or names in one query
 MEASURED = np.dtype([("name", "<u2"), ("value", "<f4")])
 BAND = np.dtype([("name", "<u2"), ("low", "<f4"), ("high", "<f4")])
-KINDS: dict[type, tuple[type, ...]] = {  # by the type of a column, those of its values
-    sql.Text: (str,), sql.Double: (float, int), sql.Integer: (int,), sql.BigInteger: (int,), sql.LargeBinary: (bytes,),
-    sql.Boolean: (bool,),
-}  # fmt: skip
-TIMES = ("since", "time", "alarm", "acknowledged")
-YEARS = -62_135_596_800.0, 253_402_300_799.0  # of the calendar, 1 to 9999, in seconds since 1970
-FINITE = -sys.float_info.max, sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -108,11 +98,7 @@ class Store:
     def __init__(self, engine: Engine, name: str, path: Path | None, write: bool) -> None:
         self.engine, self.name, self.path, self.write = engine, name, path, write
         self._connection: Connection | None = None  # of the transaction at work
-        # Memories by point, with their content in the store, since reading them takes longer than to compare that.
-        self._cache: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
-        self._written: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}  # by the transaction at work
-        self._names: dict[str, int] = {}
-        self._texts: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # of measurements, by which number snapshots have them
 
     @staticmethod
     def open(address: str | Path, write: bool = False, create: bool = False) -> Store:
@@ -136,27 +122,31 @@ class Store:
         self.engine.dispose()
 
     def _prepare(self, create: bool) -> None:
-        """Checks that this is a store of a version that we know, and brings it to ours."""
+        """Checks that this is a store of our version; makes a new one where there is none."""
         with self._sentences():
             with self.engine.connect() as connection:
                 version = self._version(connection)
-            newest = 1 + len(MIGRATIONS)
-            if version == newest:
-                return
             if version is None and not create:
                 raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
-            if version is not None and version > newest:
-                newer = f"is a store of version {version}, and this bearcat knows versions up to {newest}"
-                raise InputError(f"{self.name}: {newer}; install a newer bearcat")
-            if not self.write:
-                raise InputError(f"{self.name}: is a store of an older version; bearcat watch brings it up to date")
+            if version is None:
+                with self.transaction() as connection:
+                    if self._version(connection) is None:  # another process may have been faster
+                        tables.create_all(connection)
+                        _put(connection, META, {"name": "version", "value": str(VERSION)}, ("name",))
+            elif version != VERSION:
+                other = f"is a store of version {version}, and this bearcat knows version {VERSION}"
+                raise InputError(f"{self.name}: {other}; install another bearcat, or use a new store")
+        self._read_names()
+
+    def _read_names(self) -> None:
+        """Reads by which numbers snapshots have the names of measurements; names that are new get theirs."""
+        with self._reading() as connection:
+            self._names = {row.id: row.name for row in connection.execute(sql.select(NAMES).order_by(NAMES.c.id))}
+        missing = [name for name in MEASUREMENTS if name not in self._names.values()]
+        if self.write and missing:
             with self.transaction() as connection:
-                version = self._version(connection)  # another process may have been faster
-                if version is None:
-                    tables.create_all(connection)
-                for migrate in MIGRATIONS[version - 1 :] if version is not None else ():
-                    migrate(connection)
-                _put(connection, META, {"name": "version", "value": str(newest)}, ("name",))
+                connection.execute(sql.insert(NAMES), [{"name": name} for name in missing])
+            self._read_names()
 
     def _version(self, connection: Connection) -> int | None:
         """Of the schema; None: there is none. InputError where another program's tables are there."""
@@ -182,8 +172,6 @@ class Store:
                 what = "the disk is full or broken; free some space and run the same command again, nothing is lost"
             elif "locked" in reason:
                 what = "another process keeps it locked; wait until it has ended"
-            elif "readonly" in reason or "unable to open" in reason:
-                what = "cannot be opened; check the folder and the rights of your user"
             elif any(word in reason for word in ("not a database", "malformed", "decode to UTF-8")):
                 what = DAMAGED
             else:
@@ -205,12 +193,11 @@ class Store:
         with self._sentences(), self.engine.execution_options(writes=True).begin() as connection:
             if self.path is None:
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK, 1)))
-            self._connection, self._written = connection, {}
+            self._connection = connection
             try:
                 yield connection
             finally:
                 self._connection = None
-        self._remember(self._written)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -273,7 +260,7 @@ class Store:
         if machine is not None:
             query = query.where(POINTS.c.machine == machine)
         with self._reading() as connection:
-            found = [_status(row) for row in _rows(connection, query)]
+            found = [_status(row) for row in connection.execute(query)]
 
         def order(each: PointStatus) -> tuple[Any, ...]:
             rank = STATUSES.index(each.status) if each.alarm is None else 0
@@ -281,35 +268,33 @@ class Store:
 
         return Fleet(sorted(found, key=order))
 
-    def trend(self, machine: str, point: str, since: float | None = None, most: int = 2000) -> list[TrendRow]:
+    def trend(self, machine: str, point: str, most: int = 2000) -> list[TrendRow]:
         """A point over time, oldest first; of more than `most` rows an even choice, with all at which something was."""
         with self._reading() as connection:
-            ids = self._thinned(connection, self._point(connection, machine, point), since, most)
+            ids = self._thinned(connection, self._point(connection, machine, point), most)
             rows: list[TrendRow] = []
             for start in range(0, len(ids), PART):
                 query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS)
-                found = _rows(connection, query.where(SNAPSHOTS.c.id.in_(ids[start : start + PART])))
-                rows += [self._trend_row(connection, row) for row in found]
+                found = connection.execute(query.where(SNAPSHOTS.c.id.in_(ids[start : start + PART])))
+                rows += [self._trend_row(row) for row in found]
         return sorted(rows, key=lambda row: row.time)
 
-    def _thinned(self, connection: Connection, point: int, since: float | None, most: int) -> list[int]:
+    def _thinned(self, connection: Connection, point: int, most: int) -> list[int]:
         query = sql.select(SNAPSHOTS.c.id, SNAPSHOTS.c.marked).where(SNAPSHOTS.c.point == point)
-        if since is not None:
-            query = query.where(SNAPSHOTS.c.time >= since)
-        found = list(_rows(connection, query.order_by(SNAPSHOTS.c.time)))
+        found = list(connection.execute(query.order_by(SNAPSHOTS.c.time)))
         if len(found) <= most:
             return [row.id for row in found]
         even = set(np.linspace(0, len(found) - 1, max(most, 2)).round().astype(int).tolist())
         return [row.id for place, row in enumerate(found) if row.marked or place in even]
 
-    def _trend_row(self, connection: Connection, row: Row[Any]) -> TrendRow:
+    def _trend_row(self, row: Row[Any]) -> TrendRow:
         values = np.frombuffer(row.measured, MEASURED)
         band = np.frombuffer(row.band, BAND)
         return TrendRow(
             row.time, row.path if row.channel is None else f"{row.path}#{row.channel}",
-            {self._text(connection, number): value for number, value in values.tolist()},
+            {self._names[number]: value for number, value in values.tolist()},
             row.status, row.state, row.confidence, row.p_value, row.evidence, row.threshold, row.operating_state,
-            {self._text(connection, number): (low, high) for number, low, high in band.tolist()}, row.status is None,
+            {self._names[number]: (low, high) for number, low, high in band.tolist()}, row.status is None,
         )  # fmt: skip
 
     def envelopes(self, machine: str, point: str, most: int = 200) -> list[tuple[float, float | None, bytes]]:
@@ -317,72 +302,54 @@ class Store:
         columns = (SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
         found: list[tuple[float, float | None, bytes]] = []
         with self._reading() as connection:
-            ids = self._thinned(connection, self._point(connection, machine, point), None, most)
+            ids = self._thinned(connection, self._point(connection, machine, point), most)
             for start in range(0, len(ids), PART):
                 query = sql.select(*columns).where(SNAPSHOTS.c.id.in_(ids[start : start + PART]))
-                found += [(row.time, row.rpm, row.envelope) for row in _rows(connection, query) if row.envelope]
+                found += [(row.time, row.rpm, row.envelope) for row in connection.execute(query) if row.envelope]
         return sorted(found)
 
     def events(
-        self, machine: str | None = None, point: str | None = None, since: float | None = None,
-        open_only: bool = False, most: int = 1000,
-    ) -> list[Event]:  # fmt: skip
+        self, machine: str | None = None, point: str | None = None, open_only: bool = False, most: int = 1000
+    ) -> list[Event]:
         """What happened, the latest `most`, oldest first; `open_only`: what nobody has acknowledged."""
         query = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
         for column, value in ((EVENTS.c.machine, machine), (EVENTS.c.point, point)):
             query = query if value is None else query.where(column == value)
-        if since is not None:
-            query = query.where(EVENTS.c.time >= since)
         if open_only:
             query = query.where(EVENTS.c.acknowledged.is_(None), EVENTS.c.kind.in_(OPEN))
         with self._reading() as connection:
-            return [_event(row) for row in _rows(connection, query)][::-1]
+            return [_event(row) for row in connection.execute(query)][::-1]
 
     def unsent(self, most: int = 1000) -> list[Event]:
         """Events whose notifications are still to be made, oldest first."""
         query = sql.select(EVENTS).where(sql.not_(EVENTS.c.sent)).order_by(EVENTS.c.number).limit(most)
         with self._reading() as connection:
-            return [_event(row) for row in _rows(connection, query)]
+            return [_event(row) for row in connection.execute(query)]
 
     def memory(self, machine: str, point: str) -> PointMemory | None:
         return next((each for each in self.memories(machine) if each.point == point), None)
 
     def memories(self, machine: str) -> list[PointMemory]:
-        """Of all points of a machine; they are the caller's, who may change them."""
-        found = self._memories(POINTS.c.machine == machine)
-        for each in found:
-            self._cache.pop((each.machine, each.point), None)
-        return found
+        """Of all points of a machine."""
+        return self._memories(POINTS.c.machine == machine)
 
     def sisters(self, point: str, except_machine: str, most: int = SISTERS) -> list[PointMemory]:
-        """Of the points of this name on other machines, those known longest; they are not to be changed."""
+        """Of the points of this name on other machines, those known longest."""
         return self._memories(sql.and_(POINTS.c.point == point, POINTS.c.machine != except_machine), most)
 
     def _memories(self, where: Any, most: int | None = None) -> list[PointMemory]:
         columns = POINTS.c.machine, POINTS.c.point, MEMORIES.c.content
         query = sql.select(*columns).select_from(POINTS.join(MEMORIES)).where(where).order_by(POINTS.c.id).limit(most)
         with self._reading() as connection:
-            rows, rule = list(_rows(connection, query)), self.rule
-        found: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
-        for machine, point, content in rows:
-            before, memory = self._cache.get((machine, point), (b"", None))
-            if memory is None or before != content:
+            rows, rule, found = list(connection.execute(query)), self.rule, list[PointMemory]()
+            for machine, point, content in rows:
                 try:
-                    memory = PointMemory.from_bytes(content)
+                    found.append(PointMemory.from_bytes(content))
                 except ValueError as error:
                     damaged = f"what is kept of '{machine}/{point}' is damaged; restore a backup, or forget the point"
                     raise InputError(f"{self.name}: {damaged}") from error
-            memory.rule = rule or memory.rule
-            found[machine, point] = content, memory
-        self._remember(found)
-        return [memory for _, memory in found.values()]
-
-    def _remember(self, memories: dict[tuple[str, str], tuple[bytes, PointMemory]]) -> None:
-        for key, kept in memories.items():
-            self._cache.pop(key, None)
-            self._cache[key] = kept  # at the end
-        for key in list(self._cache)[: max(0, len(self._cache) - CACHED)]:
-            del self._cache[key]
+                found[-1].rule = rule or found[-1].rule
+        return found
 
     def known(self, paths: Sequence[str]) -> dict[tuple[str, str], RecordingFile]:
         """Those of these files that were read, by path and place."""
@@ -396,15 +363,11 @@ class Store:
         found = self._files(RECORDINGS.c.digest == digest, RECORDINGS.c.place == place)
         return found[0] if found else None
 
-    def problems(self, most: int = 1000) -> list[RecordingFile]:
-        """Files that could not be used."""
-        return self._files(RECORDINGS.c.problem.is_not(None), most=most)
-
-    def _files(self, *where: Any, most: int | None = None) -> list[RecordingFile]:
+    def _files(self, *where: Any) -> list[RecordingFile]:
         columns = [RECORDINGS.c[field.name] for field in fields(RecordingFile)]
-        query = sql.select(*columns).where(*where).order_by(RECORDINGS.c.id).limit(most)
+        query = sql.select(*columns).where(*where).order_by(RECORDINGS.c.id)
         with self._reading() as connection:
-            return [RecordingFile(**row._mapping) for row in _rows(connection, query)]
+            return [RecordingFile(**row._mapping) for row in connection.execute(query)]
 
     # What is written.
 
@@ -426,14 +389,15 @@ class Store:
             happened = [event for _, each in measured if each is not None for event in each.events]
             for snapshot, assessment in measured:
                 point = self._point(connection, snapshot.machine, snapshot.point)
-                row = self._snapshot_row(connection, snapshot, assessment)
+                row = self._snapshot_row(snapshot, assessment)
                 connection.execute(sql.insert(SNAPSHOTS).values(row | {"point": point, "recording": number}))
             return self.add_events([*happened, *events], sent)
 
-    def _snapshot_row(self, connection: Connection, snapshot: Snapshot, judged: Assessment | None) -> dict[str, Any]:
-        values = [(self._number(connection, name), value) for name, value in snapshot.values.items()]
+    def _snapshot_row(self, snapshot: Snapshot, judged: Assessment | None) -> dict[str, Any]:
+        numbers = {name: number for number, name in self._names.items()}
+        values = [(numbers[name], value) for name, value in snapshot.values.items()]
         band = [] if judged is None else judged.band.items()
-        limits = [(self._number(connection, name), low, high) for name, (low, high) in band]
+        limits = [(numbers[name], low, high) for name, (low, high) in band]
         row = {
             "time": snapshot.time, "channel": snapshot.recording.partition("#")[2] or None, "marked": False,
             "rpm": snapshot.values.get("rpm"), "measured": np.array(values, MEASURED).tobytes(),
@@ -516,16 +480,14 @@ class Store:
             query = query.where(POINTS.c.machine == machine)
         query = query.order_by(SNAPSHOTS.c.point, SNAPSHOTS.c.time)
         with self._reading() as connection:
-            self._text(connection, 0)  # before rows are on their way
-            for row in _rows(connection.execution_options(yield_per=1000), query):
-                found = self._trend_row(connection, row)
+            for row in connection.execution_options(yield_per=1000).execute(query):
+                found = self._trend_row(row)
                 plain = {name: value for name, value in vars(found).items() if name not in ("values", "band")}
                 yield {"machine": row.machine, "point": row.name, "digest": row.digest, **plain, **found.values}
 
     def measurement_names(self) -> list[str]:
-        """Of all measurements that some snapshot has."""
-        with self._reading() as connection:
-            return list(connection.scalars(sql.select(NAMES.c.name).order_by(NAMES.c.id)))
+        """Of all measurements that a snapshot can have."""
+        return list(self._names.values())
 
     def _chosen(self, machine: str, point: str | None) -> list[PointStatus]:
         """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""
@@ -545,11 +507,9 @@ class Store:
         return self.add_events([event])[0]
 
     def _write_memory(self, connection: Connection, memory: PointMemory) -> None:
-        content = memory.to_bytes()
         row = asdict(memory.status) | {"reasons": json.dumps(list(memory.status.reasons), ensure_ascii=False)}
         point = _put(connection, POINTS, row, ("machine", "point"))
-        _put(connection, MEMORIES, {"point": point, "content": content}, ("point",))
-        self._written[memory.machine, memory.point] = content, memory
+        _put(connection, MEMORIES, {"point": point, "content": memory.to_bytes()}, ("point",))
 
     def _point(self, connection: Connection, machine: str, point: str) -> int:
         query = sql.select(POINTS.c.id).where(POINTS.c.machine == machine, POINTS.c.point == point)
@@ -557,26 +517,6 @@ class Store:
         if found is None:
             raise InputError(f"{self.name}: there is no point '{point}' of machine '{machine}'")
         return int(found)
-
-    def _number(self, connection: Connection, name: str) -> int:
-        """By which snapshots have the name of a measurement."""
-        if name not in self._names:
-            self._read_names(connection)
-        if name not in self._names:
-            if len(self._names) >= MOST_NAMES:
-                raise InputError(f"{self.name}: has {MOST_NAMES} kinds of measurements, and can keep no more")
-            connection.execute(sql.insert(NAMES).values(name=name))
-            self._read_names(connection)
-        return self._names[name]
-
-    def _text(self, connection: Connection, number: int) -> str:
-        if number not in self._texts:
-            self._read_names(connection)
-        return self._texts.get(number, "")
-
-    def _read_names(self, connection: Connection) -> None:
-        self._names = {row.name: row.id for row in _rows(connection, sql.select(NAMES))}
-        self._texts = {number: name for name, number in self._names.items()}
 
 
 def _rule(values: Any) -> WatchRule:
@@ -595,23 +535,6 @@ def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tup
     others = {name: insert.excluded[name] for name in row if name not in key}
     query = insert.on_conflict_do_update(index_elements=list(key), set_=others)
     return connection.scalar(query.returning(next(iter(table.primary_key))))
-
-
-def _rows(connection: Connection, query: sql.Select[Any]) -> Iterator[Any]:
-    """The rows of a query; ValueError where a value is not of its column's kind, for SQLite keeps any in any column."""
-    columns = [next(iter(column.base_columns)) for column in query.selected_columns]
-    checks = [
-        (KINDS[type(column.type)], column.nullable, *(YEARS if column.name in TIMES else FINITE)) for column in columns
-    ]
-    for row in connection.execute(query):
-        for value, (kinds, nullable, lowest, highest) in zip(row, checks, strict=True):
-            if value is None:
-                right = nullable
-            else:
-                right = type(value) in kinds and (float not in kinds or lowest <= value <= highest)
-            if not right:
-                raise ValueError(f"{value!r:.80}")
-        yield row
 
 
 def _status(row: Row[Any]) -> PointStatus:

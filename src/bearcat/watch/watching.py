@@ -43,7 +43,6 @@ PATIENCE = 60.0  # seconds since its last change for which a file that cannot be
 WAITED = 30.0  # seconds that --once waits for files that still change
 POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
 AHEAD_OF_EACH = 4  # times of machines that each process may be ahead
-SAME_RATE = 0.01  # by which rates may differ
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
 
@@ -79,9 +78,6 @@ def judge(
             if key not in memories and any(machine == key[0] for machine, _ in before):
                 notes[key] = "is a new point of the machine, or another channel; its baseline is learnt"
             memory = memories.setdefault(key, PointMemory(*key, rule))
-            rate = memory.state.rate if memory.states else None
-            if rate and snapshot.rate and abs(snapshot.rate / rate - 1) > SAME_RATE:
-                notes[key] = f"the sampling rate was {rate:g} Hz and is {snapshot.rate:g} Hz now"
             memory.observe(snapshot, healthy)
             latest[key], observed[id(snapshot)] = snapshot.time, memory
         said: dict[int, Assessment] = {}
