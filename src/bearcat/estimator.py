@@ -11,8 +11,7 @@ never read, masked or not.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -28,7 +27,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import bearcat
 from bearcat.calibration import Calibration, Evidence, Temperature
-from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, healthy_class
@@ -39,7 +37,7 @@ from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.models.networks import Network, find_encoder, select_run
 from bearcat.settings import to_plain, to_text
-from bearcat.training.evaluate import EpochEnd, predict
+from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, train
 from bearcat.trust.accuracy import Source
 from bearcat.trust.decision import ModelEvidence, decide
@@ -77,9 +75,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     test_share : of the source, held out to calibrate on.
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
-    rate, rpm, bearing : samples per second, speed of the shaft, and bearing as `--bearing` reads it, where known.
-    rpm_target, bearing_target : the target's, and of rows to predict without `sample_domain`; None: the source's.
-    progress : True prints a line now and then while it trains, to standard error.
+    rate : samples per second, where known. For inputs that use the shaft's speed or the bearing see `bearcat.adapt`.
 
     Attributes
     ----------
@@ -110,11 +106,6 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: int | np.random.RandomState | None = 0
     device: str = "auto"
     rate: float | None = None
-    rpm: float | None = None
-    bearing: str | None = None
-    rpm_target: float | None = None
-    bearing_target: str | None = None
-    progress: bool = False
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         """The recipe for this input and number of epochs, and what to call it."""
@@ -143,11 +134,11 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_settings()
         name, recipe = self._named_recipe()
         if sample_domain is None:
-            source, labels = self._read(X, False, y, first=True)
-            target = None if X_target is None else self._read(X_target, True, name="X_target")[0]
+            source, labels = self._read(X, y, first=True)
+            target = None if X_target is None else self._read(X_target, name="X_target")[0]
         else:
             is_source = source_rows(sample_domain, len(X))
-            (values, row), _ = self._read(X, ~is_source, first=True)
+            (values, row), _ = self._read(X, first=True)
             labels, of_source = source_labels(y, is_source), is_source[row]
             source = _Prepared(values[of_source], row[of_source])
             target = None if of_source.all() else _Prepared(values[~of_source], row[~of_source])
@@ -172,8 +163,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         batch = min(self.batch_size, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
-        show = _progress(recipe.schedule.epochs) if self.progress else None
-        trained = train([Run(recipe, data, seed)], chosen_device(self.device), progress=show)
+        trained = train([Run(recipe, data, seed)], chosen_device(self.device))
         if not bool(trained.finite.all()):
             raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
         self.classes_ = classes
@@ -206,7 +196,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return text if decision is None else f"{text}\n{decision.sentence}"
 
     def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
-        """The most likely class of each row of X, a window or a recording; `allow_source` is there for skada."""
+        """The most likely class of each row of X, a window or a recording; the rest is there for skada."""
         likely = self.predict_log_proba(X, sample_domain, allow_source)
         return np.asarray(self.classes_[likely.argmax(axis=1)])
 
@@ -219,8 +209,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> np.ndarray:  # fmt: skip
         """Their logarithms. A recording's are its windows' mean over the pooled temperature, made to sum to 1 again."""
         check_is_fitted(self)
-        target = True if sample_domain is None else ~source_rows(sample_domain, len(X))
-        prepared, _ = self._read(X, target)
+        prepared, _ = self._read(X)
         likely = self._log_probabilities(prepared.values)
         if self.window is not None:
             counted = [tally(likely[prepared.row == row]) for row in range(len(X))]
@@ -273,11 +262,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_settings(self) -> None:
         wanted = str(self.input or self._named_recipe()[1].input)
-        known = [
-            RecordingInfo(domain="", origin=name, rate=self.rate, rpm=self._about(target)[0])
-            for name, target in (("the source", False), ("the target", True))
-        ]
-        chosen, reason = find_input(wanted).suited(known)
+        chosen, reason = find_input(wanted).suited([RecordingInfo(domain="", origin="X", rate=self.rate)])
         self.input_ = to_text(chosen, INPUTS) if reason else wanted
         for name in ("window", "stride", "epochs", "batch_size"):
             value = getattr(self, name)
@@ -291,10 +276,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("stride is for cutting recordings; set window too, or leave stride out")
 
     def _read(
-        self, X: Any, target: bool | np.ndarray, y: Any = UNLABELLED, *, first: bool = False, name: str = "X"  # noqa: N803
+        self, X: Any, y: Any = UNLABELLED, *, first: bool = False, name: str = "X"  # noqa: N803
     ) -> tuple[_Prepared, Any]:  # fmt: skip
-        """Prepared windows of X, of the `target` or not (all, or each row), and y where given, checked as scikit-learn
-        does. What the `first` X looked like is remembered; others must look like it.
+        """Prepared windows of X, and y where given, checked as scikit-learn does. What the `first` X looked like is
+        remembered; others must look like it.
         """
         labelled = y is not UNLABELLED
         if self.window is not None:
@@ -303,7 +288,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 check_consistent_length(X, y)
             if first:
                 self.n_features_in_, self.window_shape_ = self.window, (1, self.window)
-            return self._cut(X, self.window, target, name), y
+            return self._cut(X, self.window, name), y
         flat, shape = flattened(X)
         if name != "X" and np.shape(flat)[:1] == (0,):
             raise InputError(f"{name} is empty; leave it out to learn from the source alone")
@@ -318,18 +303,14 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.window_shape_ = shape
         elif shape != self.window_shape_:
             raise InputError(f"windows of shape {shape} were given, but those of fit had {self.window_shape_}")
-        return self._windows(values.reshape(-1, *shape), target), y
+        return self._windows(values.reshape(-1, *shape)), y
 
-    def _windows(self, values: Floats, target: bool | np.ndarray) -> _Prepared:
+    def _windows(self, values: Floats) -> _Prepared:
         """What the network is given of windows (window, channel, sample). Short ones get zeros behind."""
         samples = values.shape[-1]
         if (least := self._points(samples)) > samples:
             values = np.pad(values, ((0, 0), (0, 0), (0, least - samples)))
-        chosen, of_target = find_input(self.input_), np.broadcast_to(target, len(values))
-        inputs = np.empty((*values.shape[:2], chosen.points(values.shape[-1])), dtype=np.float32)
-        for kind in np.unique(of_target):
-            rows = of_target == kind
-            inputs[rows] = chosen.transform(values[rows], self.rate, *self._about(bool(kind)))
+        inputs = find_input(self.input_).transform(values, self.rate).astype(np.float32, copy=False)
         return _Prepared(inputs, np.arange(len(inputs)))
 
     def _points(self, samples: int) -> int:
@@ -339,24 +320,15 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             samples += 1
         return samples
 
-    def _about(self, target: bool) -> tuple[float | None, Bearing | None]:
-        """Speed and bearing of the source, or of the target."""
-        rpm = self.rpm_target if target and self.rpm_target is not None else self.rpm
-        bearing = self.bearing_target if target and self.bearing_target is not None else self.bearing
-        return rpm, None if bearing is None else find_bearing(bearing)
-
-    def _cut(self, X: Any, window: int, target: bool | np.ndarray, name: str) -> _Prepared:  # noqa: N803
+    def _cut(self, X: Any, window: int, name: str) -> _Prepared:  # noqa: N803
         """The prepared windows of whole recordings."""
         if len(X) == 0 or all(np.ndim(signal) == 0 for signal in X):
             what = "is one signal, or no signals at all" if len(X) else "holds no recordings"
             raise InputError(f"{name} {what}; give a list of signals, each with one axis")
-        about, recordings = {kind: self._about(kind) for kind in (False, True)}, []
-        for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True)):
-            (rpm, bearing), origin = about[kind], f"recording {number} of {name}"
-            known = Recording(
-                signal=signal, domain="", channel="", rate=self.rate, origin=origin, rpm=rpm, bearing=bearing
-            )
-            recordings.append(known)
+        recordings = [
+            Recording(signal=signal, domain="", channel="", rate=self.rate, origin=f"recording {number} of {name}")
+            for number, signal in enumerate(X)
+        ]
         windows = prepare(recordings, Preparation(input=self.input_, length=window, stride=self.stride))
         return _Prepared(windows.values, windows.recording)
 
@@ -386,18 +358,6 @@ class CATClassifier(AdaptedClassifier):
         if self.calibrator not in names:
             raise InputError(f"unknown calibrator '{self.calibrator}'{suggest(str(self.calibrator), names)}")
         return AdaptedClassifier(f"CAT*-{self.calibrator}", input=self.input, epochs=self.epochs)._named_recipe()
-
-
-def _progress(epochs: int) -> Callable[[EpochEnd], None]:
-    """Prints the losses of some ten epochs."""
-
-    def show(end: EpochEnd) -> None:
-        if (end.epoch + 1) % max(1, epochs // 10) == 0 or end.epoch + 1 == epochs:
-            last = {name: float(values[-1][0]) for name, values in end.history.items() if name.startswith("loss_")}
-            losses = ", ".join(f"{name.removeprefix('loss_')} {value:.3f}" for name, value in last.items())
-            print(f"epoch {end.epoch + 1}/{epochs}: {losses}", file=sys.stderr)
-
-    return show
 
 
 def _one_fault(named: np.ndarray, row: Integers) -> str | None:

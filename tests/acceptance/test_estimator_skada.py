@@ -1,0 +1,88 @@
+"""The classifiers with skada's own tools, with scikit-learn's checks on the paper's network, and as their page says."""
+# ruff: noqa: F811 (fixtures of the everyday tests)
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bearcat import AdaptedClassifier, CATClassifier
+from bearcat.deploy.model import load_model
+from tests.test_estimator import QUICK, packed, routing, shift  # noqa: F401
+
+with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
+    from skada import make_da_pipeline
+    from skada.metrics import (
+        DeepEmbeddedValidation,
+        MaNoScorer,
+        MixValScorer,
+        PredictionEntropyScorer,
+        SoftNeighborhoodDensity,
+    )
+    from skada.model_selection import StratifiedDomainShuffleSplit
+
+pytestmark = pytest.mark.usefixtures("narrow_classifier")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "estimator.md"
+
+
+@parametrize_with_checks([CATClassifier(epochs=3, batch_size=16)])
+def test_scikit_learns_estimator_checks_pass(estimator, check):
+    check(estimator)
+
+
+def test_skadas_own_pipeline_gives_the_same(packed, routing):
+    X, y, domain = packed
+    ours = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    theirs = make_da_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    target = domain < 0
+    assert np.allclose(
+        theirs.predict_proba(X[target], sample_domain=domain[target]), ours.predict_proba(X[target]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scorer", [PredictionEntropyScorer, SoftNeighborhoodDensity, MixValScorer])
+def test_a_grid_is_searched_with_skadas_label_free_scorers(packed, routing, scorer):
+    X, y, domain = packed
+    search = GridSearchCV(
+        AdaptedClassifier(**QUICK), {"recipe": ["source-only", "DANN"]}, scoring=scorer(),
+        cv=StratifiedDomainShuffleSplit(n_splits=1, test_size=0.4, random_state=0), error_score="raise",
+    ).fit(X, y, sample_domain=domain)  # fmt: skip
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert search.best_params_["recipe"] == ["source-only", "DANN"][int(np.argmax(scores))]
+    assert search.best_estimator_.recipe_name_ == search.best_params_["recipe"]
+    assert search.predict(X[domain < 0]).shape == (60,)
+
+
+def test_skadas_scorers_see_the_targets_calibrated_probabilities(packed, routing):
+    X, y, domain = packed
+    model = CATClassifier(**QUICK).fit(X, y, sample_domain=domain)
+    likely = model.predict_proba(X[domain < 0])
+    score = PredictionEntropyScorer()(model, X, y, sample_domain=domain)
+    assert score == pytest.approx((likely * np.log(likely)).mean())
+
+
+def test_scorers_that_need_layers_work_on_a_pipeline(packed, routing):
+    X, y, domain = packed
+    pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    for scorer in (DeepEmbeddedValidation(random_state=0), MaNoScorer()):
+        assert np.isfinite(scorer(pipeline, X, y, sample_domain=domain))
+
+
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
+    code = "\n".join(re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    with sklearn.config_context():  # the page switches metadata routing on
+        exec(code, names)
+    assert load_model(tmp_path / "model").classes == ("inner", "outer")
+    assert "{'recipe': " in capsys.readouterr().out
+    assert names["model"].recipe_name_ == "CAT*-Temperature"
