@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,7 +77,7 @@ def bench_status(
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
 ) -> None:
-    """What of a grid is done, running, failed and missing, and how long the rest may take."""
+    """What of a grid is done, running, failed and missing."""
     from bearcat.runs.store import outdated
 
     opened, specs, _ = _opened(grid, store, root, None, create=False)
@@ -200,29 +199,19 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
-    """A row for each method, an estimate of the time left, failed runs; returns how many cells are in which state."""
-    from statistics import mean
-
+    """A row for each method, and failed runs; returns how many cells are in which state."""
     from bearcat.runs.store import FAILURE
 
     states = {spec.identity: store.state(spec.identity) for spec in specs}
-    kinds = ("done", "running", "failed", "missing")
-    rows, seconds, left = [], dict[str, list[float]](), Counter[str]()
+    kinds, rows = ("done", "running", "failed", "missing"), []
     for name in dict.fromkeys(spec.cell.method for spec in specs):
-        of_method = [states[spec.identity] for spec in specs if spec.cell.method == name]
-        counts = Counter("missing" if state.kind == "damaged" else state.kind for state in of_method)
-        seconds[name] = [state.record.run_seconds for state in of_method if state.record]
-        left[name] = counts["running"] + counts["missing"]
+        of_method = [states[spec.identity].kind for spec in specs if spec.cell.method == name]
+        counts = Counter("missing" if kind == "damaged" else kind for kind in of_method)
         rows.append({"method": name} | {kind: str(counts[kind]) for kind in kinds})
     print_table(rows, left=("method",))
     counts = Counter(states[spec.identity].kind for spec in specs)
     parts = ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind])
     print(f"{len(specs)} cells: {parts}")
-    every = [value for values in seconds.values() for value in values]
-    if every and left.total():
-        rest = sum(number * mean(seconds[name] or every) for name, number in left.items())
-        duration = timedelta(seconds=round(rest))  # as 1 day, 2:03:04
-        print(f"ETA: about {duration} of computing by one process, as the finished runs went")
     for spec in specs:
         state = states[spec.identity]
         if state.kind in ("failed", "damaged", "running"):
