@@ -7,7 +7,6 @@ import html
 import json
 import os
 import re
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import Diagnoses
-from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.runs.record import COLUMNS
 from bearcat.training.evaluate import predict
@@ -111,13 +109,6 @@ def test_physics_is_asked_of_every_recording_and_differences_are_counted_once(fi
     assert load_model(finished / "model").decision == record.decision
 
 
-def test_the_page_shows_the_run_and_the_one_beside_it(finished):
-    page, record = page_of(finished), Record.read(finished)
-    assert page.index(Diagnoses(record.recordings).summary) < page.index(record.decision.sentence)
-    for text in (record.decision.sentence, record.saved_sentence, "CAT*-Temperature", "source-only"):
-        assert text in page
-
-
 def test_the_reliability_in_the_record_is_that_of_the_predictions(finished):
     record = json.loads((finished / "record.json").read_text())
     rows = rows_of(finished / "predictions.csv")
@@ -173,23 +164,6 @@ def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_p
         assert row_probabilities.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
 
 
-def test_the_model_card_agrees_with_the_record(finished):
-    card = (finished / "model" / "README.md").read_text(encoding="utf-8")
-    adaptation = Record.read(finished)
-    record = Record.read(finished / adaptation.saved.folder)
-    assert f"accuracy: {record.scores.target.accuracy:.4g}" in card
-    assert adaptation.decision.sentence in card
-    assert all(warning in card for warning in record.warnings)
-
-
-@pytest.mark.parametrize(("option", "value"), [("--rpm", "0"), ("--rpm", "inf"), ("--bearing", "nonsense")])
-def test_predict_refuses_a_speed_or_a_bearing_that_cannot_be(finished, option, value):
-    result = bearcat("predict", finished / "model", "recording.wav", option, value)
-    assert result.returncode == 2
-    assert option.removeprefix("--") in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     before = (finished / "record.json").stat().st_mtime_ns
     again = bearcat(*TINY, "--out", finished, pictures=False)
@@ -199,30 +173,6 @@ def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     other = bearcat(*TINY, "--seed", "1", "--out", finished)
     assert other.returncode == 2
     assert "holds another run" in other.stderr
-
-
-@pytest.mark.parametrize(
-    ("damage", "key"),
-    [("gone", "no model"), ("cut", "weights"), ("flip", "weights"), ("json", "damaged"), ("newer", "newer")],
-)
-def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage, key):
-    folder = tmp_path / "model"
-    shutil.copytree(finished / "model", folder)
-    weights, words = folder / "weights.safetensors", folder / "model.json"
-    content = bytearray(weights.read_bytes())
-    if damage == "gone":
-        weights.unlink()
-    elif damage == "cut":
-        weights.write_bytes(content[: len(content) // 2])
-    elif damage == "flip":
-        content[-10] ^= 1
-        weights.write_bytes(content)
-    elif damage == "json":
-        words.write_text("{")
-    else:
-        words.write_text(json.dumps(json.loads(words.read_text()) | {"format": 99}))
-    with pytest.raises(InputError, match=rf"model: .*{key}"):
-        load_model(folder)
 
 
 def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_path):
@@ -417,18 +367,6 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
     gone = bearcat("recipes")
     assert gone.returncode == 2
     assert "bearcat methods" in gone.stderr
-
-
-def test_a_temperature_at_its_bound_is_described():
-    from bearcat.calibration import Evidence, Temperature
-    from bearcat.runs.record import describe_bound
-
-    labels = np.arange(20) % 2
-    for share_right, margin, sentence in ((1.0, 9.0, "less sure"), (0.6, 0.1, "less sure"), (0.3, 1.0, "by chance")):
-        says = np.where(np.arange(20) < 20 * share_right, labels, 1 - labels)
-        fitted = Temperature().fit(Evidence(source_logits=margin * np.eye(2)[says], source_labels=labels))
-        assert bool(fitted.at_bound)
-        assert sentence in describe_bound(float(fitted.temperature))
 
 
 @pytest.mark.parametrize("trouble", ["collapse", "nan"])

@@ -68,36 +68,6 @@ def test_adapting_two_folders_returns_what_was_found_and_prints_nothing(adapted)
     assert kept == [each.to_dict() for each in found.recordings]
 
 
-def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, command):
-    root, found, _ = adapted
-    page = (root / "out" / "report.html").read_text(encoding="utf-8")
-    body = page[page.index("<body") :]
-    for text in (found.recordings.summary, "pump-B/healthy.npz", "pump-B/inner-1.npz"):
-        assert text in body
-        assert body.index(text) < body.rindex("For researchers")  # the heading; the first is a link to it
-    folders = "folders=known/pump-A,new/pump-B"
-    status, printed, _ = command(
-        "adapt", "--data", root, "--source", "pump-A", "--target", "pump-B", "--set", folders, "--epochs", 4, "--window",
-        1024, "--device", "cpu", "--out", root / "out",
-    )  # fmt: skip
-    assert status == 0
-    first, heading, *rows = printed.splitlines()
-    assert first == found.recordings.summary
-    assert heading.split()[:2] == ["recording", "decision"]
-    assert [row.split()[0] for row in rows[:2]] == [each.recording for each in found.recordings.worst_first]
-    assert printed.index(found.decision.sentence) < printed.index("target accuracy")
-
-
-def test_adapting_needs_neither_pictures_nor_page(adapted, monkeypatch, tmp_path):
-    """The extra `report` may be missing."""
-    monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
-    root, _, _ = adapted
-    places = root / "known" / "pump-A", root / "new" / "pump-B"
-    found = adapt(*places, out=tmp_path / "out", epochs=1)
-    assert {path.name for path in found.folder.iterdir()} >= {"record.json", "model"}
-    assert not (found.folder / "report.html").exists()
-
-
 def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted):
     root, found, _ = adapted
     expected = {each.recording.rpartition("/")[2]: each for each in found.recordings}
@@ -194,36 +164,6 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
     (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
     assert (answer.nearest, answer.state) == ("outer", "inner race")
     assert answer.decision.action == each.decision.action
-
-
-def test_a_target_that_may_be_all_healthy_is_named_everywhere(plant, capsys):
-    words = {"epochs": 20, "bearing": BEARING, "reference": "healthy.npz", "progress": True}
-    found = adapt(plant / "pump-A-1500rpm", plant / "pump-C-1500rpm", out=plant / "healthy", **words)
-    assert capsys.readouterr().out == ""  # the bar is on standard error
-    assert (found.record.evidence.recordings, found.record.evidence.faulty) == (2, 0)
-    assert {each.state for each in found.recordings} == {"healthy"}
-    (reason,) = [reason for reason in found.decision.reasons if "no fault" in reason]
-    card = (found.model / "README.md").read_text(encoding="utf-8")
-    for text in (repr(found), page_of(found.folder), card):
-        assert reason[1:] in text
-    assert found.record.settings.values["mix"]["reference"] == "healthy.npz"
-    assert load_model(found.model).decision == found.decision
-
-
-def test_planning_needs_no_command_line_and_its_choices_and_warnings_are_values(plant):
-    code = (
-        "import sys; from bearcat.runs.plan import Wishes, make_plan;"
-        f"plan = make_plan(Wishes(data={str(plant)!r}, source=('pump-A-1500rpm',), target='pump-C-1500rpm',"
-        f" recipe='DANN', bearing={BEARING!r}, mix=__import__('bearcat.data.tasks').data.tasks.Mix(reference='healthy')));"
-        "assert not [name for name in sys.modules if name.startswith('bearcat.cli')];"
-        "import json; print(json.dumps([[choice.setting for choice in plan.choices], plan.warnings]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    choices, warned = json.loads(done.stdout)  # and nothing else is printed
-    assert done.stderr == ""
-    assert {"channel", "rate", "split"} <= set(choices)
-    assert "DANN" in warned[0]
-    assert "match-clusters" in warned[0]
 
 
 def test_a_plan_is_of_the_wishes(plant):

@@ -8,20 +8,12 @@ import json
 import re
 from typing import get_type_hints
 
-import numpy as np
 import pytest
 from typer.models import OptionInfo
 
 from bearcat.cli import app
 from tests.commands import bearcat
 from tests.test_folder import put
-
-
-def test_cwru_is_checked_completely(real_data):
-    result = bearcat("data", "check", "cwru", "--root", real_data("cwru"))
-    assert result.returncode == 0, result.stderr
-    assert "40 recordings in 4 domains" in result.stdout
-    assert result.stdout.count("outer-021") == 4
 
 
 def test_hit_sm_is_checked_completely(real_data):
@@ -61,15 +53,6 @@ def test_speed_and_bearing_are_shown_where_they_are_known(tmp_path):
     picture = tmp_path.parent / "marked.png"
     assert bearcat("data", "show", tmp_path, "--bearing", "6205", "--out", picture).returncode == 0
     assert picture.exists()
-
-
-def test_a_picture_of_files_without_a_rate_and_of_a_domain_without_a_class(tmp_path):
-    put(tmp_path / "a" / "inner" / "1.csv", 1)
-    put(tmp_path / "a" / "outer" / "1.csv", 2)
-    put(tmp_path / "b" / "outer" / "1.csv", 3, samples=700)
-    result = bearcat("data", "show", tmp_path, "--domain", "b", "--domain", "0", "--out", tmp_path / "x.png")
-    assert result.returncode == 0, result.stderr
-    assert "b and a, 2 classes" in result.stdout
 
 
 def test_missing_files_are_named_and_the_status_is_2(tmp_path):
@@ -151,71 +134,6 @@ def test_list_version_and_help():
         assert name in listed
     assert bearcat("--version").stdout.startswith("bearcat 0.")
     assert "check" in bearcat("data", "--help").stdout
-
-
-@pytest.mark.parametrize("words", [["data", "list"], ["adapt", "--window", "20"]])
-def test_a_python_that_starts_anew_answers_the_same(tmp_path, words):
-    """Elsewhere commands are forks of a process that has imported everything."""
-    anew, fork = (bearcat(*words, folder=tmp_path, fresh=fresh) for fresh in (True, False))
-    assert (anew.returncode, anew.stdout, anew.stderr) == (fork.returncode, fork.stdout, fork.stderr)
-    assert anew.stdout + anew.stderr
-
-
-def test_the_picture_shows_what_the_recordings_hold(monkeypatch):
-    """The axes, not the pixels: the envelope of an outer fault has its line at BPFO in both domains."""
-    from bearcat.data.bearing import BEARINGS
-    from bearcat.data.datasets.simulate import Simulated
-    from bearcat.report import plots
-
-    left, right = (Simulated().recording(domain, "outer-2") for domain in ("N15_M07_F10", "N09_M07_F10"))
-    drawn = []
-    original = plots._draw_recording
-
-    def draw(axes, recording, colour):
-        original(axes, recording, colour)
-        drawn.append(axes)
-
-    monkeypatch.setattr(plots, "_draw_recording", draw)
-    plots.draw_shift([("outer-2", left, right)], ("a", "b"))
-    for axes, speed in zip(drawn, (1500, 900), strict=True):
-        line = axes[2].lines[0]
-        peak = line.get_xdata()[np.argmax(line.get_ydata())]
-        assert peak == pytest.approx(BEARINGS["6203"].frequencies(speed)["BPFO"], rel=0.02)
-
-
-def test_an_unlabelled_target_stands_beside_every_class_on_axes_that_are_true(tmp_path, monkeypatch):
-    from bearcat.cli.data import show
-    from bearcat.data.datasets.simulate import Simulated
-    from bearcat.report import plots
-
-    for domain, label in (("N15_M07_F10", "healthy"), ("N15_M07_F10", "outer-2"), ("N09_M07_F10", "inner-1")):
-        recording = Simulated(seconds=0.5).recording(domain, label)
-        place = tmp_path / f"{recording.rpm:g}rpm" / ("" if domain == "N09_M07_F10" else label)
-        place.mkdir(parents=True, exist_ok=True)
-        np.savez(place / "a.npz", x=recording.signal, fs=recording.rate)
-    drawn, draw_shift = [], plots.draw_shift
-
-    def draw(*given):
-        drawn.append((figure := draw_shift(*given)).drawing)
-        return figure
-
-    monkeypatch.setattr(plots, "draw_shift", draw)
-    show(str(tmp_path), bearing="6203", out=tmp_path / "x.png")
-    axes = np.array(drawn[0].axes).reshape(2, 6)
-    assert all(axis.has_data() for axis in axes.flat)
-    assert "unlabelled" in axes[0, 0].get_title(loc="left")
-    for column in (4, 5):
-        assert axes[1, column].get_xlabel() == "Hz"
-        assert axes[1, column].get_xlim()[1] == pytest.approx(500, rel=0.1)
-        assert {text.get_text().strip() for text in axes[0, column].texts} == {"BPFO", "BPFI", "2×BSF"}
-    drawn[0].canvas.draw()  # nothing lies outside the picture
-    width, height = drawn[0].canvas.get_width_height()
-    for axis in axes.flat:
-        box = axis.get_tightbbox()
-        assert box.x0 >= 0
-        assert box.y0 >= 0
-        assert box.x1 <= width
-        assert box.y1 <= height
 
 
 def test_an_option_whose_metavar_is_its_name_in_capitals_is_declared_by_name():

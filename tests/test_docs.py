@@ -126,7 +126,7 @@ def test_what_is_not_run_is_still_shown_and_what_is_run_elsewhere_is():
         assert any(re.match(pattern, command) for _, _, command in COMMANDS), pattern
     scripts = [shlex.split(command)[1] for _, _, command in COMMANDS if command.startswith("python examples/add_")]
     assert {Path(script).name for script in scripts} == set(SEAMS)
-    examples = (ROOT / "tests" / "test_examples.py").read_text(encoding="utf-8")
+    examples = (ROOT / "tests" / "acceptance" / "test_examples.py").read_text(encoding="utf-8")
     assert all(f'follow(ROOT / "docs" / "{name}", tmp_path' in examples for name in FOLLOWED)
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from bearcat.data import catalogue, open_dataset
 from bearcat.record import RECORD, Record
-from bearcat.report import pages
 from bearcat.runs import adapt as adapting
 from bearcat.runs import run as running
 from bearcat.runs import spec as specs
@@ -46,15 +45,6 @@ def openings(folder: Path) -> Iterator[Counter[str]]:
         yield opened
     finally:
         _watched.pop()
-
-
-def test_openings_are_counted(tmp_path):
-    np.save(tmp_path / "a.npy", np.ones(3))
-    with openings(tmp_path) as opened:
-        np.load(tmp_path / "a.npy")
-        (tmp_path / "a.npy").read_bytes()
-    (tmp_path / "a.npy").read_bytes()
-    assert opened == {"a.npy": 2}
 
 
 @pytest.fixture(scope="module")
@@ -116,23 +106,6 @@ def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypa
     assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
 
 
-def test_an_adaptation_killed_before_its_page_draws_it_and_trains_nothing(mine, tmp_path, monkeypatch, blank_figures):
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    out = tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr(pages, "write_run_page", killed)
-        with pytest.raises(KeyboardInterrupt):
-            adapting.adapt(make_plan(wishes(mine)), out)
-    written = (out / RECORD).read_bytes()
-    assert not (out / "report.html").exists()
-    monkeypatch.setattr(adapting, "run_stack", killed)
-    found = adapting.adapt(make_plan(wishes(mine)), out)
-    assert found.recordings.summary in (out / "report.html").read_text(encoding="utf-8")
-    assert (out / RECORD).read_bytes() == written
-
-
 def test_predicting_a_file_opens_that_file_and_no_neighbour(mine, whole, tmp_path, command):
     folder = tmp_path / "new"
     folder.mkdir()
@@ -162,16 +135,14 @@ def contents(folder: Path) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("step", ["train", "train beside", "choose", "write", "save", "record"])
+@pytest.mark.parametrize("step", ["train beside", "choose", "save", "record"])
 def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_path, monkeypatch, step):
     """Killed before this step: of the run, the one beside it, the choice of a model, the run's own folder."""
     monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
     out = tmp_path / "out"
     owner, name, own = {
-        "train": (adapting, "run_stack", lambda *_, write, **__: not write),
         "train beside": (adapting, "run_stack", lambda *_, write, **__: write),
         "choose": (adapting, "choose_model", lambda *_: True),
-        "write": (running.FinishedRun, "write", lambda _, folder: folder == out),
         "save": (running, "save_model", lambda folder, _: folder == out / "model"),
         "record": (Record, "write", lambda _, folder: folder == out),
     }[step]

@@ -4,9 +4,7 @@ predicts and is exported. The files are examples/add_*.py, which the pages docs/
 
 from __future__ import annotations
 
-import json
 import runpy
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,6 @@ import pytest
 import torch
 
 from bearcat.calibration import CALIBRATORS, Evidence
-from bearcat.cli import main
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.deploy.model import export_onnx, load_model
 from bearcat.errors import InputError
@@ -68,52 +65,6 @@ def tables() -> Iterator[Callable[[], None]]:
 def example(tables: Callable[[], None]) -> Callable[[str], dict[str, Any]]:
     """Runs an example's file, whose row is in its table until the test ends."""
     return lambda name: runpy.run_path(str(EXAMPLES / name))
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
-    """What `python SCRIPT WORDS` prints, or `bearcat WORDS`; in this process, so that torch is not imported again."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(script: str, *words: str, status: tuple[int, ...] = (0,)) -> str:
-        monkeypatch.setattr(sys, "argv", [script, *words])
-        with pytest.raises(SystemExit) as stop:
-            main() if script == "bearcat" else runpy.run_path(script, run_name="__main__")
-        printed = "".join(reversed(capsys.readouterr()))  # notes, then what was asked for
-        assert (stop.value.code or 0) in status, printed
-        return printed
-
-    return call
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SEAMS)
-def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, command, tables, tmp_path, monkeypatch):
-    script, drawn = EXAMPLES / name, name == "add_an_ingredient.py"
-    if not drawn:  # the page is drawn from the record, whatever the row
-        monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert len(script.read_text().splitlines()) <= 40
-    command(str(script), "adapt", *SMALL, *SEAMS[name], "--out", "out")
-    record = json.loads((tmp_path / "out" / "record.json").read_text())
-    assert 0 <= record["scores"]["target"]["accuracy"] <= 1
-    assert (tmp_path / "out" / "report.html").exists() == drawn
-    np.save(tmp_path / "machine.npy", np.random.default_rng(0).standard_normal(4096).astype(np.float32))
-    predict = ("--rate", "16000", "--format", "json")
-    answers = []
-    command(str(script), "export", "out/model", "--onnx", "model.onnx")
-    for model in ("out/model", "model.onnx"):
-        printed = command(str(script), "predict", model, "machine.npy", *predict, status=(0, 1, 3))
-        answers.append(json.loads(printed[printed.index("{") :])["recordings"][0])
-    assert answers[0]["class"] == answers[1]["class"]
-    assert answers[0]["confidence"] == pytest.approx(answers[1]["confidence"], abs=1e-3)
-    tables()
-    rows = {
-        "add_an_input.py": "my-log-spectrum", "add_an_encoder.py": "my-dense", "add_a_torch_module.py": "my-transformer",
-    }  # fmt: skip
-    if name in rows:  # the folder needs the row, and says so; the graph does not
-        plain = command("bearcat", "predict", "model.onnx", "machine.npy", *predict, status=(0, 1, 3))
-        assert json.loads(plain[plain.index("{") :])["recordings"][0]["class"] == answers[1]["class"]
-        assert rows[name] in command("bearcat", "predict", "out/model", "machine.npy", status=(2,))
 
 
 def test_the_record_names_the_kernels_of_each_part(example):

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -30,18 +30,8 @@ def wheel(tmp_path_factory) -> Path:
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    words = [
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--disable-pip-version-check",
-        "-w",
-        "made",
-        ".",
-    ]
-    subprocess.run([sys.executable, "-m", "pip", *words], cwd=tree, check=True, timeout=120)
+    words = ("wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", *words, "-w", "made", "."], cwd=tree, check=True, timeout=120)
     (made,) = (tree / "made").glob("*.whl")
     return made
 
@@ -166,21 +156,6 @@ def test_core_alone_adapts_predicts_and_diagnoses(core, tmp_path):
     assert "outer race" in answer.stdout
 
 
-def within(extra: str) -> set[str]:
-    """The extras of ours that an extra brings, and those that these bring."""
-    found: set[str] = set()
-    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
-        if requirement.name == "bearcat":
-            found |= requirement.extras.union(*map(within, requirement.extras))
-    return found
-
-
-def test_every_extra_is_in_all_or_for_clusters_and_developers_alone():
-    extras = set(PROJECT["optional-dependencies"])
-    assert within("dev") | {"dev"} == extras
-    assert within("dev") - within("all") - {"all"} == {"ray", "silero", "docs"}
-
-
 def test_every_requirement_is_pinned_to_a_version_that_it_allows():
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     pinned = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
@@ -229,3 +204,29 @@ def test_actions_are_pinned_to_commits():
         used = re.findall(r"uses:\s*(\S+)", workflow.read_text(encoding="utf-8"))
         assert used
         assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
+
+
+def test_a_type_checker_finds_a_misspelt_name_and_a_wrong_type(tmp_path):
+    """With the project's own settings and cache, which `make test` has just filled."""
+    script = tmp_path / "script.py"
+    lines = [
+        "import bearcat",
+        "from bearcat.calibration import ece",
+        "from bearcat.data import find_input",
+        "from bearcat.methods import RECIPES, View; from torch import Tensor",
+        'bearcat.adpt("a", "b")',
+        'bearcat.diagnose("monday.wav", rate="fast")',
+        'bearcat.CATClassifier(epochs="three")',
+        'bearcat.watch("plant")',
+        'find_input("physics").transform([0.0], rmp=900)',
+        'RECIPES["DANN"].in_epochs("few")',
+        "def loss(view: View) -> Tensor:",
+        "    return view.head(view.target_features)",  # strict: no Any
+        'ok: bearcat.Diagnoses = bearcat.diagnose("monday.wav", rpm=1480, bearing="6205")',
+    ]
+    script.write_text("\n".join(lines) + "\n")
+    call = [sys.executable, "-m", "mypy", str(script)]
+    checked = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert {int(line) for line in re.findall(r"script\.py:(\d+): error", checked.stdout)} == set(range(5, 11)), checked
+    assert '"adpt"' in checked.stdout
+    assert 'incompatible type "str"' in checked.stdout

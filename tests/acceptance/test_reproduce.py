@@ -20,7 +20,7 @@ from bearcat.report.results import Cell, Result
 from bearcat.report.stats import Comparison
 from bearcat.report.typeset import ReportFigure
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "reproduce.md").read_text(encoding="utf-8")
 GRIDS = re.findall(r"bearcat bench run grids/([\w-]+)\.toml", PAGE)
 LENGTH, WINDOWS = 68, 7

@@ -1,0 +1,161 @@
+"""Grids and watched machines on a Ray cluster: the same results, whoever is killed."""
+# ruff: noqa: F811 (fixtures of the everyday tests)
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bearcat.child import connect_ray
+from bearcat.deploy.predict import Given
+from bearcat.errors import InputError
+from bearcat.runs import execute as executing
+from bearcat.runs.execute import Cluster, Execution
+from bearcat.watch.folder import WatchedFolder
+from bearcat.watch.measuring import Reading, measure_file, on_cluster
+from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
+from tests.test_watch import content, record, watch
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.01)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes a process has started, and those they have started."""
+    children = children_of(pid)
+    return children + [other for child in children for other in descendants(child)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, _kernels: list[Path]) -> Iterator[Any]:
+    """Ray with a local cluster, as the executor starts it, and with a GPU in its books; started once for all tests."""
+    pytest.importorskip("ray")
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ray").mkdir()
+    for file in _kernels:
+        (home / file.name).hardlink_to(file)
+    (home / ".ray" / "auth_token").write_text("a-token-for-tests")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        patch.setenv("BEARCAT_CACHE", str(home))
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
+        patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 would let all other tests go first
+        ray = connect_ray(jobs=1)
+        patch.delenv("RAY_OVERRIDE_RESOURCES")
+        yield ray
+        ray.shutdown()
+
+
+def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(
+    make, whole, cluster, tmp_path
+):
+    """SLURM is played: its `srun` notes what it should start on the nodes, where there is a cluster already."""
+    page = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```bash\n(#!/bin/bash.*?)^```", page, re.DOTALL | re.MULTILINE)
+    site = make()
+    head, port = cluster.get_runtime_context().gcs_address.split(":")
+    for theirs, ours in (
+        ("6379", port), ("grids/paper.toml", site.grid), ("/shared/paderborn", site.root), ("/shared/store", site.store.path),
+        ("--limit-seconds 28000", "--limit-seconds 280 --device cpu"),
+    ):  # fmt: skip
+        assert theirs in script
+        script = script.replace(theirs, str(ours))
+    played = {"srun": f'echo "$*" >> {tmp_path}/calls', "scontrol": f"echo {head}; echo another"}
+    for name, text in played.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    own = os.environ | {
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_NODELIST": "vm[1-2]",
+    }  # fmt: skip
+    with (tmp_path / "said").open("w") as said:
+        job = subprocess.Popen(["bash", "-c", script], env=own, stdout=said, stderr=said)
+    wait_until(lambda: job.poll() is not None or list(site.store.path.glob("stacks/*/checkpoint.safetensors")), 180)
+    assert job.poll() is None, (tmp_path / "said").read_text()
+    workers = [pid for pid in descendants(os.getpid()) if command_line(pid).startswith(b"ray::train")]
+    os.kill(workers[0], signal.SIGKILL)
+    status, printed = job.wait(180), (tmp_path / "said").read_text()
+    assert status == 0, printed
+    assert len(workers) == 1
+    assert "WorkerCrashedError" in printed
+    assert "4 done" in printed
+    assert not list((site.store.path / "stacks").iterdir())
+    agree(whole, site, TOLERANCE)
+    first, second = sorted((tmp_path / "calls").read_text().splitlines(), key=lambda call: "--head" not in call)
+    assert first.endswith(f"--nodelist={head} ray start --head --port={port} --num-cpus=1 --block")
+    assert second.endswith(f"--exclude={head} ray start --address={head}:{port} --num-cpus=1 --block")
+
+
+def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, cluster, monkeypatch):
+    """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
+    given = lambda _, __, device, *___: (f"{device} {cluster.get_gpu_ids()}", "")  # noqa: E731
+    monkeypatch.setattr(executing, "train_remotely", given)
+    for requested, expected in (("auto", "cuda [0]"), ("cpu", "cpu []")):
+        site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT, requested)
+        Cluster(requested).drive(cluster, site.specs, Execution(site.store, site.specs))
+        assert [site.store.state(spec.identity).detail for spec in site.specs] == [expected]
+
+
+def test_recordings_of_watched_machines_are_measured_on_a_cluster_that_has_no_such_folder(cluster, tmp_path):
+    path = tmp_path / "pump" / "DE" / "2024-05-01.npy"
+    path.parent.mkdir(parents=True)
+    np.save(path, np.random.default_rng(0).standard_normal(8000).astype(np.float32))
+    (arrival,) = WatchedFolder(tmp_path).scan()
+    reading = Reading(Given(rate=4000.0, rpm=1500.0))
+    here = measure_file(arrival, "digest", reading)
+    begun = on_cluster(cluster, reading)(arrival, "digest")
+    path.rename(tmp_path / "moved")
+    assert [(each.point, each.recording, each.values) for each in begun()] == [
+        (each.point, each.recording, each.values) for each in here
+    ]
+
+
+def test_a_watch_finds_the_same_on_a_cluster_in_the_same_order(cluster, tmp_path):
+    for day, machine in itertools.product(range(4), ("pump 1", "fan 20")):
+        record(tmp_path / "plant", machine, "DE", day)
+    there = ("--executor", "ray", "--address", cluster.get_runtime_context().gcs_address)
+    places = {tmp_path / "here.db": (), tmp_path / "there.db": there}
+    here, other = (watch(tmp_path / "plant", place, *words) for place, words in places.items())
+    assert (here.returncode, here.stdout) == (other.returncode, other.stdout), other.stderr
+    mine, theirs = map(content, places)
+    assert len(mine["snapshots"]) == 8
+    assert theirs == mine
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence(make):
+    pytest.importorskip("ray")
+    with socket.socket() as taken:  # bound but not listening: nobody can be reached there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"no Ray cluster at '{address}' could be reached"):
+            make().execute(Cluster("cpu", address=address))
+    with pytest.raises(InputError, match="--jobs is for a local Ray cluster"):
+        make().execute(Cluster("cpu", jobs=2, address=address))
