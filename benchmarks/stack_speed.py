@@ -98,9 +98,10 @@ class TwinEpochs:
             for step in range(self.batches.iterations)
         ]
         start = now()
-        self.twin.run_epoch(
-            self.epoch, [(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]
-        )
+        self.twin.start_epoch(self.epoch)
+        for source, target in pairs:
+            self.twin.step(torch.from_numpy(source), torch.from_numpy(target))
+        self.twin.end_epoch()
         end = now()
         self.epoch += 1
         return end[0] - start[0], end[1] - start[1]

@@ -9,15 +9,13 @@ temperature scaling (Guo et al. 2017).
     twin = Twin(Settings(teacher=True, alignment=True), data)
     twin.start_epoch(0)
     losses = twin.step(source_index, target_index)
-
-or, from shuffled loading to scores, `train(settings, data, seed=0)`.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,14 +24,12 @@ from scipy.optimize import fmin, minimize_scalar
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset
 
 Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, classes)
 Fit = Callable[[Tensor, Tensor], Calibration]  # logits (n, classes), labels (n,) -> the fitted calibration
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
 WIDTH = 1024  # of the domain classifier's layers
-PUBLISHED_CALIBRATORS = ("Temperature", "Vector", "Matrix", "CPCS")
 
 
 # --- settings and data ------------------------------------------------------------------------------------------------
@@ -63,7 +59,7 @@ class Settings:
     tau: float = 0.9
     counts: Literal["uncalibrated", "calibrated"] = "uncalibrated"
     average: Literal["batch", "selected"] = "batch"
-    calibration: str | Fit | None = None  # "temperature", or one of PUBLISHED_CALIBRATORS
+    calibration: str | Fit | None = None  # "temperature", or the published Temperature, Vector, Matrix or CPCS
     teacher_statistics: Literal["target", "averaged"] = "target"
     teacher_dropout: bool = True
     dropout: float = 0.5
@@ -82,25 +78,6 @@ class Settings:
     calibrate_at: Literal["start", "end"] = "start"  # "end": fitted when an epoch ends, used in the next
     domain_reduction: Literal["mean", "sum of means"] = "mean"
     scope: Literal["task", "supervised"] = "task"  # of SAM's first pass
-
-    def __post_init__(self) -> None:
-        allowed = {
-            "threshold": ("fixed", "per class"),
-            "counts": ("uncalibrated", "calibrated"),
-            "average": ("batch", "selected"),
-            "teacher_statistics": ("target", "averaged"),
-            "passes": ("shared", "separate", "joint"),
-            "counts_mode": ("evaluation", "training"),
-            "calibrate_at": ("start", "end"),
-            "domain_reduction": ("mean", "sum of means"),
-            "scope": ("task", "supervised"),
-            "first_counts": ("student", "early"),
-        }
-        for name, values in allowed.items():
-            if getattr(self, name) not in values:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {values}")
-        if isinstance(self.calibration, str) and self.calibration not in ("temperature", *PUBLISHED_CALIBRATORS):
-            raise ValueError(f"calibration is {self.calibration!r}; it is None, a known name or a function")
 
 
 def published(method: str, **numbers: Any) -> Settings:
@@ -135,15 +112,12 @@ class Data:
     source_train: tuple[Tensor, Tensor]
     source_test: tuple[Tensor, Tensor]
     target_train: Tensor
-    target_test: tuple[Tensor, Tensor] | None = None  # only ever scored
     classes: int = 0  # 0: one more than the largest source label
 
     def __post_init__(self) -> None:
         self.source_train = with_channel(self.source_train[0]), self.source_train[1]
         self.source_test = with_channel(self.source_test[0]), self.source_test[1]
         self.target_train = with_channel(self.target_train)
-        if self.target_test is not None:
-            self.target_test = with_channel(self.target_test[0]), self.target_test[1]
         if self.classes == 0:
             self.classes = int(max(self.source_train[1].max(), self.source_test[1].max())) + 1
 
@@ -368,28 +342,6 @@ def density_ratio(source: Tensor, target: Tensor, asked: Tensor) -> Tensor:
     model = LogisticRegression().fit(features, [1] * len(source) + [0] * len(target))
     likely = model.predict_proba(asked.float().numpy())
     return torch.from_numpy(likely[:, 0] / likely[:, 1]).to(asked)
-
-
-def accuracy(probabilities: Tensor, labels: Tensor) -> float:
-    right = 0
-    for guess, label in zip(probabilities.argmax(dim=1).tolist(), labels.tolist(), strict=True):
-        right += guess == label
-    return right / len(labels)
-
-
-def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 10) -> float:
-    """Equal bins (lower, upper], weighted by size. The last has no upper edge: softmax may round to just above 1."""
-    confidences, guesses = probabilities.max(dim=1)
-    windows = list(zip(confidences.tolist(), guesses.tolist(), labels.tolist(), strict=True))
-    error = 0.0
-    for number in range(bins):
-        lower, upper = number / bins, (number + 1) / bins if number + 1 < bins else math.inf
-        inside = [(confidence, guess == label) for confidence, guess, label in windows if lower < confidence <= upper]
-        if inside:
-            confidence = sum(confidence for confidence, _ in inside) / len(inside)
-            right = sum(is_right for _, is_right in inside) / len(inside)
-            error += len(inside) / len(windows) * abs(right - confidence)
-    return error
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
@@ -711,38 +663,6 @@ class Twin:
             )
         return found
 
-    # A whole epoch, and the end.
-
-    def run_epoch(self, epoch: int, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-        """Every pair of source and target indices in turn; the mean of what the steps report."""
-        self.start_epoch(epoch)
-        reports = [self.step(source, target) for source, target in batches]
-        self.end_epoch()
-        return means(reports)
-
-    def scores(self) -> dict[str, dict[str, float]]:
-        """Accuracy and ECE of the teacher (of the student where there is none) as it is, and calibrated, per domain.
-
-        Without calibration the calibrated figures are the plain ones. Call it after the last epoch: it fits the
-        calibration anew, to the teacher as it now is.
-        """
-        self.fit_calibration()
-        network = self.student if self.teacher is None else self.teacher
-        splits = {"source": self.data.source_test}
-        if self.data.target_test is not None:
-            splits["target"] = self.data.target_test
-        scores = {}
-        for domain, (values, labels) in splits.items():
-            logits = self.predict(network, values)
-            calibrated = logits if self.calibrate is None else self.calibrate(logits)
-            scores[domain] = {
-                "accuracy": accuracy(functional.softmax(logits, dim=1), labels),
-                "ece": expected_calibration_error(functional.softmax(logits, dim=1), labels),
-                "calibrated accuracy": accuracy(functional.softmax(calibrated, dim=1), labels),
-                "calibrated ece": expected_calibration_error(functional.softmax(calibrated, dim=1), labels),
-            }
-        return scores
-
 
 def total(losses: dict[str, Tensor]) -> Tensor:
     """supervised + pseudo-label + MCC + domain, added in this order, of those that are on."""
@@ -751,96 +671,3 @@ def total(losses: dict[str, Tensor]) -> Tensor:
     for value in values[1:]:
         result = result + value
     return result
-
-
-def means(reports: list[dict[str, Tensor]]) -> dict[str, float]:
-    return {name: torch.stack([report[name] for report in reports]).mean().item() for name in reports[0]}
-
-
-# --- batches ----------------------------------------------------------------------------------------------------------
-
-
-def shuffled(count: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """One pass over `count` windows in random order, the last, smaller batch kept."""
-    yield from torch.randperm(count, generator=generator).split(batch)
-
-
-def cycled(count: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Passes without end, each in an order of its own."""
-    while True:
-        yield from shuffled(count, batch, generator)
-
-
-def random_batches(
-    source_count: int, target_count: int, batch: int, epochs: int, seed: int
-) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """For each epoch its pairs of source and target indices. The target's cycle runs on from epoch to epoch."""
-    source_generator = torch.Generator().manual_seed(seed)
-    target_generator = torch.Generator().manual_seed(seed + 1)
-    target = cycled(target_count, batch, target_generator)
-    for _ in range(epochs):
-        source = shuffled(source_count, batch, source_generator)
-        yield zip(source, target, strict=False)
-
-
-class Windows(Dataset[tuple[Tensor, ...]]):
-    """Windows, with labels if there are any, one at a time."""
-
-    def __init__(self, *columns: Tensor) -> None:
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
-        return tuple(column[number] for column in self.columns)
-
-
-def without_end(loader: DataLoader[tuple[Tensor, ...]]) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
-def train(
-    settings: Settings,
-    data: Data,
-    seed: int,
-    device: str | torch.device = "cpu",
-    workers: int = 0,
-    after_epoch: Callable[[int, Twin, dict[str, float]], None] | None = None,
-) -> dict[str, dict[str, float]]:
-    """Train from scratch with shuffling loaders that fetch one window at a time; the scores after the last epoch.
-
-    `after_epoch` is called with the epoch, the twin and the epoch's mean losses. The global generators, which
-    initialisation and dropout draw from, are put back as they were.
-    """
-    device = torch.device(device)
-    devices = [torch.cuda.current_device() if device.index is None else device.index] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        twin = Twin(settings, data, device=device)
-        source_loader = DataLoader(
-            Windows(*data.source_train),
-            batch_size=settings.batch,
-            shuffle=True,
-            num_workers=workers,
-            generator=torch.Generator().manual_seed(seed),
-        )
-        target_loader = DataLoader(
-            Windows(data.target_train),
-            batch_size=settings.batch,
-            shuffle=True,
-            num_workers=workers,
-            generator=torch.Generator().manual_seed(seed + 1),
-        )
-        target_batches = without_end(target_loader)
-        for epoch in range(settings.epochs):
-            twin.start_epoch(epoch)
-            reports = []
-            for source, labels in source_loader:
-                target = next(target_batches)[0] if twin.needs_target else None
-                reports.append(twin.step_on(source, labels, target))
-            twin.end_epoch()
-            if after_epoch is not None:
-                after_epoch(epoch, twin, means(reports))
-        return twin.scores()

@@ -1,0 +1,74 @@
+"""Every method, option and phase against the slow twins; tests/test_train.py and test_alignments.py have a slice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sklearn
+import torch
+
+from bearcat.calibration import scaling
+from bearcat.methods import formulas
+from bearcat.methods.recipe import GROUPS, RECIPES
+from tests.test_alignments import NEW, parts, view
+from tests.test_alignments import test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone as stacks
+from tests.test_learning import LEARNING, source_only, split, trainer
+from tests.test_learning import test_an_adaptation_method_ends_clearly_above_source_only as learns
+from tests.test_train import (
+    OPTIONS,
+    RAGGED,
+    assert_equal_to_twin,
+    assert_option_is_the_twins,
+    assert_published,
+    still,
+    toy,
+)
+
+pytestmark = pytest.mark.usefixtures("narrow_classifier")
+__all__ = ["source_only", "split", "trainer", "view"]  # fixtures
+PUBLISHED = ["source-only", "DANN", "DANN*", "AT-fixed", "AT", "AT*"]
+PUBLISHED += [f"CAT{sign}-{kind}" for sign in ("", "*") for kind in ("Temperature", "Vector", "Matrix", "CPCS")]
+
+
+# CAT+MCC and CAT+SDAT differ from their AT by a calibrator alone, and CAT and CAT* have every one.
+@pytest.mark.parametrize("name", [name for name in GROUPS["paper"] if RECIPES[name].calibration is None or "*" in name])
+def test_epochs_with_smaller_last_batches_are_the_twins(name):
+    assert_equal_to_twin(still(RECIPES[name], RAGGED), toy(windows=25, target=23, dtype="float64"))
+
+
+@pytest.mark.parametrize("change", OPTIONS, ids=str)
+def test_every_option_is_the_twins_and_does_something(change):
+    assert_option_is_the_twins(change)
+
+
+@pytest.mark.parametrize("label_from", [1, 2])  # with the alignment, and after it
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_code_is_the_twins(name, label_from, monkeypatch):
+    monkeypatch.setattr(scaling, "SGD_STEPS", 50)
+    assert_published(name, label_from=label_from, windows=15, batch=4)
+
+
+def test_the_published_code_is_the_twins_over_twenty_steps_an_epoch():
+    assert_published("AT", label_from=2, windows=20 * 4, batch=4)
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_runs_of_unequal_sizes_stack(name):
+    stacks(name)
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_every_adaptation_method_ends_clearly_above_source_only(name, split, source_only, trainer, tmp_path):
+    learns(name, split, source_only, trainer, tmp_path)
+
+
+def test_correlation_alignment_and_class_confusion_are_skadas(view):
+    with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
+        skadas = pytest.importorskip("skada.deep.losses", reason="skada's networks need skorch")
+    aligned = RECIPES["CORAL"].ingredients[0].loss(replace(view, ramp=torch.ones(1, dtype=torch.float64)))
+    confusion = formulas.class_confusion(view.target_logits, 1.0, view.target_present)
+    for run in range(2):
+        source, target = (torch.from_numpy(part) for part in parts(view.logits, run))
+        assert float(aligned[run]) == pytest.approx(float(skadas.deepcoral_loss(source, target)))
+        assert float(confusion[run]) == pytest.approx(float(skadas.mcc_loss(target, T=1)), rel=1e-5)
