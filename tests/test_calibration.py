@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
-from sklearn.calibration import CalibratedClassifierCV  # type: ignore[import-untyped]
-from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from torch import Tensor
 
@@ -41,7 +39,7 @@ from tests.reference import calibration as reference
 
 WIDE = (0.01, 100.0)
 HEAD = 3 * torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=10, deadline=None)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -123,7 +121,7 @@ def test_a_stack_of_three_equals_three_alone(name):
 
 
 @every_calibrator
-@pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, 1e300])
+@pytest.mark.parametrize("rubbish", [torch.nan])
 def test_padding_changes_nothing(name, rubbish):
     evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
 
@@ -146,18 +144,6 @@ def test_padding_changes_nothing(name, rubbish):
     assert_same(calibrator.fit(longer), calibrator.fit(evidence))
 
 
-@every_calibrator
-def test_the_order_of_windows_and_their_number_of_copies_change_nothing(name):
-    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
-    order = torch.randperm(150, generator=torch.Generator().manual_seed(3)).repeat(2)
-    twice = change(
-        evidence,
-        source_logits=evidence.source_logits[:, order], source_labels=evidence.source_labels[:, order],
-        source_features=evidence.source_features[:, order],
-    )  # fmt: skip
-    assert_same(calibrator.fit(twice), calibrator.fit(evidence))
-
-
 @scalings
 def test_a_weight_of_two_is_the_window_twice(calibrator):
     evidence = make(runs=1)
@@ -167,21 +153,6 @@ def test_a_weight_of_two_is_the_window_twice(calibrator):
         source_labels=evidence.source_labels.repeat_interleave(counts, dim=1),
     )
     assert_same(calibrator.fit(change(evidence, source_weight=0.1 * counts[None].double())), calibrator.fit(repeated))
-
-
-@scalings
-def test_permuting_the_classes_permutes_the_solution(calibrator):
-    evidence, order = make(), torch.tensor([2, 0, 3, 1])
-    place = order.argsort()
-    permuted = change(
-        evidence, source_logits=evidence.source_logits[..., order], source_labels=place[evidence.source_labels]
-    )
-    straight, other = calibrator.fit(evidence), calibrator.fit(permuted)
-    torch.testing.assert_close(other.scale, straight.scale[:, order])
-    torch.testing.assert_close(other.bias, straight.bias[:, order], atol=1e-10, rtol=1e-8)
-    if straight.matrix is not None:
-        assert other.matrix is not None
-        torch.testing.assert_close(other.matrix, straight.matrix[:, order][:, :, order], atol=1e-10, rtol=1e-8)
 
 
 def test_more_freedom_never_fits_worse():
@@ -194,40 +165,10 @@ def test_more_freedom_never_fits_worse():
         assert (better < worse).all()
 
 
-def test_the_identity_changes_nothing():
-    logits = make().source_logits.float()
-    calibration = Identity().fit(make())
-    assert torch.equal(calibration.apply(logits), logits)
-    assert torch.equal(calibration.temperature, torch.ones(3, dtype=torch.float64))
-    assert not calibration.at_bound.any()
-    assert_same(calibration, Calibration.identity(3, 4))
-
-
-@scalings
-def test_a_large_ridge_or_no_weight_leaves_the_logits_as_they_are(calibrator):
-    evidence = make()
-    empty = change(evidence, source_weight=torch.zeros(3, 150))
-    logits = evidence.source_logits
-    torch.testing.assert_close(calibrator.fit(empty).apply(logits), logits)
-    if not isinstance(calibrator, Temperature):
-        stiff = dataclasses.replace(calibrator, ridge=1e9).fit(evidence)
-        torch.testing.assert_close(stiff.apply(logits), logits, atol=1e-6, rtol=1e-6)
-
-
-def test_what_a_calibrator_needs_is_evidence_there_is():
-    names = {field.name for field in dataclasses.fields(Evidence)}
-    for name, calibrator in CALIBRATORS.items():
-        assert set(calibrator.needs) <= names
-        assert bool(calibrator.needs) == (name not in ("Identity", "Temperature", "Vector", "Matrix"))
-    assert find_calibrator("Temperature:bounds=0.5,10") == Temperature(bounds=(0.5, 10.0))
-    with pytest.raises(InputError, match="did you mean 'Vector'"):
-        find_calibrator("Vektor")
-
-
 # -- temperature -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hotter", [0.3, 1.0, 2.5, 20.0])
+@pytest.mark.parametrize("hotter", [0.3, 20.0])
 def test_temperature_finds_the_factor_that_logits_were_multiplied_by(hotter):
     evidence = make(windows=20000, hotter=hotter)
     calibration = Temperature(WIDE).fit(evidence)
@@ -236,7 +177,7 @@ def test_temperature_finds_the_factor_that_logits_were_multiplied_by(hotter):
     torch.testing.assert_close(exact, 1.7 * calibration.temperature, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_temperature_is_scipys(seed):
     evidence = make(seed, runs=2, windows=40, hotter=0.5 + seed)
     found = Temperature(WIDE).fit(evidence).temperature
@@ -247,18 +188,6 @@ def test_temperature_is_scipys(seed):
             bounds=(0.01, 100), method="bounded", options={"xatol": 1e-10},
         )  # fmt: skip
         assert found[run].item() == pytest.approx(1 / best.x, rel=1e-6)
-
-
-def test_temperature_is_scikit_learns():
-    evidence = make(runs=1, windows=400, hotter=3.0)
-    logits, labels = evidence.source_logits[0].numpy(), evidence.source_labels[0].numpy()
-    classifier = LogisticRegression().fit(logits, labels)  # any classifier that gives decision values
-    theirs = CalibratedClassifierCV(FrozenEstimator(classifier), method="temperature").fit(logits, labels)
-    decisions = classifier.decision_function(logits)
-    ours = Temperature(WIDE).fit(Evidence(source_logits=decisions, source_labels=labels))
-    np.testing.assert_allclose(ours.probabilities(decisions), theirs.predict_proba(logits), atol=1e-6)
-    inverse = theirs.calibrated_classifiers_[0].calibrators[0].beta_
-    assert ours.temperature.item() == pytest.approx(1 / inverse, rel=1e-6)
 
 
 def test_temperature_keeps_every_largest_logit_even_between_neighbouring_floats():
@@ -276,7 +205,7 @@ def test_temperature_keeps_every_largest_logit_even_between_neighbouring_floats(
 
 
 @pytest.mark.parametrize("calibrator", [Temperature(), Temperature(WIDE), CPCS(), CPCS(WIDE)])
-@pytest.mark.parametrize("margin", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("margin", [1.0, 1e4])
 def test_a_perfect_source_runs_to_the_lower_bound_and_says_so(calibrator, margin):
     evidence = make(shift=0.5)
     correct = margin * torch.nn.functional.one_hot(evidence.source_labels, 4).double()
@@ -285,16 +214,6 @@ def test_a_perfect_source_runs_to_the_lower_bound_and_says_so(calibrator, margin
     torch.testing.assert_close(calibration.temperature, lower, rtol=1e-15, atol=0)
     assert calibration.at_bound.all()
     assert calibration.probabilities(correct).isfinite().all()
-
-
-@pytest.mark.parametrize("calibrator", [Temperature(), CPCS()])
-@pytest.mark.parametrize("margin", [30.0, 1e4])
-def test_a_source_that_is_always_wrong_runs_to_the_upper_bound(calibrator, margin):
-    evidence = make()
-    wrong = -margin * torch.nn.functional.one_hot(evidence.source_labels, 4).double()
-    calibration = calibrator.fit(change(evidence, source_logits=wrong))
-    torch.testing.assert_close(calibration.temperature, torch.full((3,), 100.0).double(), rtol=1e-15, atol=0)
-    assert calibration.at_bound.all()
 
 
 @pytest.mark.parametrize("calibrator", [Temperature(WIDE), CPCS(WIDE)])
@@ -324,8 +243,7 @@ def unpacked(flat: np.ndarray, classes: int, full: bool) -> tuple[np.ndarray, np
     return matrix, flat[-classes:]
 
 
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("ridge", [1e-4, 1e-1])
+@pytest.mark.parametrize(("full", "ridge"), [(False, 1e-1), (True, 1e-4)])
 def test_vector_and_matrix_are_the_minimum_that_scipy_finds(full, ridge):
     evidence = make(runs=2, windows=60, classes=3)
     fitted = (Matrix(ridge) if full else Vector(ridge)).fit(evidence)
@@ -375,7 +293,7 @@ def test_the_gradient_is_zero_at_the_solution(calibrator, case):
 # -- CPCS ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.7, 6.0])
+@pytest.mark.parametrize("shift", [0.7, 6.0])
 def test_the_weights_of_cpcs_are_scikit_learns(shift):
     evidence = make(shift=shift)
     odds = CPCS().log_weights(evidence)
@@ -387,16 +305,6 @@ def test_the_weights_of_cpcs_are_scikit_learns(shift):
         model = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(features, np.repeat([0, 1], 60))
         likely = model.predict_proba(evidence.source_features[run].numpy())
         np.testing.assert_allclose(odds[run].exp().numpy(), likely[:, 1] / likely[:, 0], rtol=1e-4)
-
-
-def test_the_draw_takes_each_window_equally_often_and_follows_the_seed():
-    kept, whole = balanced(torch.ones(4000, 10), torch.ones(4000, 4), torch.arange(4000))
-    assert (whole == 1).all()
-    assert (kept.sum(1) == 4).all()
-    assert (kept.mean(0) - 0.4).abs().max() < 0.03  # four standard errors
-    assert len(kept.unique(dim=0)) == 210  # every choice of 4 out of 10
-    again, _ = balanced(torch.ones(1, 10), torch.ones(1, 4), torch.tensor([17]))
-    assert torch.equal(again[0], kept[17])
 
 
 @pytest.mark.parametrize("smaller", ["source", "target"])
@@ -417,15 +325,6 @@ def test_oversampling_repeats_windows_of_the_smaller_domain_and_scikit_learn_agr
         model = LogisticRegression(tol=1e-10, max_iter=1000).fit(torch.cat(rows).numpy(), np.repeat([0, 1], 90))
         likely = model.predict_proba(evidence.source_features[run].numpy())
         np.testing.assert_allclose(odds[run].exp().numpy(), likely[:, 1] / likely[:, 0], rtol=1e-4)
-
-
-def test_oversampling_draws_each_window_equally_often_whatever_padding_stands_around():
-    few, _ = oversampled(torch.ones(2000, 4), torch.ones(2000, 10), torch.arange(2000))
-    assert (few.mean(0) - 2.5).abs().max() < 0.14  # four standard errors
-    padded = torch.cat([torch.zeros(2000, 3), torch.ones(2000, 4), torch.zeros(2000, 9)], dim=1)
-    again, _ = oversampled(padded, torch.ones(2000, 10), torch.arange(2000))
-    assert torch.equal(again[:, 3:7], few)
-    assert again.sum() == few.sum()
 
 
 @pytest.mark.parametrize("kind", [Temperature, CPCS])
@@ -470,12 +369,6 @@ def test_the_published_descent_is_torchs(full, monkeypatch):
         torch.testing.assert_close(found.bias[run], offset.detach(), rtol=1e-9, atol=1e-12)
 
 
-def test_an_unknown_solver_or_draw_is_refused():
-    for text in ("Vector:solver=adam", "Matrix:solver=sdg", "CPCS:resampling=both"):
-        with pytest.raises(InputError, match="solver|resampling"):
-            find_calibrator(text)
-
-
 def test_cpcs_between_equal_domains_is_the_temperature_of_least_brier_score():
     evidence = make(windows=2000)
     same = change(evidence, target_features=evidence.source_train_features)
@@ -491,47 +384,6 @@ def test_cpcs_between_equal_domains_is_the_temperature_of_least_brier_score():
 
         best = optimize.minimize_scalar(score, bounds=(0.5, 8), method="bounded", options={"xatol": 1e-9})
         assert found.temperature[run].item() == pytest.approx(best.x, rel=1e-5)
-
-
-def test_cpcs_weights_source_windows_that_resemble_the_target():
-    evidence = make(windows=4000, hotter=1.0)
-    on_target_side = evidence.source_features[..., 0] > 0
-    logits = torch.where(on_target_side[..., None], 4 * evidence.source_logits, evidence.source_logits)
-    features = evidence.target_features.clone()
-    features[..., 0] += 1.5
-    found = CPCS().fit(change(evidence, source_logits=logits, target_features=features)).temperature
-    assert (found > 3).all()
-    assert (Temperature().fit(change(evidence, source_logits=logits)).temperature < 3).all()
-
-
-def test_cpcs_finds_the_deepest_of_several_valleys():
-    """Windows of very different margins, some right and some wrong, make scores with several minima."""
-    random, several = np.random.default_rng(0), 0
-    temperatures = np.exp(np.linspace(np.log(1e-3), np.log(1e3), 4000))
-    runs, windows = 40, 6
-    margins = np.exp(random.uniform(np.log(1e-2), np.log(1e3), (runs, windows)))
-    labels = random.integers(0, 2, (runs, windows))
-    weight = random.random((runs, windows))
-    logits = np.stack([margins, np.zeros_like(margins)], axis=-1)
-    nothing = np.zeros((runs, windows, 1))
-    found = CPCS((1e-3, 1e3)).fit(
-        Evidence(
-            source_logits=logits,
-            source_labels=labels,
-            source_weight=weight,
-            source_features=nothing,
-            source_train_features=nothing,
-            target_features=nothing,
-        )
-    )
-    scores = brier(found.probabilities(logits), labels, weight)
-    for run in range(runs):
-        wrong = 1 / (1 + np.exp(np.minimum(margins[run] / temperatures[:, None], 700)))  # probability of class 1
-        dense = (2 * np.where(labels[run] == 0, wrong, 1 - wrong) ** 2 * weight[run]).sum(1) / weight[run].sum()
-        around = np.concatenate([[np.inf], dense, [np.inf]])
-        several += ((dense < around[:-2] - 1e-9) & (dense < around[2:] - 1e-9)).sum() > 1
-        assert scores[run] <= dense.min() + 1e-9
-    assert several >= 5, "the cases are not hard"
 
 
 # -- the fitted map --------------------------------------------------------------------------------------------------
@@ -565,13 +417,6 @@ def test_numpy_torch_float32_and_float64_agree(name):
     assert result.dtype == np.float32
     np.testing.assert_allclose(result, fitted.probabilities(small.double()).numpy(), atol=2e-6)
     assert fitted.apply(small.half()).dtype == torch.float32
-
-
-def test_gradients_flow_through_a_calibration():
-    logits = make().source_logits.requires_grad_()
-    Temperature().fit(make()).probabilities(logits)[..., 0].sum().backward()
-    assert logits.grad is not None
-    assert logits.grad.abs().sum() > 0
 
 
 extreme_logits = arrays(
@@ -631,29 +476,6 @@ def test_target_confidence_is_the_estimate_and_never_cooler_than_the_source():
     assert fitted.temperature[1] == pytest.approx(slow, rel=0.01)
 
 
-def test_a_target_like_the_source_gets_the_sources_temperature():
-    """The same windows, and an estimate that is what the source's calibrated confidence says."""
-    evidence, source = make(), Temperature().fit(make())
-    same = change(
-        evidence,
-        target_logits=evidence.source_logits,
-        estimates={"accuracy": source.probabilities(evidence.source_logits).amax(-1).mean(1)},
-    )
-    torch.testing.assert_close(TargetConfidence().fit(same).temperature, source.temperature, rtol=1e-9, atol=0)
-
-
-def test_the_lower_the_estimate_the_higher_the_temperature():
-    found = [
-        TargetConfidence().fit(change(make(), estimates={"accuracy": torch.full((3,), accuracy)})).temperature
-        for accuracy in (1.0, 0.9, 0.7, 0.5, 0.3, 0.0)
-    ]
-    for cooler, hotter in itertools.pairwise(found):
-        assert (cooler <= hotter).all()
-    assert (found[-1] >= 99).all()
-    without = TargetConfidence().fit(change(make(), estimates={"accuracy": torch.tensor([torch.nan, 0.7, 0.7])}))
-    assert without.temperature.isfinite().all()
-
-
 def test_pseudocal_fits_mixtures_of_unlike_windows():
     evidence = make(runs=1)
     other = partners(torch.ones(1, 60), torch.tensor([7]))[0]
@@ -666,8 +488,6 @@ def test_pseudocal_fits_mixtures_of_unlike_windows():
         reference.places(1.0, 100.0, 2000), key=lambda place: reference.nll(logits, kept, [1] * len(kept), place)
     )
     assert PseudoCal().fit(evidence).temperature.item() == pytest.approx(slow, rel=0.004)
-    with pytest.raises(InputError, match="share"):
-        PseudoCal(share=0.5)
 
 
 def test_pseudocal_on_a_target_of_one_class_changes_nothing():
@@ -716,20 +536,17 @@ def test_labels_move_a_temperature_as_far_as_their_number_allows():
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Temperature, CPCS])
 @pytest.mark.parametrize(
-    "bounds", [(2.0, 1.0), (1.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (1.0, np.inf), (np.nan, 2.0), (1.0,)]
-)
-def test_impossible_bounds_are_refused(kind, bounds):
-    with pytest.raises(InputError, match="bounds"):
-        kind(bounds=bounds)
-
-
-@pytest.mark.parametrize("kind", [Vector, Matrix, CPCS])
-@pytest.mark.parametrize("ridge", [0.0, -1.0, np.nan])
-def test_a_ridge_must_be_positive(kind, ridge):
-    with pytest.raises(InputError, match="ridge"):
-        kind(ridge=ridge)
+    ("text", "word"),
+    [
+        ("Vektor", "'Vector'"), ("Vector:solver=adam", "solver"), ("CPCS:resampling=both", "resampling"),
+        ("Temperature:bounds=2,1", "bounds"), ("CPCS:bounds=0,1", "bounds"), ("Matrix:ridge=0", "ridge"),
+        ("CPCS:ridge=-1", "ridge"), ("PseudoCal:share=0.5", "share"),
+    ],
+)  # fmt: skip
+def test_impossible_settings_are_refused(text, word):
+    with pytest.raises(InputError, match=word):
+        find_calibrator(text)
 
 
 @pytest.mark.parametrize(
@@ -762,17 +579,3 @@ def test_a_calibration_refuses_logits_and_states_of_another_kind():
         Calibration.identity(3, 4).apply(torch.zeros(150, 4))
     with pytest.raises(InputError, match="at_bound, bias, scale"):
         Calibration.from_state({"scale": torch.ones(1, 2)})
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@every_calibrator
-def test_a_gpu_finds_what_the_cpu_finds(name):
-    """It may wait for the device: a fit happens once an epoch, and Newton's early end saves more than waiting costs."""
-    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
-    fields = {key: value.cuda() for key, value in vars(evidence).items() if isinstance(value, Tensor)}
-    fitted = calibrator.fit(change(evidence, **fields))
-    result = fitted.probabilities(fields["source_logits"])
-    expected = calibrator.fit(evidence)
-    assert_same(Calibration.from_state({key: tensor.cpu() for key, tensor in fitted.state().items()}), expected, 1e-9)
-    torch.testing.assert_close(result.cpu(), expected.probabilities(fields["source_logits"].cpu()))

@@ -9,14 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bearcat as package
 from bearcat.cli.train import exit_status
 from bearcat.data import Task, open_dataset
 from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.prepare import fingerprint
-from bearcat.errors import InputError
 from tests.commands import bearcat
-from tests.test_check import sealed
 from tests.test_folder import manifest, put
 
 GOOD = ("a/healthy/1.csv", "a/healthy/2.csv", "a/inner/1.csv", "a/inner/2.csv", "b/1.csv", "b/2.csv", "b/3.csv")
@@ -82,16 +79,6 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
     assert sorted(named) == sorted(line for line in found.stderr.splitlines() if line.startswith("problem: "))
 
 
-def test_in_python_what_was_left_out_is_among_the_problems_of_the_result(tmp_path):
-    root = good_folder(tmp_path / "mine")
-    (root / "b/empty.csv").write_text("")
-    with pytest.warns(UserWarning, match=r"b/empty\.csv"):
-        found = package.adapt(root / "a", root / "b", out=tmp_path / "out", **SETTINGS)
-    assert list(found.problems) == ["b/empty.csv"]
-    assert "b/empty.csv" in repr(found)
-    assert len(found.recordings) == 3
-
-
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
@@ -112,15 +99,6 @@ def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, comm
     assert not (tmp_path / "out").exists()
 
 
-def test_a_class_whose_rows_are_all_wrong_is_not_forgotten(tmp_path):
-    root = good_folder(tmp_path)
-    rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''},12000" for name in GOOD]
-    rows[2:4] = [f"{row}e300" for row in rows[2:4]]
-    folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label,rate", *rows]))), None, {"channel": "x"})
-    with pytest.raises(InputError, match=r"class 'inner' .*manifest\.csv row 4"):
-        choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
-
-
 def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
     root = good_folder(tmp_path)
     rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''}" for name in GOOD]
@@ -135,32 +113,6 @@ def test_a_pipe_in_the_place_of_labels_or_of_a_grid_is_refused(tmp_path, words):
     os.mkfifo(tmp_path / "pipe")
     found = bearcat(*(word.format(run=tmp_path, pipe=tmp_path / "pipe") for word in words))
     assert (found.returncode, "regular file" in found.stderr) == (2, True)
-
-
-def test_names_of_very_many_digits_are_sorted_as_others_are(tmp_path):
-    from bearcat.report.results import Cell, Missing, ordered_tasks
-
-    tasks = ("load2→load10", "load2→load9", f"{'9' * 5000}→a", "load02→load1")
-    runs = [Missing(Cell("simulated", "time", task, "DANN", 0), "") for task in tasks]
-    assert ordered_tasks(runs)[1:] == ("load02→load1", "load2→load9", "load2→load10")
-
-
-def test_a_run_whose_tables_are_pipes_or_whose_record_is_damaged_is_refused(tmp_path):
-    from tests.made_records import Cell, made_result
-
-    folder = made_result(tmp_path / "run", Cell("simulated", "time", "a→b", "DANN", 0)).folder
-    whole = (folder / "record.json").read_bytes()
-    sealed(folder, {"adaptation": {"adapted": True}})
-    found = bearcat("report", folder, "--out", tmp_path / "page.html")
-    assert (found.returncode, "record.json" in found.stderr) == (2, True)
-    (folder / "record.json").write_bytes(whole)
-    (folder / "curves.csv").unlink()
-    os.mkfifo(folder / "curves.csv")
-    found = bearcat("report", folder, "--out", tmp_path / "page.html")
-    assert (found.returncode, "regular file" in found.stderr) == (2, True)
-    (folder / "record.json").write_text("{}")
-    found = bearcat("report", folder, "--out", tmp_path / "page.html")
-    assert (found.returncode, "record.json" in found.stderr) == (2, True)
 
 
 def test_what_was_left_out_is_in_the_fingerprint_of_its_domain_alone(tmp_path):

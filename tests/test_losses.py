@@ -9,7 +9,6 @@ from torch.nn import functional
 from bearcat.methods import formulas
 from bearcat.methods.formulas import reverse_gradient
 from bearcat.methods.losses import Adversarial, Sharpness
-from bearcat.methods.recipe import Schedule
 from bearcat.methods.selftraining import follow
 from bearcat.training.state import put_back
 from tests.reference import loop as reference
@@ -17,11 +16,6 @@ from tests.reference import loop as reference
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
 LABELS = torch.randint(5, (3, 12), generator=torch.Generator().manual_seed(1))
 SELECTED = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) > 0.5
-
-
-def test_supervised_is_torchs_cross_entropy_of_each_run():
-    expected = torch.stack([functional.cross_entropy(LOGITS[run], LABELS[run]) for run in range(3)])
-    torch.testing.assert_close(formulas.supervised(LOGITS, LABELS), expected)
 
 
 @pytest.mark.parametrize("average", ["batch", "selected"])
@@ -32,15 +26,6 @@ def test_pseudo_label_loss_is_the_twins(average):
         torch.testing.assert_close(result[run], expected)
     nothing = formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), torch.zeros_like(SELECTED), average)
     assert torch.equal(nothing, torch.zeros(3))
-
-
-def test_pseudo_label_loss_of_everything_is_the_supervised_loss():
-    everything = torch.ones_like(SELECTED)
-    for average in ("batch", "selected"):
-        torch.testing.assert_close(
-            formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), everything, average),
-            formulas.supervised(LOGITS, LABELS),
-        )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
@@ -54,10 +39,6 @@ def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
         expected.backward()
         torch.testing.assert_close(result[run].detach(), expected.detach())
         torch.testing.assert_close(logits.grad[run], alone.grad)
-
-
-def test_class_confusion_of_certain_and_different_predictions_is_nothing():
-    assert formulas.class_confusion(torch.eye(5)[None] * 200, 2.0).item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("sure", [100.0, 300.0, 1000.0])
@@ -157,11 +138,6 @@ def test_the_coefficient_rises_from_nothing_to_one():
     assert Adversarial().ramp(1.0) == pytest.approx(1, abs=1e-4)
     for progress in (0.1, 0.37, 0.8):
         assert Adversarial().ramp(progress) == pytest.approx(reference.reversal_coefficient(progress))
-
-
-def test_the_rate_drops_at_the_schedules_epochs():
-    rates = [Schedule().learning_rate(epoch) for epoch in (0, 149, 150, 249, 250, 299)]
-    assert rates == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5])
 
 
 def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():

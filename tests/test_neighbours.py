@@ -10,11 +10,8 @@ from scipy.signal import lfilter
 
 from bearcat.data import Folder, Preparation, Task
 from bearcat.data.choose import Requested, choose_settings
-from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Recording
 from bearcat.data.survey import odd_recordings, portrait, survey
-from tests.test_artefact import made_model, save_model
-from tests.test_cli import bearcat
 
 
 def vibration(seed: int, gain: float = 1.0, resonance: float = 0.3) -> np.ndarray:
@@ -47,19 +44,6 @@ KINDS = ("rate", "level", "spectrum", "does not change", "clipped")
 
 def sentences(found: list[Recording]) -> list[str]:
     return odd_recordings([portrait(recording, recording.signal) for recording in found])
-
-
-def test_limits_that_are_known_give_the_same_portrait():
-    for recording in (
-        recordings()[0],
-        changed("clipped", recordings()[0]),
-        changed("does not change", recordings()[0]),
-    ):
-        limits = SignalLimits()
-        limits.add(recording.signal)
-        known, own = portrait(recording, recording.signal, limits), portrait(recording, recording.signal)
-        assert (known.clipped, known.peak, known.value, known.level) == (own.clipped, own.peak, own.value, own.level)
-        np.testing.assert_allclose(own.level, 20 * np.log10(max(recording.signal.std(dtype=np.float64), 1e-300)))
 
 
 def test_recordings_that_merely_vary_are_not_named():
@@ -109,10 +93,3 @@ def test_check_and_adapt_name_them_and_the_odd_rate_does_not_decide_for_all(plan
     assert chosen.preparation.rate == 8000
     for name in ("600rpm/inner/3.npz", "1200rpm/2.npz"):
         assert any(warning.startswith(name) for warning in chosen.warnings)
-
-
-def test_predict_names_the_quiet_one(plant, tmp_path):
-    save_model(tmp_path / "model", made_model(rate=8000.0))
-    answer = bearcat("predict", tmp_path / "model", plant / "1200rpm", "--no-unfamiliar-alarm", "--min-confidence", 1)
-    assert "2.npz: its level is" in answer.stderr
-    assert answer.stderr.count("its level is") == 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -14,30 +13,19 @@ from hypothesis import strategies as st
 
 from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.choose import Requested, choose_settings
-from bearcat.data.recording import RecordingInfo
 from bearcat.data.specimens import (
-    ONE_BEARING,
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
-    Leakage,
     leakage,
     leakage_between_domains,
-    trust_shift,
     warnings_of,
 )
-from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
+from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES
 from bearcat.record import Record
-from bearcat.report.pages import write_bench_report, write_run_page
-from bearcat.report.results import Cell, caveats
-from bearcat.report.tables import result_tables
 from bearcat.runs.adapt import adapt
-from bearcat.runs.grid import read_grid
 from bearcat.runs.plan import Wishes, make_plan
-from bearcat.runs.spec import RunSpec
 from tests.conftest import make_recording
-from tests.made_records import made_result
 from tests.test_folder import manifest, put
 
 TASK = Task("a", "b")
@@ -97,14 +85,6 @@ def test_no_specimen_is_on_both_sides_of_source_and_target_nor_of_train_and_test
     assert split.leakage.purity == 0
 
 
-def test_half_of_the_specimens_on_both_sides_are_held_out_for_the_target_and_the_seed_says_which():
-    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
-    held = [tuple(sorted(names_in(by_specimen(source, target, seed), "target_test"))) for seed in range(6)]
-    assert all(Counter(name[0] for name in names) == {"h": 2, "i": 2} for names in held)
-    assert len(set(held)) > 1
-    assert held[0] == tuple(sorted(names_in(by_specimen(source, target, 0), "target_test")))
-
-
 def test_splitting_by_specimen_uses_no_label_of_the_target():
     source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
     hidden = replace(target, recordings=tuple(replace(info, label=None) for info in target.recordings))
@@ -154,13 +134,6 @@ def test_machines_are_kept_apart_as_specimens_are():
         split_task(TASK, parts[1], target, Split("machine"), 0)
 
 
-def test_a_machine_that_alone_has_a_class_cannot_be_held_out():
-    both = windows_of("a", {"healthy": ("h1",), "inner": ("i1",)}, machine="x")
-    more = windows_of("a", {"healthy": ("h2",)}, machine="y")
-    with pytest.raises(InputError, match="'inner'"):
-        split_task(TASK, join([both, more]), windows_of("b", {"inner": ("i3",)}, machine="x"), Split("machine"), 0)
-
-
 def test_what_cannot_be_split_by_specimen_is_refused_by_file():
     source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
     silent = replace(
@@ -196,14 +169,6 @@ def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(sch
     assert UNKNOWN_BEARINGS in unknown.warnings
 
 
-def test_a_mixed_target_is_split_by_specimen_too():
-    split = mixed_task(
-        TASK, windows_of("a", SEVERAL), windows_of("b", SEVERAL), Split("specimen"), 0, Mix(keep=("healthy",))
-    )
-    assert {info.label for info in split.target.recordings} == {"healthy"}
-    assert not names_in(split, "source_train") & names_in(split, "target_train")
-
-
 def test_leakage_counts_specimens_sessions_and_recordings_told_by_their_specimen():
     source, target = (
         windows_of("a", SEVERAL).recordings,
@@ -215,24 +180,6 @@ def test_leakage_counts_specimens_sessions_and_recordings_told_by_their_specimen
     assert found.specimens == {"healthy": 5, "inner": 5}
     assert found.sessions == {"healthy": 6, "inner": 5}
     assert leakage_between_domains((*source, *target)).purity == pytest.approx((1 + 2) / 13)
-
-
-def test_cwru_by_size_holds_bearings_of_one_size_out(real_data):
-    catalogue = CWRU(root=real_data("cwru"), domain_by="size").catalogue()
-    assert catalogue.domains == ("size007", "size014", "size021")
-    assert catalogue.classes == ("normal", "inner", "ball", "outer")
-    sides = [
-        prepare([entry.read() for entry in catalogue.only([name]).entries], Preparation()) for name in catalogue.domains
-    ]
-    task = Task(("size007", "size014"), "size021")
-    split = split_task(task, join(sides[:2]), sides[2], Split("specimen"), 0)
-    for side, faulty, healthy in ((split.source, 24, ["97.mat", "98.mat"]), (split.target, 12, ["99.mat", "100.mat"])):
-        assert [Path(info.origin).name for info in side.recordings if info.label == "normal"] == healthy
-        assert sum(info.label != "normal" for info in side.recordings) == faulty
-    assert split.shift == "specimen"
-    assert {info.specimen for info in split.target.recordings} == {
-        "cwru normal", "cwru inner-021", "cwru ball-021", "cwru outer-021",
-    }  # fmt: skip
 
 
 def test_the_benches_name_their_specimens_and_machines_across_datasets(real_data):
@@ -275,12 +222,6 @@ def test_a_folder_level_a_file_name_or_a_pattern_names_the_specimen(tmp_path, pl
         assert not catalogue.problems
         assert any(setting in note for note in catalogue.notes) == (None in names), "missing names are counted"
     assert Folder(root=tmp_path).catalogue().problems, "a further level needs a setting that says what it is"
-
-
-@pytest.mark.parametrize("place", ["B1", "(a)(b)", "(", "(a)" + "b" * 200, "(?P<x>" * 20])
-def test_a_place_that_names_nothing_is_refused(tmp_path, place):
-    with pytest.raises(InputError, match="specimen"):
-        Folder(root=tmp_path, specimen=place)
 
 
 def test_a_specimen_of_two_classes_is_a_problem_with_both_files(tmp_path):
@@ -355,53 +296,6 @@ def test_the_check_of_a_manifest_shows_specimens_and_refuses_one_with_two_classe
     assert not (plant / "out").exists()
 
 
-def test_adapt_by_specimen_refuses_recordings_that_do_not_say_theirs(plant, command):
-    change(plant, "pump-A\n", "\n")
-    words = ("adapt", "--data", plant, "--source", "lab", "--target", "pump", "--split", "specimen", "--device", "cpu")
-    status, _, error = command(*words, "--out", plant / "out")
-    assert (status, "pump-A.csv" in error, "specimen" in error) == (2, True, True)
-
-
-def test_tables_and_pages_say_once_that_other_bearings_are_not_tested(tmp_path):
-    same, other = (
-        Leakage("condition", 1.0, {"inner": 1}, {"inner": 2}),
-        Leakage("specimen", 0.0, {"inner": 3}, {"inner": 3}),
-    )
-    results = [
-        made_result(tmp_path / str(seed), Cell("d", "time", "a→b", "DANN", seed), shift=found.shift,
-                    leakage=asdict(found), warnings=[SAME_BEARINGS])
-        for seed, found in enumerate((same, same, other))
-    ]  # fmt: skip
-    (caveat,) = [caveat for caveat in caveats(results) if caveat.kind == "Bearings"]
-    assert SAME_BEARINGS[1:] in caveat.text
-    assert all(table.note.count(SAME_BEARINGS[1:]) == 1 for table in result_tables(results, []))
-    assert not [caveat for caveat in caveats(results[2:]) if caveat.kind == "Bearings"]
-    page = write_bench_report("title", results, [], tmp_path / "report").read_text()
-    assert page.count(SAME_BEARINGS[1:]) == 1
-    assert "Purity" in page
-    page = write_run_page(results[0].folder).read_text()
-    assert (SAME_BEARINGS in page, "Specimens by class" in page) == (True, True)
-
-
-def test_settings_that_came_later_name_a_run_only_where_they_are_used():
-    spec = RunSpec("cwru", CWRU(root=Path("x")), TASK, "DANN", RECIPES["DANN"])
-    assert set(spec.data_dict()) == {"name", "channel", "normal_rate"}
-    assert replace(spec, dataset=CWRU(root=Path("x"), domain_by="size")).data_dict()["domain_by"] == "size"
-
-
-def test_a_grid_names_its_split_in_a_word_or_a_table(tmp_path):
-    for text, expected in (
-        ('"specimen"', Split("specimen")),
-        ('{ scheme = "machine", test = 0.3 }', Split("machine", 0.3)),
-    ):
-        path = tmp_path / "grid.toml"
-        path.write_text(f'data = "cwru"\nmethods = ["DANN"]\nsplit = {text}\n')
-        assert read_grid(path).split == expected
-    path.write_text('data = "cwru"\nmethods = ["DANN"]\nsplit = "specimens"\n')
-    with pytest.raises(InputError, match="'specimen'"):
-        read_grid(path)
-
-
 def test_estimates_are_judged_by_the_shift_and_by_how_many_bearings_of_a_class_the_source_has():
     others: Rows = {"healthy": ("h9",), "inner": ("i9",)}
     one: Rows = {"healthy": ("h1", "h2"), "inner": ("i1",)}
@@ -414,28 +308,3 @@ def test_estimates_are_judged_by_the_shift_and_by_how_many_bearings_of_a_class_t
         assert split.trust_shift == kind
     healthy = split_task(TASK, windows_of("a", one), windows_of("b", {"healthy": ("h1",)}), Split("block"), 0)
     assert healthy.shift == healthy.trust_shift == "condition", "the target has no bearing of its own"
-
-
-def test_machines_tell_bearings_apart_where_specimens_are_not_said():
-    def infos(domain: str, machines: str) -> list[RecordingInfo]:
-        labels = ("healthy", "inner")
-        return [
-            RecordingInfo(domain=domain, origin=f"{domain}/{m}{label}", label=label, machine=m)
-            for m in machines
-            for label in labels
-        ]
-
-    assert trust_shift(infos("a", "xyz"), infos("b", "w")) == "machine"
-    assert trust_shift(infos("a", "x"), infos("b", "w")) == ONE_BEARING
-
-
-def test_a_manifest_with_absolute_paths_is_read_from_a_relative_folder(tmp_path, monkeypatch):
-    root = tmp_path / "own"
-    root.mkdir()
-    np.save(root / "one.npy", np.arange(2000, dtype=np.float32))
-    (root / "manifest.csv").write_text(f"path,domain,label\n{root / 'one.npy'},a,healthy\n")
-    monkeypatch.chdir(tmp_path)
-    (entry,) = Folder(Path("own"), specimen="file").catalogue().entries
-    assert entry.row.specimen == "one"
-    with pytest.raises(InputError, match="pattern"):
-        Folder(Path("own"), specimen="((?:a+)+)!")

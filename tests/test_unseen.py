@@ -20,10 +20,8 @@ from bearcat.errors import InputError
 from bearcat.methods.known_states import AXES, KnownStates, StateShape, shipped_states, state_codes, without_own_benches
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
 from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.plan import Wishes, make_plan
 from bearcat.runs.spec import make_recipe
 from tests.commands import bearcat
-from tests.conftest import REAL
 
 POINTS = 488  # of the input bearing-orders
 
@@ -114,15 +112,6 @@ def folder_of(root: Path, specimens: dict[str, str], rpm: str = "1500", rate: fl
 SOURCE = {f"source-{label}-{number}": f"{label} {number}" for label in ("healthy", "inner") for number in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("target", ["another", "inner 2", ""])
-def test_adapt_takes_the_same_recipe_for_other_bearings_and_another_where_it_is_asked_for(tmp_path, target):
-    """Lines are read by other witnesses, so the network that sees the whole spectrum is the better one beside them."""
-    folder = folder_of(tmp_path / "own", SOURCE | {"target-x-1": target, "target-x-2": target and "yet another"})
-    for wished, recipe in ((None, DEFAULT_RECIPE), (UNSEEN_RECIPE, UNSEEN_RECIPE)):
-        planned = make_plan(Wishes(data=str(folder), source=("source",), target="target", recipe=wished))
-        assert planned.spec.recipe_name == recipe
-
-
 def machine(label: str) -> Recording:
     """A simulated bearing with a clear defect."""
     settings = Simulated(seconds=3.0, severities=(1.5,))
@@ -187,11 +176,3 @@ def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
         replace(part, methods=tuple(each for each in part.methods if each.name == UNSEEN_RECIPE)), Path("nowhere")
     )
     assert {spec.recipe.find(KnownStates).without for spec in specs} == {("cwru",)}
-
-
-def test_a_public_bench_is_left_out_of_what_the_recipe_knows_of_it():
-    if not (REAL / "cwru").is_dir():
-        pytest.skip("no real recordings of cwru; set BEARCAT_DATA to the folder that holds them")
-    source, settings = ("size007", "size014"), {"domain_by": "size"}
-    wishes = Wishes("cwru", REAL / "cwru", source, "size021", recipe=UNSEEN_RECIPE, split="specimen", settings=settings)
-    assert make_plan(wishes).spec.recipe.find(KnownStates).without == ("cwru",)
