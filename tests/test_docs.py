@@ -23,7 +23,6 @@ from bearcat.data import Simulated
 from bearcat.deploy.serve.answer import PredictQuery
 from bearcat.diagnosis.recording import STATUS
 from tests.commands import start
-from tests.test_collection import write_collection
 from tests.test_public import NAMES
 from tests.test_seams import SEAMS
 
@@ -153,7 +152,6 @@ def world(tmp_path_factory) -> Path:
     np.savetxt(root / "tuesday.csv", np.column_stack([np.arange(16_000) / 16_000, signal[:16_000]]), delimiter=",",
                header="time,acceleration", comments="")  # fmt: skip
     savemat(root / "monday.mat", {"DE": np.tile(signal, 4), "FE": np.tile(signal, 4)})
-    write_collection(root / "bearing_datasets" / "jnu", samples=9000)
     (root / "grids").mkdir()
     grid = (ROOT / "grids" / "smoke.toml").read_text(encoding="utf-8")
     grid = re.sub(r"(?m)^(methods|tasks|seeds|epochs) = .*", "", grid)

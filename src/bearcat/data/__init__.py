@@ -19,7 +19,6 @@ from pathlib import Path
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
 from bearcat.data.datasets.benches import CWRU, HITSM, AcrossMachines, Paderborn
-from bearcat.data.datasets.collection import SIGNALS, TABLE, Collection
 from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.inputs import INPUTS, Input, find_input
@@ -32,7 +31,7 @@ from bearcat.settings import cache_folder, override
 
 __all__ = [
     "BEARINGS", "CWRU", "DATASETS", "FEMTO", "HITSM", "IMS", "INPUTS", "About", "AcrossMachines", "Bearing",
-    "Catalogue", "Collection", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
+    "Catalogue", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
     "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder",
     "cached_windows", "find_bearing", "find_input", "join", "load", "open_dataset", "prepare", "resample",
     "split_task",
@@ -46,7 +45,6 @@ DATASETS: dict[str, type[Dataset]] = {
     "ims": IMS,
     "femto": FEMTO,
     "across-machines": AcrossMachines,
-    "collection": Collection,
     "folder": Folder,
 }
 """All datasets by name; a row more is a dataset more.
@@ -54,7 +52,7 @@ DATASETS: dict[str, type[Dataset]] = {
 >>> DATASETS["simulated"](seconds=1.0).catalogue().domains[0]
 'N15_M07_F10'
 """
-OWN = ("folder", "collection")  # of which the path is given
+REMOVED = {"collection": "sets of bearing-datasets are not read any more; list their signals in a manifest"}
 
 
 def default_root(name: str) -> Path:
@@ -69,10 +67,6 @@ def default_root(name: str) -> Path:
 def dataset_label(name: str) -> str:
     """A dataset's name in records; of one's own folder, the folder's name without its path."""
     return name if name in DATASETS else _folder_of(Path(name)).resolve().name
-
-
-def _kind_of(folder: Path) -> type[Dataset]:
-    return Collection if (folder / TABLE).is_file() and (folder / SIGNALS).is_dir() else Folder
 
 
 def _folder_of(path: Path) -> Path:
@@ -97,14 +91,16 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     """
     kind = DATASETS.get(name)
     if kind is None and root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
-        kind = _kind_of(default_root(name))  # a folder of recordings beside those of the known datasets
+        kind, root = Folder, default_root(name)  # a folder of recordings beside those of the known datasets
     if kind is None:
         if root is not None or not (Path(name).exists() or "/" in name or os.sep in name):
-            known = [dataset for dataset in DATASETS if dataset not in OWN]
+            if name in REMOVED:
+                raise InputError(f"{name}: {REMOVED[name]}")
+            known = [dataset for dataset in DATASETS if dataset != "folder"]
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
-        kind, root = _kind_of(Path(name)), _folder_of(Path(name))
+        kind, root = Folder, _folder_of(Path(name))
     if _has_root(kind):
-        if name in OWN and root is None:
+        if name == "folder" and root is None:
             raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
         place = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
         return override(kind(root=root or place), settings or {})  # type: ignore[call-arg]
