@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 
@@ -37,13 +35,6 @@ def test_every_row_of_the_table_is_a_bearing_that_can_exist_and_says_its_source(
             assert bore == known.get(code[1], 5 * int(code[1])), name
     counts = Counter(row["source"].startswith(ESTIMATE) for row in BEARINGS.rows.values())
     assert counts[False] > 450  # published, not estimated
-
-
-def test_the_table_is_listed_by_series_type_and_bore():
-    assert {"6205", "6208", "62/28"} <= set(BEARINGS.listed("62"))
-    assert all(name.startswith("62") for name in BEARINGS.listed("62"))
-    assert {name[:2] for name in BEARINGS.listed(kind="cylindrical", bore=25)} == {"NU", "NJ", "NF", "N2", "N3"}
-    assert BEARINGS.listed("nu 205") == ["NU205E"]
 
 
 @pytest.mark.parametrize(
@@ -133,15 +124,6 @@ def test_what_is_no_bearing_is_refused_in_one_sentence(text, word):
     with pytest.raises(InputError, match=word) as caught:
         find_bearing(text)
     assert "\n" not in str(caught.value)
-
-
-def test_the_command_lists_bearings(command):
-    status, shown, _ = command("data", "bearings", "62")
-    assert (status, "6205" in shown, "NU205" in shown) == (0, True, False)
-    status, shown, _ = command("data", "bearings", "--type", "cylindrical", "--bore", 25, "--format", "csv")
-    assert {row["bore"] for row in csv.DictReader(io.StringIO(shown))} == {"25"}
-    status, _, errors = command("data", "bearings", "99")
-    assert (status, "series" in errors) == (2, True)
 
 
 def test_a_manifest_may_give_the_orders_of_a_data_sheet(tmp_path):

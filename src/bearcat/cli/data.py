@@ -1,4 +1,4 @@
-"""Recordings: `data list`, `data fetch`, `data check` and `data show`; `data bearings`."""
+"""Recordings: `data list`, `data fetch`, `data check` and `data show`."""
 
 from __future__ import annotations
 
@@ -35,45 +35,8 @@ def list_datasets() -> None:
     for name, kind in DATASETS.items():
         folder = default_root(name)
         place = f"in {folder}" if folder.is_dir() else f"not in {folder}; bearcat data fetch {name}"
-        own = "wherever you keep them"
-        place = {"simulated": "computed when used", "folder": own, "collection": own}.get(name, place)
+        place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name, place)
         print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
-
-
-@commands.command()
-def bearings(
-    begins: Annotated[
-        str, Argument(metavar="SERIES", show_default=False, help="Only designations that begin so: 62, NU2.")
-    ] = "",
-    kind: Annotated[str, Option("--type", help="Only this type: deep groove, cylindrical, …")] = "",
-    bore: Annotated[float | None, Option(help="Only this bore in mm.")] = None,
-    form: options.Format = "table",
-) -> None:
-    """The bearings whose designations `--bearing` understands: elements, orders, and where the numbers come from."""
-    from bearcat.data.bearing import BEARINGS, series_of
-
-    check_choice("--format", form, options.FORMATS)
-    names = BEARINGS.listed(begins, kind, bore)
-    if not names and begins and not BEARINGS.listed(begins):
-        series = ", ".join(sorted({series_of(name) for name in BEARINGS}))
-        raise InputError(f"no designation of the table begins with '{begins}'; series are {series}")
-    if not names:
-        types = ", ".join(sorted({row["type"] for row in BEARINGS.rows.values()}))
-        raise InputError(f"no bearing of the table is so; leave one of the conditions out (types: {types})")
-    rows = [
-        BEARINGS.rows[name] | {order: f"{value:.3f}" for order, value in BEARINGS[name].orders().items()}
-        for name in names
-    ]
-    if form == "json":
-        print(to_json(rows, indent=1))
-    elif form == "csv":
-        writer = csv.DictWriter(sys.stdout, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    else:
-        print_table(rows, left=("designation", "type", "source"))
-        estimates = sum(BEARINGS[name].estimated for name in names)
-        print(f"{len(names)} bearings" + f", {estimates} of them estimates (docs/bearings.md)" * bool(estimates))
 
 
 @commands.command()

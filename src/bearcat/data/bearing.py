@@ -141,18 +141,6 @@ class BearingTable(Mapping[str, Bearing]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def listed(self, begins: str = "", kind: str = "", bore: float | None = None) -> list[str]:
-        """Designations that begin so, of a type that begins so, with this bore in mm; by type, series and size."""
-        wanted = re.sub(r"[\s-]", "", begins.upper())
-        found = [
-            name
-            for name, row in self.rows.items()
-            if name.startswith(wanted) and row["type"].startswith(kind.lower()) and bore in (None, float(row["bore"]))
-        ]
-        return sorted(
-            found, key=lambda name: (self.rows[name]["type"], series_of(name), float(self.rows[name]["bore"]))
-        )
-
 
 BEARINGS = BearingTable()
 """Bearings by designation.
@@ -220,8 +208,8 @@ def _unknown(text: str) -> str:
         if near and min(near)[0] <= NEAR:
             return f"is not in the table, and the nearest of its type is {min(near)[1]}; {instead}"
         if kind := next((kind for pattern, kind in _TYPES.items() if re.fullmatch(pattern, name)), None):
-            return f"this {kind} is not in the table; {instead} of `bearcat data bearings`"
-    return f"{instead} of `bearcat data bearings`"
+            return f"this {kind} is not in the table; {instead} of docs/bearings.md"
+    return f"{instead} of docs/bearings.md"
 
 
 def _number(text: str, name: str, value: str) -> float:
