@@ -1,6 +1,6 @@
 """What a file of signals holds (channels by name, their samples in parts, their rates), and files of instruments.
 
-LabVIEW TDMS, UFF 58 and 58b, MDF and FLAC each need a library of their own; wav does not.
+LabVIEW TDMS, UFF 58 and 58b and FLAC each need a library of their own; wav does not.
 
 >>> name, samples = signals.pick(None)
 """
@@ -8,7 +8,6 @@ LabVIEW TDMS, UFF 58 and 58b, MDF and FLAC each need a library of their own; wav
 from __future__ import annotations
 
 import importlib
-import io
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,6 @@ SOME_NAMES = 30  # of channels, listed in a sentence
 KEPT_BYTES = 2**29  # of decoded files or recordings that wait to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
 TIME_RESPONSES, TIME_AXES = (0, 1), (0, 1, 17)  # of UFF 58: kinds of function, and of abscissa (unknown, general, time)
-FORMULAS = {"3": 10, "4": 3}  # the conversion by a formula, by the version of MDF
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 # Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
 WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (1, 8): "<i8", (3, 4): "<f4", (3, 8): "<f8"}
@@ -330,44 +328,6 @@ def _response(head: Mapping[str, Any]) -> str:
     direction = int(head["rsp_dir"])
     axis = "" if not 1 <= abs(direction) <= 3 else ("-" if direction < 0 else "+") + "XYZ"[abs(direction) - 1]
     return text if text and text.upper() != "NONE" else f"{int(head['rsp_node'])}{axis}"
-
-
-def open_mdf(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Numeric channels of all groups, with the rate of their group's times."""
-    asammdf = library("asammdf", "mdf", origin)
-    for version in ("3", "4"):  # a reader may write no file, and this one is for channels that are appended
-        module = importlib.import_module(f"asammdf.blocks.mdf_v{version}")
-        stack.callback(module.__dict__.update, NamedTemporaryFile=module.__dict__["NamedTemporaryFile"])
-        module.__dict__.update(NamedTemporaryFile=lambda **_: io.BytesIO())
-    mdf = stack.enter_context(asammdf.MDF(file))
-    formula = FORMULAS.get(str(mdf.version)[:1])
-    found: dict[str, tuple[int, int]] = {}
-    rates: dict[str, float | None] = {}
-    sizes: dict[str, int] = {}
-    for number, group in enumerate(mdf.groups):
-        count, clock = int(group.channel_group.cycles_nr), mdf.masters_db.get(number)
-        if count < 2:
-            continue
-        times = None if clock is None else np.asarray(mdf.get_master(number), dtype=np.float64)
-        rate = None if times is None or times.size < 2 else rate_of(origin, "time", times)
-        for place, channel in enumerate(group.channels):
-            kind = channel.dtype_fmt.base if channel.dtype_fmt is not None else np.dtype(object)
-            if place == clock or kind.kind not in "fiu":
-                continue
-            conversion = channel.conversion
-            if conversion is not None and conversion.conversion_type == formula:
-                raise InputError(f"{origin}: '{channel.name}' is kept as a formula; save it again with physical values")
-            name = _named([*found, channel.name])[-1]
-            found[name], rates[name], sizes[name] = (number, place), rate, 8 * count
-
-    def blocks(name: str) -> Iterator[Samples]:
-        group, place = found[name]
-        samples = np.asarray(mdf.get(group=group, index=place, samples_only=True)[0])
-        if samples.dtype.kind not in "fiu":
-            raise InputError(f"{origin}: the channel '{name}' holds texts, not numbers")
-        yield samples
-
-    return one_by_one(origin, sizes, rates, blocks)
 
 
 def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:

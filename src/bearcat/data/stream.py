@@ -205,25 +205,18 @@ def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
 
 
 def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Variables, fields of structs as `struct.field`, columns of tables as `table.column`, cells as `cell.1`."""
+    """Variables, fields of structs as `struct.field`, cells as `cell.1`."""
     if _is_hdf5(file):
-        tree = stack.enter_context(_open_hdf5(file, origin))
-        import h5py
-
-        nodes = [node for name, node in tree.items() if not name.startswith("#") and isinstance(node, h5py.Dataset)]
-        if "#subsystem#" not in tree and not any(node.dtype.kind == "O" for node in nodes):
-            return from_arrays(origin, numeric_nodes(tree, origin))
-        objects = True
-    else:
-        variables = read_mat(file, origin)
-        objects = any(type(value).__name__ == "MatlabOpaque" for value in variables.values())
-    if objects:  # tables, which MATLAB keeps in a form of its own, and cells of v7.3
-        variables = library("matio", "matlab", origin).load_from_mat(file.name)
-    return from_arrays(origin, dict(_flat(origin, "", variables)))
+        return from_arrays(origin, numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin))
+    variables = read_mat(file, origin)
+    plain = {name: value for name, value in variables.items() if type(value).__name__ != "MatlabOpaque"}
+    if variables and not plain:
+        raise InputError(f"{origin}: holds a table or an object of MATLAB alone; save its columns as variables")
+    return from_arrays(origin, dict(_flat(origin, "", plain)))
 
 
 def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, _Array]]:
-    """The arrays in structs, cells and tables, as `a.b`; the types are of scipy and of pandas, which may be missing."""
+    """The arrays in structs and cells, as `a.b`."""
     if depth > DEEPEST:
         raise InputError(f"{origin}: '{name}' is nested too deeply; save the signal as a variable of its own")
     inner: Any = None
@@ -231,11 +224,6 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
         inner = value.items()
     elif type(value).__name__ == "mat_struct":
         inner = ((field, getattr(value, field)) for field in value._fieldnames)
-    elif type(value).__name__ == "DataFrame":
-        inner = [(str(column), value[column].to_numpy()) for column in value.columns]
-        if value.index.dtype.kind in "mM":  # of a timetable
-            times = value.index.to_numpy()
-            inner.append(("time", (times - times[0]) / np.timedelta64(1, "s")))
     elif isinstance(value, np.ndarray) and value.dtype.names:
         inner = ((field, value[field]) for field in value.dtype.names)
     elif isinstance(value, np.ndarray) and value.dtype == object:
@@ -281,18 +269,31 @@ def _open_hdf5(file: BinaryIO, origin: str) -> Any:
 
 
 def numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
-    """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read; MATLAB's own bookkeeping is left out."""
+    """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read, and those in cells of MATLAB, as `a.1`.
+
+    MATLAB's own bookkeeping, tables and objects are left out.
+    """
     import h5py
 
     found: dict[str, Any] = {}
 
+    def add(name: str, node: Any) -> None:
+        if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "fiu" or not node.shape:
+            return
+        if node.is_virtual or node.external:
+            raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
+        if node.chunks and prod(node.chunks) > max(prod(node.shape), LARGEST_CHUNK // node.dtype.itemsize):
+            raise TooLargeError(f"{origin}: '{name}' has chunks larger than itself; save it again without chunks")
+        found[name.replace("/", ".")] = node
+
     def visit(name: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and node.shape and not name.startswith("#"):
-            if node.is_virtual or node.external:
-                raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
-            if node.chunks and prod(node.chunks) > max(prod(node.shape), LARGEST_CHUNK // node.dtype.itemsize):
-                raise TooLargeError(f"{origin}: '{name}' has chunks larger than itself; save it again without chunks")
-            found[name.replace("/", ".")] = node
+        if name.startswith("#") or "MATLAB_object_decode" in node.attrs:
+            return
+        if isinstance(node, h5py.Dataset) and h5py.check_ref_dtype(node.dtype) is h5py.Reference:
+            for number, cell in enumerate(node[()].ravel()[: signals.MOST_CHANNELS + 1], start=1):
+                add(f"{name}/{number}", tree[cell])
+            return
+        add(name, node)
 
     tree.visititems(visit)
     return found
@@ -474,11 +475,9 @@ OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
     ".flac": signals.open_flac,
     ".tdms": signals.open_tdms,
     **dict.fromkeys((".uff", ".unv"), signals.open_uff),
-    **dict.fromkeys((".mf4", ".mdf"), signals.open_mdf),
 }
 FORMATS = tuple(OPENERS)
 STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
-UPLOADS = tuple(suffix for suffix in FORMATS if suffix not in (".mf4", ".mdf"))  # to a server; see docs/security.md
 
 
 @contextmanager
@@ -487,6 +486,8 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
     suffix = path.suffix.lower()
     if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
         suffix = ".txt"
+    if suffix in (".mf4", ".mdf"):
+        raise InputError(f"{origin}: MDF is not read any more; save it as .parquet, .mat or .csv")
     if suffix not in OPENERS:
         raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:
@@ -542,19 +543,8 @@ class Stream:
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
     """The file's channel of this name, or the only one."""
     origin = origin or str(path)
-    if path.is_dir():
-        raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
-    reader = _read(path, channel, origin)
-    rate, size, name, rpm = next(reader)
-    return Stream(origin, rate, reader, size, name, rpm)
-
-
-def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
-    """Rate, size, the channel's name and its stated speed, then the blocks. The file is open until the last one."""
-    with open_signals(path, origin) as opened:
-        name = signals.chosen_channel(origin, opened.channels, channel)
-        yield opened.rates[name], opened.channels[name], name, opened.speeds.get(name)
-        yield from _finite(origin, (block for part in opened.read([name]) for block in _blocks(part[name])))
+    opened = ChannelStreams(origin, read_channels(path, origin, channel, exact=True))
+    return opened.stream(*opened.rates)
 
 
 def _blocks(samples: Samples) -> Iterator[Floats]:
@@ -577,19 +567,13 @@ class ChannelStreams:
     """The channels of one file that are to be diagnosed, and one that holds a speed; the file is decoded once.
 
     Each channel can be read once, in any order or in turns. Blocks of other channels that pass meanwhile are kept until
-    those are read: in memory at first, and in a temporary file where they are many. `blocks` are (channel, samples) in
-    the file's order, an empty block where a channel ends before the file does.
+    those are read: in memory at first, and in a temporary file where they are many. `blocks` is what `read_channels`
+    yields.
     """
 
-    def __init__(
-        self,
-        origin: str,
-        rates: signals.Rates,
-        sizes: Mapping[str, int],
-        speeds: signals.Speeds,
-        blocks: Generator[tuple[str, Floats], None, None],
-    ) -> None:
-        self.origin, self.rates, self.sizes, self.speeds = origin, rates, sizes, speeds
+    def __init__(self, origin: str, blocks: Generator[Any, None, None]) -> None:
+        rates, self.sizes, self.speeds = next(blocks)
+        self.origin, self.rates = origin, rates
         self.names = vibrations(rates)
         self.speed = next((name for name in rates if is_speed(name) and name not in self.names), None)
         self._blocks, self._ended = blocks, set[str]()
@@ -601,7 +585,7 @@ class ChannelStreams:
         self._unopened.remove(name)
         origin = origin or self.origin
         blocks = _finite(origin, self._read(name))
-        return Stream(origin, self.rates[name], blocks, self.sizes[name], rpm=self.speeds.get(name))
+        return Stream(origin, self.rates[name], blocks, self.sizes[name], name, self.speeds.get(name))
 
     def close(self) -> None:
         """Closes the file; channels that are being read end."""
@@ -649,20 +633,20 @@ class _Waiting:
         return np.frombuffer(content, dtype=np.float32)
 
 
-def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
-    """The preferred channel of a file if it is there, else all that may be vibrations, at the rate of the longest."""
-    origin = origin or str(path)
+def read_channels(
+    path: Path, origin: str, channel: str | None = None, exact: bool = False
+) -> Generator[Any, None, None]:
+    """Rates, sizes and stated speeds by channel; then (channel, samples) in the file's order, an empty block where a
+    channel ends before the file does.
+
+    Channels are the one of this name or the only one (`exact`), or else that one if it is there, or all that may be
+    vibrations, at the rate of the longest, and the speed.
+    """
     if path.is_dir():
         raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
-    blocks = read_channels(path, origin, preferred)
-    rates, sizes, speeds = next(blocks)
-    return ChannelStreams(origin, rates, sizes, speeds, blocks)
-
-
-def read_channels(path: Path, origin: str, preferred: str | None) -> Generator[Any, None, None]:
-    """Rates, sizes and stated speeds by channel, then the blocks as `ChannelStreams` takes them."""
     with open_signals(path, origin) as opened:
-        names = _wanted(opened, preferred)
+        exactly = exact or channel in opened.channels
+        names = [signals.chosen_channel(origin, opened.channels, channel)] if exactly else _to_diagnose(opened)
         rates, sizes = ({name: values[name] for name in names} for values in (opened.rates, opened.channels))
         yield rates, sizes, {name: opened.speeds[name] for name in names if name in opened.speeds}
         before = set[str]()
@@ -672,9 +656,7 @@ def read_channels(path: Path, origin: str, preferred: str | None) -> Generator[A
             before = set(part)
 
 
-def _wanted(opened: SignalFile, preferred: str | None) -> list[str]:
-    if preferred in opened.channels:
-        return [str(preferred)]
+def _to_diagnose(opened: SignalFile) -> list[str]:
     longest = max(opened.channels, key=lambda name: opened.channels[name])
     same = [name for name in opened.channels if opened.rates[name] == opened.rates[longest]]
     found = vibrations(same)
