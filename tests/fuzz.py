@@ -44,11 +44,8 @@ FOUND = Path(__file__).with_name("found")
 MOST_RESIDENT = 1.5e9  # bytes that a server may take
 
 
-def honest_files(samples: int = 1024, own: bool = False) -> dict[str, bytes]:
-    """A small recording of each format and of each way of writing it, by a name whose ending says the format.
-
-    `own`: also of those that a server does not read.
-    """
+def honest_files(samples: int = 1024) -> dict[str, bytes]:
+    """A small recording of each format and of each way of writing it, by a name whose ending says the format."""
     values = np.random.default_rng(0).standard_normal(samples).astype(np.float32)
     files: dict[str, bytes] = {}
 
@@ -72,7 +69,7 @@ def honest_files(samples: int = 1024, own: bool = False) -> dict[str, bytes]:
         table = pa.table({"time": np.arange(samples) / 12_000, "a": values})
         keep(f"{packing}.parquet", lambda file, t=table, p=packing: parquet.write_table(t, file, compression=p))
     keep("tree.h5", lambda file: _hdf5(file, values))
-    for suffix in (".flac", ".tdms", ".unv", *([".mf4"] if own else [])):
+    for suffix in (".flac", ".tdms", ".unv"):
         with tempfile.TemporaryDirectory() as folder:
             files[f"one{suffix}"] = write_instrument(Path(folder) / f"x{suffix}", {"a": values}, 12_000).read_bytes()
     rows = [f"{number / 12_000:.6f},{value:.5g}" for number, value in enumerate(values)]
@@ -123,9 +120,9 @@ def mutated(content: bytes, chance: random.Random, others: list[bytes]) -> bytes
     return bytes(data)
 
 
-def mutations(seed: int, own: bool = False) -> Iterator[tuple[str, bytes]]:
+def mutations(seed: int, samples: int = 1024) -> Iterator[tuple[str, bytes]]:
     """Mutated files without end, the formats in turn."""
-    files, chance = honest_files(16_384 if own else 1024, own), random.Random(seed)
+    files, chance = honest_files(samples), random.Random(seed)
     by_format: dict[str, list[str]] = {}
     for name in files:
         by_format.setdefault(format_of(name), []).append(name)
@@ -311,7 +308,7 @@ def attack_commands(count: int, seed: int, seconds: float) -> int:
     """Reads so many mutated files with each command, fifty at a time; 0 where all is as docs/security.md promises."""
     from tests.commands import start
 
-    chance, source, end = random.Random(seed), mutations(seed, own=True), time.monotonic() + seconds
+    chance, source, end = random.Random(seed), mutations(seed, 16_384), time.monotonic() + seconds
     statuses: dict[str, Counter[str]] = {name: Counter() for name in OPTIONS}
     broken, highest, read = list[str](), 0, 0
     with tempfile.TemporaryDirectory() as place:

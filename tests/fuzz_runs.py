@@ -118,7 +118,7 @@ class Attack:
 
 def attack_adapt(count: int, seed: int, seconds: float) -> int:
     """Adapts with some mutated files among good ones: it is trained, and each is used or named; odd options are refused."""
-    source = mutations(seed, own=True)
+    source = mutations(seed, 16_384)
     with tempfile.TemporaryDirectory() as place:
         attack = Attack("adapt", count, seed, seconds, Path(place))
         for number, root in attack.rounds():
@@ -236,7 +236,7 @@ def attack_check(count: int, seed: int, seconds: float) -> int:
 
 def attack_report(count: int, seed: int, seconds: float) -> int:
     """Writes the page of so many mutated runs, results and recordings: a page without their markup, or a sentence."""
-    source = mutations(seed, own=True)
+    source = mutations(seed, 16_384)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         run = made_run(folder)

@@ -62,15 +62,20 @@ def test_structs_cells_and_times_of_matlab_give_channels_and_their_rate(tmp_path
     assert {name: rate for name, (_, rate) in found.items()} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("version", ["v7", "v7.3"])
-def test_tables_of_matlab_are_read_by_their_columns(tmp_path, version):
-    pandas, matio = pytest.importorskip("pandas"), pytest.importorskip("matio")
-    table = pandas.DataFrame({"time": TIMES, "acc": SHORT, "note": ["a"] * len(SHORT)})
-    matio.save_to_mat(tmp_path / "a.mat", {"T": table}, version=version)
+def test_cells_of_matlab_7_3_are_channels_and_tables_are_left_out(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "a.mat", "w") as tree:
+        cells = [
+            tree.create_dataset(f"#refs#/{name}", data=SHORT[None] * number).ref for number, name in enumerate("ab")
+        ]
+        tree.create_dataset("runs", data=np.array([cells], dtype=h5py.ref_dtype), dtype=h5py.ref_dtype)
+        tree["fs"] = np.array([[50.0]])
+        tree["T"] = np.arange(6, dtype=np.uint32)
+        tree["T"].attrs["MATLAB_object_decode"] = np.int32(3)
     found = read_signals(tmp_path / "a.mat")
-    assert list(found.channels) == ["T.acc"]
-    assert found.rate == RATE
-    np.testing.assert_allclose(found.channels["T.acc"], SHORT)
+    assert (list(found.channels), found.rate) == (["runs.1", "runs.2"], 50)
+    np.testing.assert_array_equal(found.channels["runs.2"], SHORT)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +211,9 @@ def test_every_command_takes_the_speed_that_a_file_states(tmp_path, outer, comma
         measure(measurement, contradicted, 0.0, "pump")
     assert "override" not in str(refused.value), "which watch does not have"
     served, query = Served(None, AlarmRule.of([])), PredictQuery(filename="x.mat", bearing="6203")
-    with Readers(1) as readers:
-        answer = served.answer_file(readers, file, query, Deadline(time.monotonic() + 60))
-        other = query.model_copy(update={"rpm": 900.0})
-        refusal = served.answer_file(readers, file, other, Deadline(time.monotonic() + 60))
+    answer = served.answer_file(Readers(1), file, query, Deadline(time.monotonic() + 60))
+    other = query.model_copy(update={"rpm": 900.0})
+    refusal = served.answer_file(Readers(1), file, other, Deadline(time.monotonic() + 60))
     assert answer.state == "outer race"
     assert (refusal.decision, refusal.state) == ("check", "not diagnosed")
     assert "override" not in refusal.reasons[0]
@@ -414,7 +418,6 @@ def test_an_upload_may_be_of_an_unknown_bearing_and_its_channel_says_the_unit(tm
     for scale in (1.0, 8e-4):
         np.savetxt(tmp_path / "a.csv", scale * signal, header="DE [g]", comments="", fmt="%.8g")
         query = PredictQuery(filename="a.csv", rate=RATE, rpm=1500, bearing="unknown")
-        with Readers(1) as readers:
-            states.append(served.answer_file(readers, tmp_path / "a.csv", query, Deadline(time.monotonic() + 60)).state)
+        states.append(served.answer_file(Readers(1), tmp_path / "a.csv", query, Deadline(time.monotonic() + 60)).state)
     assert states[0] != "no signal"
     assert states[1] == "no signal"

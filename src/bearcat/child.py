@@ -1,8 +1,7 @@
 """Processes of ours that do what might go wrong: with limits, without secrets, and ended with whoever started them.
 And a Ray cluster, for work that is spread over several machines.
 
->>> child = Child("bearcat.data.isolated", {"memory": 2**30, "folder": ""})
->>> child.stream.write(message)
+>>> child = Child("bearcat.data.isolated", {})
 """
 
 from __future__ import annotations

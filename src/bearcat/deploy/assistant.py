@@ -22,7 +22,7 @@ from bearcat.data.bearing import asked_bearing
 from bearcat.data.datasets.folder import MANIFEST, Folder, ManifestRow, folder_entries
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
-from bearcat.data.stream import UPLOADS, ChannelStreams, Stream
+from bearcat.data.stream import FORMATS, ChannelStreams, Stream
 from bearcat.deploy.find import MANIFEST_ABOVE, FoundMeasurement, FoundRecording, alone, find_files, measurement_of
 from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.deploy.turns import Deadline, Turn, Turns
@@ -74,13 +74,13 @@ class Recordings:
         if not folder.is_dir():
             raise InputError(f"{folder}: is no folder; give the one whose recordings may be asked about")
         self.root, self.limits, self.turns = real_path(folder), limits, Turns(1)
-        self.readers = Readers(None, EXPANSION * limits.max_bytes, plain=1)
+        self.readers = Readers(None, EXPANSION * limits.max_bytes)
 
     def names(self) -> list[str]:
         """Of all recordings, below the folder."""
         if not any(self.root.iterdir()):
             return []
-        files = [path for path in find_files([self.root]) if path != self.root and path.suffix.lower() in UPLOADS]
+        files = [path for path in find_files([self.root]) if path != self.root and path.suffix.lower() in FORMATS]
         return [str(path.relative_to(self.root)) for path in files if real_path(path).is_relative_to(self.root)]
 
     def path(self, name: str) -> Path:
@@ -89,8 +89,8 @@ class Recordings:
         name = escaped(name[:SHORT])
         if path is None:
             raise InputError(f"{name}: is no recording below the folder; list_recordings names those", "file")
-        if path.suffix.lower() not in UPLOADS:
-            raise InputError(f"{name}: has no format that is read here; those are {', '.join(UPLOADS)}", "file")
+        if path.suffix.lower() not in FORMATS:
+            raise InputError(f"{name}: has no format that is read here; those are {', '.join(FORMATS)}", "file")
         if path.stat().st_size > self.limits.max_bytes:
             raise InputError(f"{name}: is longer than {self.limits.max_bytes} bytes; cut it, or raise --max-bytes")
         return path
@@ -137,19 +137,19 @@ class Recordings:
                 deadline.check()
                 yield block
 
-        def all_checked(blocks: Iterator[tuple[str, Floats]]) -> Generator[tuple[str, Floats], None, None]:
-            for each in blocks:
-                deadline.check()
-                yield each
+        def all_checked(blocks: Generator[Any, None, None]) -> Generator[Any, None, None]:
+            with closing(blocks):
+                for each in blocks:
+                    deadline.check()
+                    yield each
 
         said, named = None, {row.rpm_channel for row in rows}
         if len(named) == 1 and (speed := named.pop()) is not None:
             said = FoundRecording(partial(stream, speed, origin), f"{origin}#{speed}", channel=speed, said_speed=True)
         if channel is not None:
             return alone(FoundRecording(partial(stream, channel, origin), origin, channel=channel), said)
-        blocks = self.readers.channel_blocks(path, None, origin, deadline.until)
-        rates, sizes, speeds, found = opened.enter_context(blocks)
-        channels = opened.enter_context(closing(ChannelStreams(origin, rates, sizes, speeds, all_checked(found))))
+        blocks = self.readers.read_channels(path, origin, None, until=deadline.until)
+        channels = opened.enter_context(closing(ChannelStreams(origin, all_checked(blocks))))
         return measurement_of(channels, again=stream, said=said)
 
     def _rows(self, path: Path) -> list[ManifestRow]:
@@ -304,7 +304,4 @@ def _add_machines(
 
 def serve_assistant(recordings: Recordings, store: str | None = None) -> None:
     """Answers on standard input and output until they are closed."""
-    try:
-        make_assistant(recordings, store).run("stdio")
-    finally:
-        recordings.readers.end()
+    make_assistant(recordings, store).run("stdio")

@@ -1,8 +1,8 @@
 """Recordings and windows → answers, as the server gives them; independent of HTTP.
 
 >>> served, query = Served(model, AlarmRule.of(model.classes)), PredictQuery(filename="monday.wav")
->>> with Readers(count=2, most=2**29) as readers:
-...     answer = served.answer_file(readers, Path("private/1.wav"), query, Deadline(time.monotonic() + 30))
+>>> readers = Readers(count=2, most=2**29)
+>>> answer = served.answer_file(readers, Path("private/1.wav"), query, Deadline(time.monotonic() + 30))
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing, asked_bearing, marks_of
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
-from bearcat.data.stream import UPLOADS
+from bearcat.data.stream import FORMATS
 from bearcat.deploy.find import FoundRecording
 from bearcat.deploy.predict import BATCH, Given, WindowPredictions, diagnose_found, pool_windows
 from bearcat.deploy.predictor import Predictor
@@ -220,7 +220,7 @@ class Served:
         """What the model takes and distinguishes, what to do with it, and what this server accepts."""
         model = self.model
         server = {
-            "formats": list(UPLOADS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
+            "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
             "views": list(VIEWS) if find_spec("matplotlib") else [],
         }  # fmt: skip
         if model is None:

@@ -40,9 +40,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bearcat import __version__
 from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
-from bearcat.data.stream import UPLOADS
+from bearcat.data.stream import FORMATS
 from bearcat.deploy.serve.answer import Answer, GivenWindows, PredictQuery, Served, field_error
-from bearcat.deploy.serve.fair import RISKY, SMALL, ClientReaders, Clients, Place, Places, ReaderPools
+from bearcat.deploy.serve.fair import RISKY, ClientReaders, Clients, Place, Places, ReaderPools
 from bearcat.deploy.serve.uploads import UploadError, UploadFolder, storing
 from bearcat.deploy.turns import Turn, Turns
 from bearcat.errors import InputError
@@ -135,10 +135,9 @@ class PredictionService:
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
         with (
             UploadFolder() as self.uploads,
-            Readers(RISKY, EXPANSION * self.limits.max_bytes, self.cores + SMALL, self.uploads.path) as readers,
             ThreadPoolExecutor(2 * self.limits.concurrency, thread_name_prefix="bearcat") as self.workers,
         ):
-            self.readers = ReaderPools(readers, self.cores)
+            self.readers = ReaderPools(Readers(RISKY, EXPANSION * self.limits.max_bytes), self.cores)
             yield
 
     async def answer(self, request: Request, query: PredictQuery) -> Response:
@@ -230,8 +229,8 @@ class PredictionService:
         if query.filename is None:
             raise field_error("filename", "is missing; add ?filename=NAME to the address, for it says the format")
         suffix = Path(query.filename).suffix.lower()
-        if suffix not in UPLOADS:
-            raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(UPLOADS)}")
+        if suffix not in FORMATS:
+            raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(FORMATS)}")
         query.geometry()  # a wrong one need not wait for the recording
         path, file = self.uploads.create(suffix)
         try:
