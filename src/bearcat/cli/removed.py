@@ -10,6 +10,7 @@ REMOVED = {  # by option, or by command and option where other commands have it
     "recipes": "use `bearcat methods`",
     "--figures": "every figure is written as png, svg and pdf; make EPS of these with pdftops -eps",
     "--pdf": "open the page in a browser and print it",
+    "bearings": "bearcat.data.BEARINGS has the table, and docs/bearings.md says what is in it",
     "--track": "curves.csv in the folder of a run has the numbers of every epoch",
     "--balance": "write --recipe-set balance=true",
     "--no-balance": "write --recipe-set balance=false",
