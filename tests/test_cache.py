@@ -19,7 +19,6 @@ from bearcat.data import CWRU, Folder, Preparation, Recording, Simulated, Task, 
 from bearcat.data import catalogue as catalogue_module
 from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.datasets import folder as folder_module
-from bearcat.data.datasets import simulate as simulate_module
 from bearcat.data.prepare import fingerprint
 from bearcat.data.recording import Windows
 from bearcat.deploy.find import find_measurements
@@ -230,24 +229,6 @@ def test_recordings_kept_for_another_preparation_are_decoded_once(folder, tmp_pa
     assert decoded == {"1.npy": 2}, "there are two files of that name"
     assert same(windows, prepare(load(catalogue), Preparation(length=512)))
     assert decoded == {"1.npy": 4}, "and nothing is kept after that"
-
-
-def test_recordings_read_for_their_metadata_are_not_computed_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
-    made: Counter[str] = Counter()
-    original = simulate_module.simulate
-
-    def count(settings, condition, defects, origin):
-        made[origin] += 1
-        return original(settings, condition, defects, origin)
-
-    monkeypatch.setattr(simulate_module, "simulate", count)
-    dataset = Simulated(seconds=2.0, severities=(1.5,), faults=("inner",))
-    task = Task("N15_M07_F10", "N09_M07_F10")
-    _, catalogue, settings = choose_settings(dataset, dataset.catalogue(), task, Requested(default_input="physics"))
-    cached_windows(catalogue.only([task.target]), settings.preparation, tmp_path)
-    assert set(made.values()) == {1}
-    assert len(made) == 4
 
 
 def test_a_kept_recording_whose_file_has_changed_is_read_again(tmp_path):

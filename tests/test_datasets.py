@@ -355,7 +355,7 @@ def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
 
 
 def test_every_dataset_of_the_table_says_what_it_is():
-    known = ["simulated", "paderborn", "cwru", "hit-sm", "ims", "femto", "across-machines", "collection", "folder"]
+    known = ["simulated", "paderborn", "cwru", "hit-sm", "ims", "femto", "across-machines", "folder"]
     assert list(DATASETS) == known
     for name, kind in DATASETS.items():
         assert kind.about.title
