@@ -260,9 +260,9 @@ def serve(
 
     fleet = None
     if store is not None:
-        from bearcat.report.fleet import FleetPages
+        from bearcat.report.fleet import fleet_pages
 
-        fleet = FleetPages(store)
+        fleet = fleet_pages(store)
 
     def started(place: str) -> None:
         alone = [] if store else [f"Recordings are diagnosed without a model on {place}"]

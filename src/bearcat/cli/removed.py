@@ -19,6 +19,12 @@ REMOVED = {  # by option, or by command and option where other commands have it
     "--target-keep": 'write a grid with target = { keep = ["healthy"] } and train it by bearcat bench run',
     "--target-share": "write a grid with target = { share = { rest = 0.05 } } and train it by bearcat bench run",
     "--why": "failure.json in the folder of a failed run, which bench status names, has the traceback",
+    "--webhook": "write --notify json://host/path, or jsons:// for https",
+    "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
+    "--mqtt": "write --notify mqtt://host/topic for events, and let a bridge write recordings into the folder",
+    "--metrics": "bearcat watch export and --format json have the numbers",
+    "--executor": "write --jobs 2, for processes of this machine",
+    "--address": "write --jobs 2, for processes of this machine",
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
 }
 

@@ -27,13 +27,6 @@ INTERRUPTED = 130
 A_YEAR = {"year": 1.0, "month": 12.0, "week": 365.25 / 7, "day": 365.25}
 SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 FOLDER = "FOLDER"
-INSTEAD = {  # options of earlier versions, and what to use instead
-    "--webhook": "--notify json://host/path (jsons:// for https)",
-    "--mail": "--notify 'mailto://user:password@host?to=me@example.com' (mailtos:// for TLS from the start)",
-    "--mqtt": "--notify mqtt://host/topic for events; let a bridge write recordings into the folder",
-    "--metrics": "bearcat watch export or --format json, for what Prometheus is to read",
-    "--executor": "--jobs, for processes of this machine", "--address": "--jobs, for processes of this machine",
-}  # fmt: skip
 
 
 class FolderOrCommand(TyperGroup):
@@ -43,9 +36,6 @@ class FolderOrCommand(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        for option in (word.partition("=")[0] for word in args):
-            if option in INSTEAD:
-                raise InputError(f"{option}: is no option any more; use {INSTEAD[option]}")
         if args[0] in self.commands and args[0] != FOLDER:
             return super().resolve_command(ctx, args)
         return "", self.commands[FOLDER], args

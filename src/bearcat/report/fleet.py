@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -23,29 +23,27 @@ from bearcat.report.trends import (
     BOTTOM,
     DAY,
     LEFT,
+    RIGHT,
     TOP,
     Plot,
     draw_spark,
     draw_spectra,
     draw_trends,
-    measured_text,
-    range_text,
     time_text,
     visible,
 )
 from bearcat.report.typeset import count, shortened, templates
 from bearcat.storage import write_atomically
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus
+from bearcat.watch.snapshot import LEARNING, Event, PointStatus
 from bearcat.watch.status import Fleet
-from bearcat.watch.store import Store, TrendRow
+from bearcat.watch.store import Store
 
 ROWS, NAMED = 500, 10_000  # points in the table, and named in a list below it
 DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
 POINTS, SPARK_POINTS, SPARKS = 400, 60, 60  # rows read of a trend and of a small one; rows of the table that have one
 SPECTRA, EVENTS = 200, 12  # spectra in a waterfall; events listed
 MARKS = 40  # alarms and other events marked in a trend
-FRESH = 5.0  # seconds for which a served page is not made anew
 LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
 
@@ -58,7 +56,6 @@ class PointDetails:
     steps: tuple[tuple[str, str], ...]  # a sentence, and the command that goes with it
     trends: tuple[Plot, ...]
     spectra: tuple[Plot, ...]
-    numbers: tuple[tuple[str, str, str, str], ...]  # measurement, latest, usual, and its range in this trend
     events: tuple[Event, ...]  # the latest first
 
 
@@ -99,8 +96,8 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
 def _template() -> Any:
     """The page with its style and script, compiled once."""
     environment = templates()
-    environment.globals |= {"count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
-    environment.globals["opened"] = OPENED
+    environment.globals |= {"left": LEFT, "top": TOP, "below": BOTTOM, "margin": RIGHT}
+    environment.globals |= {"count": count, "silent": SILENT, "opened": OPENED}
     environment.filters |= {"time": time_text, "visible": _shown, "sentence": _sentence}
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
@@ -109,22 +106,16 @@ def _template() -> Any:
     return environment.from_string(html)
 
 
-class FleetPages:
-    """Pages of a store as a server gives them: made one at a time, and anew only after a few seconds."""
+def fleet_pages(address: str) -> Callable[[str | None], str]:
+    """What makes pages of a store for a server, one at a time."""
+    Store.open(address).close()  # what is wrong with it is said at once
+    lock = Lock()
 
-    def __init__(self, address: str) -> None:
-        Store.open(address).close()  # what is wrong with it is said at once
-        self.address, self._lock = address, Lock()
-        self._made: dict[str | None, tuple[float, str]] = {}
+    def make(machine: str | None = None) -> str:
+        with lock, Store.open(address) as store:
+            return fleet_page(store, machine, served=True)
 
-    def __call__(self, machine: str | None = None) -> str:
-        with self._lock:
-            now = time.monotonic()
-            self._made = {name: page for name, page in self._made.items() if now - page[0] < FRESH}
-            if machine not in self._made:
-                with Store.open(self.address) as store:
-                    self._made[machine] = now, fleet_page(store, machine, served=True)
-            return self._made[machine][1]
+    return make
 
 
 def point_details(store: Store, point: PointStatus) -> PointDetails:
@@ -134,7 +125,7 @@ def point_details(store: Store, point: PointStatus) -> PointDetails:
     orders = None if memory is None else memory.orders
     return PointDetails(
         point, next_steps(point, store.path), tuple(draw_trends(rows, events, point.fault)),
-        tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)), tuple(_numbers(rows)),
+        tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)),
         tuple(events[: -EVENTS - 1 : -1]),
     )  # fmt: skip
 
@@ -176,13 +167,3 @@ def _shown(text: str) -> str:
 def _sentence(reason: str) -> str:
     """A reason as a line of its own."""
     return _shown(reason[:1].upper() + reason[1:])
-
-
-def _numbers(rows: Sequence[TrendRow]) -> Iterator[tuple[str, str, str, str]]:
-    """The trends as a table."""
-    for name, (title, _) in MEASUREMENTS.items():
-        known = [row for row in rows if name in row.values]
-        if known:
-            values = [row.values[name] for row in known]
-            whole = range_text((min(values), max(values)))
-            yield title, measured_text(name, values[-1]), range_text(known[-1].band.get(name)), whole

@@ -1,4 +1,4 @@
-"""Drawings of a watched point as SVG: its trends, operating states, envelope spectra, and these over time.
+"""Drawings of a watched point as SVG: its trends and its envelope spectrum.
 
 A `Plot` holds places and paths; the template of the page (fleet.html) draws it and escapes its words.
 
@@ -8,22 +8,18 @@ A `Plot` holds places and paths; the template of the page (fleet.html) draws it 
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
-import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.physics import FAULTS, MULTIPLES
 from bearcat.diagnosis.spectra import TURNS
-from bearcat.report.typeset import NOTHING, count
+from bearcat.report.typeset import NOTHING
 from bearcat.trust.decision import OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event
 from bearcat.watch.status import written_time
@@ -37,15 +33,11 @@ ROW = 13.0  # height of a line of words in a drawing
 QUARTERS = 4  # units of a byte of a kept envelope spectrum in one dB
 HIGHEST = 3.0  # times the threshold, at which the drawn evidence is cut off
 GAP = 8.0  # times the usual time between recordings, from which on a curve is interrupted
-LETTERS = "ABCDEFG+"  # of operating states; the last stands for all others
 LINES = {fault: fault.replace(" ", "_") for fault in FAULTS}  # the measurement of each fault's lines
 PRINTED = ("rms", "velocity", "envelope_kurtosis", "rpm")  # also the lines of the point's fault
 DRAWN = [name for name in MEASUREMENTS if name != "reference" and not name.startswith("band_")]
 MARKED = {"alarm": "alarm", "grown": "alarm", "baseline": "renewed", "sensor": "renewed"}  # events, and their class
 STEPS = [hours * 3600.0 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 504)]  # between ticks of time
-# White to dark blue; a dark page inverts it.
-COLOURS = np.array([(255, 255, 255), (205, 224, 240), (110, 168, 212), (24, 92, 150), (6, 26, 64)], dtype=float)
-
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Doubles = NDArray[np.float64]
@@ -63,15 +55,12 @@ class Plot:
     value: str = ""  # the latest, and what is usual
     minor: bool = False  # left out in print
     size: tuple[float, float] = (WIDTH, HEIGHT)
-    right: float = WIDTH - RIGHT  # where the axis of x ends
     curves: tuple[tuple[str, str], ...] = ()  # class and path
     across: Ticks = ()
     up: Ticks = ()
     rules: tuple[tuple[str, float, float, str], ...] = ()  # class, place on x, top, and a word above
     levels: tuple[tuple[str, float, float, str], ...] = ()  # class, place on y, and of a word, and the word
-    boxes: tuple[tuple[str, float, float, str], ...] = ()  # class, place on x, width, letter
     legend: tuple[tuple[str, str], ...] = ()  # class and words
-    image: str = ""  # a data: address
 
 
 def draw_spark(rows: Sequence[TrendRow], fault: str | None) -> Plot | None:
@@ -88,7 +77,7 @@ def draw_spark(rows: Sequence[TrendRow], fault: str | None) -> Plot | None:
 
 
 def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], fault: str | None) -> list[Plot]:
-    """The evidence of a change, each measurement with what is usual of it, and the operating states."""
+    """The evidence of a change, and each measurement with what is usual of it."""
     if not rows:
         return []
     first, last = rows[0].time, max(rows[-1].time, rows[0].time + 3600)
@@ -115,8 +104,7 @@ def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], fault: str | 
             curves=(("usual", _band_path(times, bands, across, up)), ("curve", _path(times, values, across, up))),
             across=ticks, up=_ticks(span, up), rules=rules,
         ))  # fmt: skip
-    known = [row for row in rows if row.operating_state]
-    return plots + ([_draw_states(known, across, ticks)] if len({row.operating_state for row in known}) > 1 else [])
+    return plots
 
 
 def _draw_evidence(
@@ -139,29 +127,10 @@ def _draw_evidence(
     )  # fmt: skip
 
 
-def _draw_states(rows: Sequence[TrendRow], across: Scale, ticks: Ticks) -> Plot:
-    """When the machine ran how: a box for each stretch of one operating state, with its letter where there is room."""
-    states = [state for state, _ in Counter(str(row.operating_state) for row in rows).most_common()]
-    places = {state: min(place, len(LETTERS) - 1) for place, state in enumerate(states)}
-    starts = [next(stretch) for _, stretch in groupby(rows, key=lambda row: row.operating_state)]
-    boxes = []
-    for row, after in pairwise([*starts, rows[-1]]):
-        start, width = across(row.time), max(across(after.time) - across(row.time), 0.6)
-        place = places[str(row.operating_state)]
-        boxes.append((f"c{place}", start, width, LETTERS[place] if width > ROW else ""))
-    legend = [(f"c{place}", f"{LETTERS[place]} {visible(state)}") for state, place in places.items()][:7]
-    legend += [("c7", f"+ {count(len(states) - 7, 'other')}")] if len(states) > 7 else []
-    label = f"Operating states over time: {', '.join(words for _, words in legend)}"
-    latest = visible(str(rows[-1].operating_state))
-    return Plot(
-        "Operating state", label, latest, size=(WIDTH, 52.0), across=ticks, boxes=tuple(boxes), legend=tuple(legend)
-    )
-
-
 def draw_spectra(
     spectra: Sequence[Spectrum], rows: Sequence[TrendRow], orders: Mapping[str, float] | None, fault: str | None
 ) -> list[Plot]:
-    """The envelope spectrum of the latest recording over that of a healthy day, and those of all over time."""
+    """The envelope spectrum of the latest recording over that of a healthy day."""
     if not spectra:
         return []
     lines = _fault_lines(orders or {}, fault)
@@ -177,41 +146,14 @@ def draw_spectra(
         for place, base in ((healthy, up(0.0)), (-1, None))
     )
     dates = [time_text(spectra[place][0]) for place in (healthy, -1)]
-    over = Plot(
+    return [Plot(
         "Envelope spectrum", f"Envelope spectrum by shaft order, of {dates[1]} over that of {dates[0]}, a healthy day",
         f"dB, by multiples of the shaft's speed{'' if lines else '; the bearing is not known'}",
-        size=(WIDE, TALL), right=WIDE - RIGHT,
+        size=(WIDE, TALL),
         curves=(("healthy", before), ("curve", latest)), across=_ticks((0.0, last), across, 6),
         up=_ticks((0.0, highest), up), legend=(("latest", f"latest, {dates[1]}"), ("healthy", f"healthy, {dates[0]}")),
         rules=tuple((kind, across(order), TOP + ROW * (int(kind[1]) + 0.6), word) for kind, order, word in lines),
-    )  # fmt: skip
-    return [over, _draw_waterfall([each[0] for each in spectra], levels, last, lines)] if len(spectra) > 2 else [over]
-
-
-def _draw_waterfall(
-    times: Sequence[float], levels: Sequence[Doubles], last: float, lines: Sequence[tuple[str, float, str]]
-) -> Plot:
-    """Envelope spectra over time as an image: time to the right, shaft orders upwards."""
-    right = WIDE - RIGHT - 4 * ROW
-    across, up = _scale((times[0], times[-1]), LEFT, right), _scale((0.0, last), TALL - BOTTOM, TOP)
-    size = max(map(len, levels))
-    step = math.ceil(size / 240)
-    padded = np.stack([np.pad(each, (0, size + -size % step - len(each))) for each in levels])
-    joined = padded.reshape(len(levels), -1, step).max(axis=2)  # of neighbours, so that no line is lost
-    columns = np.linspace(times[0], times[-1], min(2 * len(times), 300))
-    place = np.clip(np.searchsorted(times, columns, side="right") - 1, 0, len(times) - 1)
-    low, high = np.quantile(joined, [0.5, 0.998])
-    image = (joined[place] - low) / max(high - low, 6.0)
-    image[columns - np.asarray(times)[place] > GAP * float(np.median(np.diff(times)))] = 0.0  # nothing was recorded
-    content = base64.b64encode(_png(np.clip(255 * image.T[::-1], 0, 255).astype(np.uint8))).decode("ascii")
-    named = sorted((up(order), kind, word) for kind, order, word in lines[:: len(MULTIPLES)])
-    words = np.maximum.accumulate([y - ROW * place for place, (y, _, _) in enumerate(named)]).tolist()
-    return Plot(
-        "Envelope spectra over time", f"Envelope spectra by order, {time_text(times[0])} to {time_text(times[-1])}",
-        "shaft orders upwards; shade shows dB", size=(WIDE, TALL), right=right, up=_ticks((0.0, last), up, 5),
-        across=_time_ticks(times[0], times[-1], across), image=f"data:image/png;base64,{content}",
-        levels=tuple((kind, y, words[place] + ROW * place, word) for place, (y, kind, word) in enumerate(named)),
-    )  # fmt: skip
+    )]  # fmt: skip
 
 
 def _fault_lines(orders: Mapping[str, float], named: str | None) -> list[tuple[str, float, str]]:
@@ -301,20 +243,6 @@ def _time_ticks(first: float, last: float, across: Scale, most: int = 5) -> Tick
         ]
         form = "%b %Y" if last - first > 300 * DAY else "%b"
     return tuple((across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in found)
-
-
-def _png(image: NDArray[np.uint8]) -> bytes:
-    """Values 0 to 255 as a PNG in our colours."""
-    palette = np.stack([np.interp(np.linspace(0, 4, 256), range(5), channel) for channel in COLOURS.T], axis=1)
-    height, width = image.shape
-    lines = np.pad(image, ((0, 0), (1, 0))).tobytes()  # a 0 before each line: it is not filtered
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))
-    colours = chunk(b"PLTE", palette.round().astype(np.uint8).tobytes())
-    return b"\x89PNG\r\n\x1a\n" + head + colours + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
 
 
 def number_text(value: float) -> str:
