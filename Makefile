@@ -51,14 +51,10 @@ docs: .venv/dev
 fuzz: .venv/dev
 	$(BIN)/python -m tests.fuzz --mutations 10000
 
-# Small, a few minutes on two cores. The scripts' --help tells how to measure more, or on a GPU.
+# Small, a few minutes on two cores. The scripts' --help says how to measure more, or on a GPU.
 bench: .venv/dev
-	$(BIN)/python benchmarks/data_speed.py
-	PYTHONPATH=. $(BIN)/python benchmarks/stack_speed.py --runs 1 4 --seconds 60
-	PYTHONPATH=. $(BIN)/python benchmarks/scaling.py --lengths 256 512 1024 --seconds 60
-	PYTHONPATH=. $(BIN)/python benchmarks/profile_step.py --rows 12
+	$(BIN)/python benchmarks/speed.py --steps 20
 	$(BIN)/python benchmarks/recording_speed.py --repeats 20 --starts 3
-	$(BIN)/python benchmarks/prepare_speed.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

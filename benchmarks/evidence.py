@@ -183,7 +183,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes beside each other")
     parser.add_argument("--seeds", type=int, default=5, help="at most")
     parser.add_argument("--limit-seconds", type=float, default=1e9)
-    parser.add_argument("--only", default="", help="jobs whose first run has this text in its name")
     chosen = parser.parse_args()
     if unknown := [part for part in chosen.parts if part not in PARTS]:
         parser.error(f"unknown part '{unknown[0]}'; known are {', '.join(PARTS)}")
@@ -194,9 +193,8 @@ def main() -> None:
     for seed in range(chosen.seeds):
         for part in chosen.parts or PARTS:
             for job in jobs(part, seed, done):
-                if chosen.only in f"{job[1][0].data} {job[1][0].cell}":
-                    waiting.put(job)
-                    count += len(job[1])
+                waiting.put(job)
+                count += len(job[1])
         print(f"{count} runs up to seed {seed}", flush=True)
     if chosen.list:
         waiting.cancel_join_thread()

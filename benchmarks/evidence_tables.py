@@ -274,7 +274,7 @@ def skada(lines: Sequence[Line]) -> dict[str, Table]:
     found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
     for line in mine:
         found[line["dataset"], line["method"], line["way"]].append(line)
-    rows, steps = [], []
+    rows = []
 
     def accuracy(dataset: str, method: str, way: str) -> str:
         values = [100 * line["accuracy"] for line in found[dataset, method, way]]
@@ -290,10 +290,6 @@ def skada(lines: Sequence[Line]) -> dict[str, Table]:
             accuracies = [accuracy(dataset, method, way) for way in ("skada", "same", "recipe")]
             times = [seconds(dataset, method, way) for way in ("skada", "alone", "same")]
             rows.append([dataset, method, *accuracies, *times])
-        changes = ("CORAL, on logits", "CORAL, ramp", "CORAL, from T_DA", "CORAL, falling rate")
-        ways = [("CORAL", "same"), *((change, "same") for change in changes), ("CORAL", "recipe"), ("MCC", "same"),
-                ("MCC, gradient of weights", "same")]  # fmt: skip
-        steps.append([dataset, *(accuracy(dataset, method, way) for method, way in ways)])
     if not rows:
         return {}
     keep = {
@@ -302,9 +298,7 @@ def skada(lines: Sequence[Line]) -> dict[str, Table]:
     }
     header = ["accuracy, percent ± deviation (seeds)", "method", "skada", "bearcat, same weights", "bearcat, own recipe",
               "seconds: skada", "bearcat, alone", "bearcat, seeds at once"]  # fmt: skip
-    parts = ["accuracy, percent", "CORAL as skada's", "on logits", "with the ramp", "from T_DA on", "with falling rate",
-             "own recipe (all four)", "MCC as the original's", "weights in the gradient"]  # fmt: skip
-    return {"skada": keep | {"header": header, "rows": rows}, "skada-coral": keep | {"header": parts, "rows": steps}}
+    return {"skada": keep | {"header": header, "rows": rows}}
 
 
 def summary(tables: Mapping[str, Table]) -> dict[str, Table]:

@@ -8,7 +8,7 @@ The general model distinguishes healthy, inner race, outer race and ball on an a
 learns from the recordings of all benches and from simulated machines nobody has built (`simulated` of
 benchmarks/diagnose.py: any bearing, speed, rate, resonances, noise, size). Each bench is left out in turn: every figure
 printed is of a bench that the model has not seen, with nothing adapted. Balls of CWRU are reported apart: most of them
-show no line (docs/diagnose.md). The left-out tests of `unseen-bearings` are in benchmarks/specimen.py.
+show no line (docs/diagnose.md).
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def benches(folder: Path) -> Iterator[Recording]:
         yield replace(resample(each, RATE), origin=f"{each.domain} {each.origin}")
 
 
-def train(known: Sequence[Recording], epochs: int | None = None, encoder: str = ENCODER, kind: str = INPUT) -> Model:
+def train(known: Sequence[Recording]) -> Model:
     """The model of these recordings, whose confidence is fitted on recordings left out, most of them of other machines."""
-    recipe = make_recipe("dense-source-only", kind, epochs, {"encoder": encoder, "balance": "true"})
+    recipe = make_recipe("dense-source-only", INPUT, None, {"encoder": ENCODER, "balance": "true"})
     recipe = replace(recipe, calibration="Temperature", final=None)
     Known.lists.append(known)
     spec = RunSpec(
         "benches", Known(len(Known.lists) - 1), Task("known", "again"), "dense-source-only", recipe,
-        Preparation(kind, LENGTH, STRIDE), Split("recording"), 0,
+        Preparation(INPUT, LENGTH, STRIDE), Split("recording"), 0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
         (run,) = run_stack([spec], [Path(place)], torch.device("cpu"), keep_model=True, write=False)
@@ -158,23 +158,15 @@ def write_states(known: Sequence[Recording]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("data"), help="holds cwru and hit-sm")
-    parser.add_argument("--machines", type=int, default=MACHINES, help="simulated machines")
-    parser.add_argument("--epochs", type=int, help="of training; the recipe's own if not given")
-    parser.add_argument("--encoder", default=ENCODER)
-    parser.add_argument("--input", default=INPUT)
     parser.add_argument("--jobs", type=int, default=1, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="write the model of all of them to the package")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="where --write writes the model")
-    parser.add_argument("--states", action="store_true", help="write the benches' states only")
     parser.add_argument("--left-out", action="store_true", help="write the weights made without each bench, by dataset")
     arguments = parser.parse_args()
     real = list(benches(arguments.folder))
-    if arguments.write or arguments.states:
+    if arguments.write:
         write_states(real)
-    if arguments.states:
-        return
     with ProcessPoolExecutor(arguments.jobs) as pool_of:
-        seeds = range(FIRST, FIRST + arguments.machines)
+        seeds = range(FIRST, FIRST + MACHINES)
         made = [each for each in pool_of.map(machine, seeds, chunksize=8) if each is not None]
     print(f"{len(made)} simulated machines, {len(real)} recordings of benches\n")
     print(
@@ -182,9 +174,8 @@ def main() -> None:
     )
     names = list(dict.fromkeys(each.domain for each in real))
     right, left_out = 0, dict[str, Model]()
-    settings = arguments.epochs, arguments.encoder, arguments.input
     for bench in names:
-        model = train([each for each in (*made, *real) if each.domain != bench], *settings)
+        model = train([each for each in (*made, *real) if each.domain != bench])
         left_out[BENCHES[bench][1]] = model
         own = [each for each in real if each.domain == bench]
         report(bench, model, own)
@@ -192,12 +183,11 @@ def main() -> None:
     fresh = [each for each in map(machine, range(5000, 5160)) if each is not None]
     report("simulated machines (unseen)", model, fresh)
     if arguments.left_out:
-        left_out["across-machines"] = train(made, *settings)
-        write_left_out(left_out, arguments.out / LEFT_OUT.name)
+        left_out["across-machines"] = train(made)
+        write_left_out(left_out, FOLDER / LEFT_OUT.name)
     if arguments.write:
-        model = train([*made, *real], *settings)
-        save_model(arguments.out, described(model, right, len(real)))
-        print(f"\n{sum(file.stat().st_size for file in arguments.out.iterdir()) / 1e6:.2f} MB in {arguments.out}")
+        save_model(FOLDER, described(train([*made, *real]), right, len(real)))
+        print(f"\n{sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.2f} MB in {FOLDER}")
 
 
 def write_left_out(models: Mapping[str, Model], path: Path) -> None:

@@ -7,7 +7,6 @@ grids/plant.toml has shifts of conditions, grids/specimen-trust.toml those of sp
 
 A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
 window (a letter each). Reading prints what saving the adapted model by check models is worth (trust/decision.py).
-`python benchmarks/trust.py runs*.jsonl.gz` says how the intervals made of them hold.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import time
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,11 +22,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from plant import remember_spaces
 
 from bearcat.data.tasks import UNKNOWN, Mix
 from bearcat.errors import InputError
-from bearcat.runs.grid import only_methods, plan, read_grid
+from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import estimate_runs, predict, run_evidence
@@ -41,27 +37,21 @@ from bearcat.trust.estimates import EVIDENCE, PAST_RUNS, SHIFTS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship
+STACK = 256  # runs that are trained together at most
 SHIPPED = PAST_RUNS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", type=Path, action="append", default=[])
-    parser.add_argument("--only-method", action="append")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--every", type=int, default=1, help="of the tasks of each dataset")
-    parser.add_argument("--shard", default="0/1", help="this part of so many: tasks are dealt out to processes")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--stack", type=int, default=256, help="runs that are trained together at most")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop beginning stacks after so long")
     parser.add_argument("--out", type=Path, default=Path("runs.jsonl.gz"), help="lines are appended")
     parser.add_argument("--read", type=Path, nargs="*", default=[])
     parser.add_argument("--write", action="store_true", help="replace the runs that ship by those read")
     chosen = parser.parse_args()
-    start = time.monotonic()
-    remember_spaces()
     for grid in chosen.grid:
-        collect(read_grid(grid), chosen, start)
+        collect(read_grid(grid), chosen.seeds, torch.device(chosen.device), chosen.out)
     runs = read_lines(chosen.read)
     if chosen.write:
         write(runs)
@@ -69,38 +59,23 @@ def main() -> None:
         print_saved(runs)
 
 
-def collect(grid: Any, chosen: argparse.Namespace, start: float) -> None:
+def collect(grid: Any, seeds: Iterable[int], device: torch.device, out: Path) -> None:
     """Trains the cells of the grid, seed by seed, and appends a line for each."""
-    if chosen.only_method:
-        named = {method.name for part in grid.parts or (grid,) for method in part.methods}
-        grid = only_methods(grid, [name for name in chosen.only_method if name in named])
-    device, library = torch.device(chosen.device), Library()
-    shard, shards = map(int, chosen.shard.split("/"))
+    library = Library()
     specs = plan(grid, None, library)
-    for seed in chosen.seeds:
+    for seed in seeds:
         groups: dict[Any, list[RunSpec]] = defaultdict(list)
         for spec in specs:
-            if spec.seed == seed and mine(spec, specs, chosen.every, shard, shards):
+            if spec.seed == seed:
                 spec = library.identified(spec)
                 groups[stack_key(Run(spec.recipe, library.split(spec).outline(), seed))].append(spec)
         for group in groups.values():
-            for first in range(0, len(group), chosen.stack):
-                if time.monotonic() - start > chosen.seconds:
-                    return
-                lines = [json.dumps(line) for line in scored_runs(group[first : first + chosen.stack], library, device)]
-                with gzip.open(chosen.out, "at", encoding="utf-8") as file:
+            for first in range(0, len(group), STACK):
+                lines = [json.dumps(line) for line in scored_runs(group[first : first + STACK], library, device)]
+                with gzip.open(out, "at", encoding="utf-8") as file:
                     file.writelines(f"{line}\n" for line in lines)
-                print(group[0].data, group[0].recipe_name, len(group), f"{time.monotonic() - start:.0f} s", flush=True)
+                print(group[0].data, group[0].recipe_name, len(group), flush=True)
         library = Library()
-
-
-def mine(spec: RunSpec, specs: list[RunSpec], every: int, shard: int, shards: int) -> bool:
-    """Whether this process trains the run: every so-manieth task of a dataset, and of those the shard's."""
-    if every > 1:
-        tasks = sorted({str(other.task) for other in specs if other.data == spec.data})
-        if tasks.index(str(spec.task)) % every:
-            return False
-    return zlib.crc32(f"{spec.data} {spec.task} {spec.mix} {spec.seed}".encode()) % shards == shard
 
 
 def scored_runs(specs: list[RunSpec], library: Library, device: torch.device) -> list[dict[str, Any]]:

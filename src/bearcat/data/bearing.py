@@ -30,7 +30,7 @@ FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {
     "2×shaft": (0, 0, 0, 0, 2),
     "FTF": (1, 0, 0, 0, 0),
 }
-TABLE = Path(__file__).parent / "bearings.csv"  # benchmarks/bearings.py makes it
+TABLE = Path(__file__).parent / "bearings.csv"
 ESTIMATE = "estimate"  # how the source of a row begins whose balls are not published, or not in one voice
 NEAR = 0.25  # relative, by which the bore of a bearing may differ that is named instead; and slack of a data sheet
 UNKNOWN = "unknown"  # in place of a designation: look for lines of any bearing

@@ -3,8 +3,7 @@
 `estimates` is the record's entry of that name, with the evidence for the decision on the model (trust/decision.py).
 The interval of the expected accuracy is that of past runs whose evidence was nearest: past_runs.json holds, for each
 kind of shift and for groups of runs (dataset, input, mix of classes), what the evidence was and how many windows were
-right. `python benchmarks/past_runs.py` makes it anew, and `benchmarks/trust.py` says how often intervals held in groups
-left out.
+right. `python benchmarks/past_runs.py` makes it anew.
 
 >>> past_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99}, "condition")
 Estimate(value=1.0, low=0.97, high=1.0)
