@@ -20,7 +20,6 @@ from bearcat.calibration import (
     CPCS,
     Calibration,
     Evidence,
-    Identity,
     Matrix,
     PseudoCal,
     RecordingConfidence,
@@ -157,7 +156,8 @@ def test_a_weight_of_two_is_the_window_twice(calibrator):
 
 def test_more_freedom_never_fits_worse():
     evidence = make()
-    fitted = [calibrator.fit(evidence) for calibrator in (Identity(), Temperature(WIDE), Vector(1e-9), Matrix(1e-9))]
+    fitted = [Calibration.identity(3, 4)]
+    fitted += [calibrator.fit(evidence) for calibrator in (Temperature(WIDE), Vector(1e-9), Matrix(1e-9))]
     losses = [
         nll_from_logits(calibration.apply(evidence.source_logits), evidence.source_labels) for calibration in fitted
     ]
@@ -498,19 +498,14 @@ def test_pseudocal_on_a_target_of_one_class_changes_nothing():
 
 def test_recordings_say_how_many_windows_can_be_right_at_most():
     evidence = make(runs=2)
-    fitted, source = RecordingConfidence(mixtures=False).fit(evidence), Temperature().fit(evidence)
+    agreement = window_agreement(evidence.target(), evidence.target_recording)
+    fitted = TargetConfidence().fit(change(evidence, estimates={"accuracy": agreement})).temperature
     for run in range(2):
         said = evidence.target_logits[run].argmax(-1).tolist()
         share = reference.window_agreement(said, evidence.target_recording[run].tolist())
-        assert window_agreement(evidence.target(), evidence.target_recording)[run] == pytest.approx(share)
-        sure = fitted.probabilities(evidence.target_logits)[run].amax(-1).mean()
-        assert sure == pytest.approx(share) or fitted.temperature[run] == source.temperature[run]
-    other = torch.maximum(PseudoCal().fit(evidence).temperature, source.temperature)
-    both = RecordingConfidence().fit(evidence).temperature
-    torch.testing.assert_close(both, (other * fitted.temperature).sqrt())
-    alone = change(evidence, target_recording=torch.arange(60).repeat(2, 1))  # every window its own recording
-    kept = RecordingConfidence(mixtures=False).fit(alone)
-    torch.testing.assert_close(kept.temperature, source.temperature)
+        assert agreement[run] == pytest.approx(share)
+    other = torch.maximum(PseudoCal().fit(evidence).temperature, Temperature().fit(evidence).temperature)
+    torch.testing.assert_close(RecordingConfidence().fit(evidence).temperature, (other * fitted).sqrt())
 
 
 def test_labels_move_a_temperature_as_far_as_their_number_allows():
@@ -566,7 +561,7 @@ def test_impossible_settings_are_refused(text, word):
         (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels"),
         (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels.* 0 … 3"),
         (Vector(), {"source_weight": -torch.ones(3, 150)}, "source_weight.* not negative"),
-        (Identity(), {"source_logits": torch.zeros(3)}, "source_logits.* axes"),
+        (Temperature(), {"source_logits": torch.zeros(3)}, "source_logits.* axes"),
     ],
 )
 def test_missing_or_misshapen_evidence_is_named(calibrator, fields, message):

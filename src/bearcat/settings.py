@@ -33,7 +33,16 @@ _PHYSICS = (
 )
 REMOVED = dict.fromkeys(
     _PHYSICS.split(), "the simulator's physics is no longer set; use specimens with specimen_spread to vary it"
-)
+) | {
+    "grow": "set labels.share",
+    "ramp_up": "set labels.weight",
+    "layer": "leave it out: CORAL reads logits",
+    "share": "leave it out: as many windows of a class join as the source's classes have on average",
+    "temperature_momentum": "leave it out: each epoch has its own temperature",
+    "mixtures": "leave it out: RecordingConfidence always averages with PseudoCal",
+    "beta1": "leave it out: Adam has its usual 0.9 and 0.999",
+    "beta2": "leave it out: Adam has its usual 0.9 and 0.999",
+}
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 
 

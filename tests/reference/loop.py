@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from scipy.optimize import fmin, minimize_scalar
+from scipy.optimize import fmin
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
@@ -59,7 +59,7 @@ class Settings:
     tau: float = 0.9
     counts: Literal["uncalibrated", "calibrated"] = "uncalibrated"
     average: Literal["batch", "selected"] = "batch"
-    calibration: str | Fit | None = None  # "temperature", or the published Temperature, Vector, Matrix or CPCS
+    calibration: str | Fit | None = None  # the published Temperature, Vector, Matrix or CPCS, or our own
     teacher_statistics: Literal["target", "averaged"] = "target"
     teacher_dropout: bool = True
     dropout: float = 0.5
@@ -287,23 +287,6 @@ def class_thresholds(probabilities: Tensor, tau: float) -> Tensor:
     return torch.tensor(thresholds, dtype=probabilities.dtype, device=probabilities.device)
 
 
-def best_temperature(logits: Tensor, labels: Tensor, bounds: tuple[float, float] = (1.0, 100.0)) -> float:
-    """The T within bounds of the smallest mean negative log-likelihood of softmax(logits / T)."""
-    logits, labels = logits.double().cpu(), labels.cpu()
-
-    def likelihood_loss(temperature: float) -> float:
-        return functional.cross_entropy(logits / temperature, labels).item()
-
-    inner = minimize_scalar(likelihood_loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-    # The search never tries the bounds themselves, and they are where a perfect classifier ends up.
-    return min((*bounds, float(inner.x)), key=likelihood_loss)
-
-
-def fit_temperature(logits: Tensor, labels: Tensor) -> Calibration:
-    temperature = best_temperature(logits, labels)
-    return lambda logits: logits / temperature
-
-
 def published_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
     """Nelder and Mead's search from T = 2: of the NLL, or of the Brier score times each window's weight."""
     hit = functional.one_hot(labels, logits.shape[1])
@@ -501,9 +484,8 @@ class Twin:
             temperature = published_temperature(logits, labels, weight)
             self.calibrate = lambda values: values / temperature
         else:
-            fit = fit_temperature if isinstance(chosen, str) else chosen
-            assert fit is not None
-            self.calibrate = fit(logits, labels)
+            assert chosen is not None and not isinstance(chosen, str)  # noqa: PT018
+            self.calibrate = chosen(logits, labels)
 
     @torch.no_grad()
     def predict(self, network: nn.ModuleDict, values: Tensor, features: bool = False) -> Tensor:

@@ -12,25 +12,25 @@ The package can be used alone, on any logits, numpy or torch, for one model or a
 from __future__ import annotations
 
 from bearcat.calibration.evidence import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
-from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
+from bearcat.calibration.scaling import Matrix, Temperature, Vector
 from bearcat.calibration.target import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
 
 __all__ = [
-    "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "PseudoCal",
+    "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Matrix", "PseudoCal",
     "RecordingConfidence", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy", "brier", "ece",
     "find_calibrator", "nll", "reliability_bins",
 ]  # fmt: skip
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
-    "Identity": Identity, "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS,
+    "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS,
     "TransCal": TransCal, "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal,
     "RecordingConfidence": RecordingConfidence,
 }  # fmt: skip
 """All calibrators by name; a row more is a calibrator more.
 
 >>> [name for name, kind in CALIBRATORS.items() if not kind.needs]
-['Identity', 'Temperature', 'Vector', 'Matrix']
+['Temperature', 'Vector', 'Matrix']
 """
 
 

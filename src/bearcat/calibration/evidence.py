@@ -130,8 +130,6 @@ class Evidence:
     target_features: AnyArray | None = None
     target_weight: AnyArray | None = None
     target_recording: AnyArray | None = None  # (run, window) int64: which recording each target window is of
-    target_windows: AnyArray | None = None  # (run, window, channel, point), as the network takes them
-    network: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # windows → logits and features
     head: Callable[[Tensor], Tensor] | None = None  # features → logits
     estimates: Mapping[str, AnyArray] | None = None  # without labels: "accuracy" (run,)
     seeds: AnyArray | None = None  # (run,) int64, for calibrators that draw; zeros where not given

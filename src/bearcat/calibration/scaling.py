@@ -27,20 +27,6 @@ SHRINK = 0.3
 TRIALS = 14  # step lengths down to 0.3^13 ≈ 2e-7
 
 
-@dataclass(frozen=True)
-class Identity:
-    """No calibration.
-
-    >>> Identity().fit(Evidence(source_logits=np.eye(2), source_labels=np.arange(2))).temperature.item()
-    1.0
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def fit(self, evidence: Evidence) -> Calibration:
-        return _identity(evidence.source())
-
-
 class CheckedSettings:
     """Checks the bounds of a temperature, the ridge of a regression and the settings that are one of a few names."""
 

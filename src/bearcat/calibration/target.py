@@ -210,14 +210,13 @@ class PseudoCal(CheckedSettings):
 @dataclass(frozen=True)
 class RecordingConfidence(CheckedSettings):
     """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
-    the class of most windows of their recording: no more can be right. With `mixtures` it is the geometric mean of that
-    temperature and PseudoCal's, which knows nothing of recordings and errs otherwise.
+    the class of most windows of their recording, since no more can be right. Its geometric mean with PseudoCal's is
+    taken, which knows nothing of recordings and errs otherwise.
 
     >>> RecordingConfidence().needs[-1]
     'target_recording'
     """
 
-    mixtures: bool = True
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = (*PseudoCal.needs, "target_recording")
 
@@ -225,8 +224,6 @@ class RecordingConfidence(CheckedSettings):
         target = evidence.target()
         agreement = {"accuracy": window_agreement(target, evidence.target_recording)}
         fitted = TargetConfidence(self.bounds).fit(replace(evidence, estimates=agreement))
-        if not self.mixtures:
-            return fitted
         other = PseudoCal(bounds=self.bounds).fit(evidence).temperature
         least = Temperature(self.bounds).fit(evidence).temperature
         temperature = (fitted.temperature * torch.maximum(other, least)).sqrt()

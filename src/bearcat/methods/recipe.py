@@ -34,8 +34,6 @@ class Schedule:
     epochs: int = 300
     batch: int = 64
     rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
     weight_decay: float = 1e-5  # ℓ2, in the gradient
     drops: tuple[int, ...] = (150, 250)  # the rate is multiplied by `drop_factor` from these epochs on
     drop_factor: float = 0.1
@@ -193,8 +191,6 @@ class Recipe:
         }
 
     def _with_setting(self, name: str, text: str) -> Recipe:
-        if (instead := REMOVED_SETTINGS.get(name)) is not None:
-            raise InputError(f"there is no setting '{name}' any more; {instead}")
         part, dot, setting = name.partition(".")
         if not dot:
             return override(self, {name: text})
@@ -330,7 +326,7 @@ RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name
 DEFAULT_RECIPE = "match-clusters"
 # For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
 UNSEEN_RECIPE = "unseen-bearings"
-# Names and settings that are refused, with what to use instead; "v0.3" says that nothing else does what they did.
+# Names that are refused, with what to use instead; "v0.3" says that nothing else does what they did.
 REMOVED = {
     "dense-moved": "use 'match-clusters', its name now",
     "shot": "use 'dense-MCC', or v0.3",
@@ -346,13 +342,6 @@ REMOVED = {
     "dense-irm": "use 'unseen-bearings', or v0.3",
     "dense-specimen-coral": "use 'unseen-bearings', or v0.3",
     "dense-specimen-mmd": "use 'unseen-bearings', or v0.3",
-}
-REMOVED_SETTINGS = {
-    "labels.grow": "set labels.share",
-    "labels.ramp_up": "set labels.weight",
-    "known-states.share": "leave it out: as many windows of a class join as the source's classes have on average",
-    "coral.layer": "leave it out: CORAL reads logits",
-    "temperature_momentum": "leave it out: each epoch has its own temperature",
 }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -181,8 +181,6 @@ class Fitting:
             "target_features": lambda: self.target[1],
             "target_weight": lambda: batches.target_present,
             "target_recording": lambda: padded_stack([each.recording for each in self.checks], UNKNOWN, logits.device),
-            "target_windows": lambda: batches.target_train,
-            "network": lambda: partial(predict, network),
             "head": lambda: lambda features: network.head(features.to(logits.dtype)),
             "estimates": lambda: {"accuracy": self.expected_accuracy()},
             "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),

@@ -354,9 +354,8 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
         rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
         learning = [weight for weight in network.parameters() if weight.requires_grad]
         return torch.optim.Adam(
-            learning, lr=rate, betas=(schedule.beta1, schedule.beta2),
-            weight_decay=schedule.weight_decay, fused=True, capturable=device.type == "cuda",
-        )  # fmt: skip
+            learning, lr=rate, weight_decay=schedule.weight_decay, fused=True, capturable=device.type == "cuda"
+        )
 
     for network in (student, *modules.values()):
         network.to(device, dtype)
