@@ -230,7 +230,7 @@ def test_uneven_classes_are_balanced_and_even_ones_are_not():
     ("measured", "requested", "sentence"),
     [
         ([made("a", "healthy"), made("b", None)], Requested(), "only the class 'healthy'"),
-        ([*ordinary()[:1], made("a", "inner", y=NINE), made("b", None, z=NINE)], Requested(), "no channel .*1.csv: x"),
+        ([made("a", "healthy", x=NINE, y=NINE), made("a", "inner", x=NINE), made("b", None, z=NINE)], Requested(), "no chan"),
         ([made("a", None), made("b", None)], Requested(), r"a/None/1\.csv: .*label"),
         (ordinary()[:2], Requested(), "'b' has no recordings"),
         ([*ordinary()[:1], made("a", "inner", 700), made("b", None)], Requested(), "'inner' .*7 windows"),
