@@ -154,7 +154,7 @@ def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
     found, evidence = estimates(source, target, familiarity)
     labels = np.full(60, -1) if truth is None else np.where(np.arange(60) < round(60 * truth), 0, 1)
     nothing = np.zeros(60, dtype=bool)
-    checked = check_estimates(found, target, labels, nothing, nothing)
+    checked = check_estimates(target, labels, nothing, nothing)
     decided = {"evidence": asdict(evidence), "decision": asdict(decide(evidence))}
     return {"estimates": found, "estimates_checked": checked} | decided
 

@@ -41,9 +41,7 @@ def physics_of(levels: dict[str, float], kurtosis: float = 2.1, reference_level:
         for name in FAULTS
     }
     likely = dict.fromkeys(STATES, 0.25)
-    return PhysicsEvidence(
-        "cannot tell", 0.25, likely, "a reason", (), True, RATE, RPM, RPM, faults, reference_level, kurtosis, 9
-    )
+    return PhysicsEvidence("cannot tell", 0.25, likely, (), True, RATE, RPM, RPM, faults, reference_level, kurtosis, 9)
 
 
 def network_of(shares: dict[str, float], action: str = "use", shift: str = "condition") -> NetworkEvidence:

@@ -26,7 +26,6 @@ from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
-from bearcat.trust.estimates import PastRuns
 
 Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
@@ -148,9 +147,7 @@ class Estimates:
     accuracy: Mapping[str, Estimate | None]  # by estimator; None where it is not a number
     expected: Estimate | None  # the accuracy to expect, from all of them
     familiarity: FamiliarityEstimates
-    abstention: Mapping[str, Any] = field(default_factory=dict)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
-    tested_on: PastRuns | None = None  # None where no past run was asked
 
 
 @dataclass(frozen=True)
@@ -158,10 +155,7 @@ class CheckedEstimates:
     """The estimates against the target's labels."""
 
     accuracy: float
-    too_high_by: Mapping[str, float] = field(default_factory=dict)
-    inside: Mapping[str, bool] = field(default_factory=dict)
     familiarity: Mapping[str, float | None] = field(default_factory=dict)
-    abstention: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

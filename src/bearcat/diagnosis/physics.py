@@ -271,7 +271,6 @@ class PhysicsEvidence:
     state: str
     confidence: float
     probabilities: Mapping[str, float]
-    reason: str  # the evidence in words
     notes: tuple[str, ...]  # what is unlike all the coefficients were made from, or wrong with the recording
     familiar: bool
     rate: float
@@ -310,7 +309,7 @@ class PhysicsEvidence:
         lines = replace(self.faults[fault], level=0.0, lines=silent.lines, sidebands=0.0)
         return replace(
             self, state=classifier.state(evidence), confidence=max(found.values()), probabilities=found,
-            reason=f"{fault} lines belong to another point", fitted_rpm=self.rpm,
+            fitted_rpm=self.rpm,
             faults={**self.faults, fault: lines}, evidence=evidence,
         )  # fmt: skip
 
@@ -429,9 +428,8 @@ def physics_evidence(
         )
         for fault, own in evidence.faults.items()
     }  # fmt: skip
-    reason = _reason(state, found, lines, evidence, rpm, aimless(evidence, int(shares.argmax())))
     return PhysicsEvidence(
-        state, max(found.values()), found, reason, tuple(notes), familiar, rate, rpm, speed, lines,
+        state, max(found.values()), found, tuple(notes), familiar, rate, rpm, speed, lines,
         DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence,
         levels, spectra.turns,
     )  # fmt: skip
@@ -449,31 +447,3 @@ def _unlike(classifier: Classifier, evidence: LineEvidence, rate: float, rpm: fl
         yield f"{share} are lines that neither shaft nor bearing explain: another machine, wrong speed or bearing"
     if evidence.kurtosis > ranges.get("kurtosis", float("inf")):
         yield f"is more impulsive (kurtosis {evidence.kurtosis:.0f}) than all recordings this was made from"
-
-
-def _reason(
-    state: str, found: Mapping[str, float], lines: Mapping[str, FaultLines], evidence: LineEvidence, rpm: float,
-    aimless: bool,
-) -> str:  # fmt: skip
-    """The evidence in one sentence."""
-    reference = f"reference lines {DECIBELS * evidence.usual:.0f} dB"
-    if state in FAULTS:
-        (name, times, modulator), own = FAULTS[state], lines[state]
-        numbers = ", ".join(f"{times * number}" for number in MULTIPLES)
-        levels = ", ".join(f"{line:.0f}" for line in own.lines)
-        sides = f"; sidebands {own.sidebands:.0f} dB" if modulator else ""
-        low, high = (edge / 1000 for edge in own.band)
-        scale = evidence.faults[state].scale
-        return (
-            f"{numbers} × {name} ({own.hertz / times:.1f} Hz): {levels} dB above background{sides}; {reference};"
-            f" {low:.3g}–{high:.3g} kHz; speed {scale * rpm:.0f} rpm ({100 * (scale - 1):+.1f} %)"
-        )
-    highest = max(lines, key=lambda fault: lines[fault].level)
-    strongest = f"strongest: {highest} {lines[highest].level:.0f} dB, {reference}"
-    if state == HEALTHY:
-        return f"no fault line of this bearing stands out; {strongest}"
-    if aimless:
-        kurtosis = f"envelope kurtosis {evidence.kurtosis:.1f}, noise has 2"
-        return f"something strikes ({kurtosis}) at no fault line; {strongest}"
-    first, second = sorted(found, key=lambda name: -found[name])[:2]
-    return f"{first} {100 * found[first]:.0f} %, {second} {100 * found[second]:.0f} %; {strongest}"

@@ -348,5 +348,5 @@ def _estimate_run(
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
     unknown_class = (labels == UNKNOWN) & labelled
     unfamiliar = familiarity.beyond_limits(strangeness)
-    checked = check_estimates(found, shown, labels, unknown_class, unfamiliar)
+    checked = check_estimates(shown, labels, unknown_class, unfamiliar)
     return RunEstimates(found, evidence, checked, familiarity, unfamiliar)

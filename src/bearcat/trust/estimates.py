@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from bearcat.trust import accuracy as by_windows
 from bearcat.trust.accuracy import LEVEL, Booleans, Estimate, Floats, Integers, Source, Target, confidence
 from bearcat.trust.decision import ModelEvidence
 
-KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
 UNCERTAIN = 5  # recordings to be checked first, at most
 FAR = 0.1  # an estimate this far from the truth deserves a sentence
 PAST_RUNS = Path(__file__).parent / "past_runs.json"
@@ -44,15 +43,6 @@ COMPARED = {
 MOST_ABOVE = {"condition": 1.0, "specimen": 0.03, "machine": 0.03, "one bearing": 0.03, "unknown": 0.1}
 NEAR = 0.05  # distance of evidence at which a past run counts e^(−1/2) of one with the same evidence
 FEWEST = 30  # runs that are nearer than 1.5 times that distance; where there are fewer, it grows
-
-
-@dataclass(frozen=True)
-class PastRuns:
-    """The past runs that the accuracy to expect comes from: kinds of shift, how many runs, of which datasets."""
-
-    shifts: tuple[str, ...]
-    runs: int
-    datasets: tuple[str, ...]
 
 
 def estimates(
@@ -75,19 +65,12 @@ def estimates(
     accuracy, united = by_windows.expected_accuracy(source, target), by_windows.window_agreement(target)
     found_range = expected_range(accuracy, united, shift)
     expected = careful(found_range, shift) if target.checks else found_range
-    compared = asdict(judged_by(shift)) if target.checks else None
     uncertain = [names[number] for number in uncertain_recordings(target)] if names else []
-    confidences = np.sort(confidence((shown or target).log_probabilities))[::-1]
-    kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
-    abstention = [
-        {"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())}
-        for share, surest in zip(KEPT_SHARES, kept, strict=True)
-    ]
+    confidences = confidence((shown or target).log_probabilities)
     found: dict[str, Any] = without_nan({
         "mean_confidence": float(confidences.mean()),
         "accuracy": {name: _finite(estimate) for name, estimate in accuracy.items()}, "window_agreement": united,
-        "expected": _finite(expected), "tested_on": compared, "abstention": {"kept": abstention},
-        "familiarity": dict(familiarity),
+        "expected": _finite(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
     evidence = ModelEvidence(
         expected if math.isfinite(expected.value) else None, finite, source_accuracy(source), len(source.labels),
@@ -141,33 +124,17 @@ def expected_value(source: Source, target: Target) -> float:
     return expected_range(exact, by_windows.window_agreement(target), "condition").value
 
 
-def check_estimates(
-    record: Mapping[str, Any], target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans
-) -> dict[str, Any] | None:
-    """Estimates against target labels (window,), −1 where a window has none; None where no window has one.
-
-    unknown (window,) marks windows of a class that the source does not have.
+def check_estimates(target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans) -> dict[str, Any] | None:
+    """What target labels (window,) say, −1 where a window has none: the accuracy, and which windows look unfamiliar;
+    None where no window has a label. unknown (window,) marks windows of a class that the source does not have.
     """
     known = labels >= 0
     if not known.any():
         return None
     right = (target.log_probabilities.argmax(axis=1) == labels)[known]
-    order = np.argsort(-confidence(target.log_probabilities)[known], kind="stable")
-    truth = float(right.mean())
-    finite = {name: values for name, values in record["accuracy"].items() if values is not None}
-    abstention = [
-        {"kept": share, "accuracy": float(right[order[:windows]].mean())}
-        for share, windows in zip(KEPT_SHARES, _kept_windows(len(right)), strict=True)
-    ]
     windows = {"known": unfamiliar[known], "unknown": unfamiliar[unknown], "wrong": unfamiliar[known][~right]}
-    return {
-        "accuracy": truth, "too_high_by": {name: values["value"] - truth for name, values in finite.items()},
-        "inside": {name: values["low"] <= truth <= values["high"] for name, values in finite.items()},
-        "abstention": {"kept": abstention},
-        "familiarity": {
-            f"{name}_unfamiliar": float(np.mean(marks)) if len(marks) else None for name, marks in windows.items()
-        },
-    }  # fmt: skip
+    shares = {f"{name}_unfamiliar": float(np.mean(marks)) if len(marks) else None for name, marks in windows.items()}
+    return {"accuracy": float(right.mean()), "familiarity": shares}
 
 
 def past_runs() -> dict[str, Past]:
@@ -191,15 +158,6 @@ def table_of(past: Past) -> tuple[Floats, Floats]:
 def shipped(shift: str) -> tuple[Floats, Floats]:
     """The table of the runs that ship with the package, for this kind of shift."""
     return table_of(compared_runs(past_runs(), shift))
-
-
-@cache
-def judged_by(shift: str) -> PastRuns:
-    """What the estimates of such runs have been tested on."""
-    past = {kind: groups for kind in COMPARED[shift] if (groups := past_runs().get(kind))}
-    datasets = dict.fromkeys(group.partition(",")[0] for groups in past.values() for group in groups)
-    runs = sum(len(rows) for groups in past.values() for rows in groups.values())
-    return PastRuns(tuple(past), runs, tuple(datasets))
 
 
 def careful(expected: Estimate, shift: str) -> Estimate:
@@ -226,7 +184,3 @@ def past_accuracy(
 
 def _finite(estimate: Estimate) -> dict[str, float] | None:
     return asdict(estimate) if math.isfinite(estimate.value) else None
-
-
-def _kept_windows(windows: int) -> list[int]:
-    return [max(1, round(share * windows)) for share in KEPT_SHARES]
