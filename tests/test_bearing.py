@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from bearcat.data.bearing import BEARINGS, ESTIMATE, Bearing, find_bearing
-from bearcat.data.datasets.folder import Folder
 from bearcat.errors import InputError
 
 
@@ -35,19 +33,6 @@ def test_every_row_of_the_table_is_a_bearing_that_can_exist_and_says_its_source(
             assert bore == known.get(code[1], 5 * int(code[1])), name
     counts = Counter(row["source"].startswith(ESTIMATE) for row in BEARINGS.rows.values())
     assert counts[False] > 450  # published, not estimated
-
-
-@pytest.mark.parametrize(
-    ("text", "word", "absent"),
-    [
-        ("6225", "6224", "NU"), ("NU331", "NU330", "6330"),  # the nearest of the same series
-        ("22210 E", "spherical", "6210"), ("30206", "tapered", "6206"), ("7205 BEP", "angular", "6205"),  # none
-    ],
-)  # fmt: skip
-def test_what_is_suggested_is_of_the_same_type_or_nothing(text, word, absent):
-    with pytest.raises(InputError, match=word) as caught:
-        find_bearing(text)
-    assert absent not in str(caught.value)
 
 
 def test_orders_of_a_data_sheet_are_a_bearing():
@@ -124,19 +109,3 @@ def test_what_is_no_bearing_is_refused_in_one_sentence(text, word):
     with pytest.raises(InputError, match=word) as caught:
         find_bearing(text)
     assert "\n" not in str(caught.value)
-
-
-def test_a_manifest_may_give_the_orders_of_a_data_sheet(tmp_path):
-    np.save(tmp_path / "a.npy", np.random.default_rng(0).standard_normal(1000))
-    manifest = tmp_path / "manifest.csv"
-    manifest.write_text("path,domain,bpfo,bpfi\na.npy,pump,3.5848,5.4152\n")
-    (entry,) = Folder(tmp_path).catalogue().entries
-    assert entry.row.bearing.orders()["BPFO"] == pytest.approx(3.5848)
-    for header, row, word in (
-        ("bpfo,bpfi,bearing", "3.58,5.41,6205", "both"), ("bpfo,bearing", "3.58,", "BPFI"), ("bpfo,bpfi", "a,5", "bpfo"),
-    ):  # fmt: skip
-        manifest.write_text(f"path,domain,{header}\na.npy,pump,{row}\n")
-        (problem,) = Folder(tmp_path).catalogue().problems
-        assert word in problem.sentence
-    manifest.write_text("path,domain,bearing\na.npy,pump,unknown\n")
-    assert Folder(tmp_path).catalogue().entries[0].row.bearing is None

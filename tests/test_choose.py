@@ -73,13 +73,6 @@ def test_a_physical_input_gets_windows_of_enough_turns_and_the_parts_its_metadat
     assert all(reason(chosen, setting).reason for setting in ("input", "window"))
 
 
-def test_a_speed_that_one_recording_lacks_leaves_orders_out_and_names_it():
-    recordings = [*ordinary(rpm=900.0), made("b", None, name="2")]
-    chosen = choose(recordings, TASK, Requested(default_input="physics"))
-    assert "envelope-orders" not in chosen.preparation.input
-    assert "b/None/2.csv" in reason(chosen, "input").reason
-
-
 def test_what_is_requested_is_not_chosen():
     requested = Requested("x", 6_000.0, 512, 128, "window", "frequency", True)
     chosen = choose(ordinary(), TASK, requested)
@@ -106,15 +99,6 @@ def test_nothing_is_chosen_by_the_targets_labels():
 # --- rate -------------------------------------------------------------------------------------------------------------
 
 
-def test_different_rates_become_the_lowest_and_the_loss_is_reported():
-    measured = [made("a", "healthy", rate=48_000.0), made("a", "inner", rate=48_000.0), made("b", None)]
-    chosen = choose(measured, TASK, Requested())
-    assert chosen.preparation.rate == 12_000.0
-    assert reason(chosen, "rate").value == "12000 Hz"
-    for words in ("12000, 48000", "(in b)", "6000 Hz"):
-        assert words in reason(chosen, "rate").reason
-
-
 def test_rates_known_and_unknown_do_not_mix_unless_one_is_requested():
     measured = [made("a", "healthy"), made("a", "inner", rate=48_000.0), made("b", None, rate=None)]
     with pytest.raises(InputError, match=r"b/None/1\.csv: .*sampling rate.*12000, 480"):
@@ -123,17 +107,6 @@ def test_rates_known_and_unknown_do_not_mix_unless_one_is_requested():
 
 
 # --- channels ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_only_common_channel_is_taken():
-    measured = [
-        made("a", "healthy", x=ChannelMeasurement(PLENTY, 3), y=ChannelMeasurement(PLENTY, 9)),
-        made("a", "inner", x=ChannelMeasurement(PLENTY, 3)),
-        made("b", None, x=ChannelMeasurement(PLENTY, 3), y=ChannelMeasurement(PLENTY, 9)),
-    ]
-    chosen = choose(measured, TASK, Requested())
-    assert chosen.channel == "x"
-    assert "only one" in reason(chosen, "channel").reason
 
 
 def impacts(seed: int, strength: float, samples: int = 32_768) -> np.ndarray:
@@ -177,16 +150,6 @@ def test_where_no_channel_stands_out_all_are_listed_and_none_is_chosen(tmp_path)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
-
-
-def test_slow_shafts_get_a_window_of_about_a_turn_up_to_a_limit():
-    for rpm, rate, length in ((600.0, 25_600.0, 2048), (60.0, 25_600.0, 4096), (3000.0, 25_600.0, 1024)):
-        chosen = choose(ordinary(samples=2_000_000, rate=rate, rpm=rpm), TASK, Requested())
-        assert chosen.preparation.length == length
-    assert (
-        "takes 25600 samples"
-        in reason(choose(ordinary(samples=2_000_000, rate=25_600.0, rpm=60.0), TASK, Requested()), "window").reason
-    )
 
 
 def test_few_samples_overlap_and_fewer_get_shorter_windows():

@@ -258,17 +258,6 @@ def test_counts_summary_table_and_exit_status_agree(found):
     assert {"ok": 0, "alarm": 1, "check": 3}[worst] == listed.exit_status
 
 
-@some
-@given(st.lists(diagnoses(), max_size=8))
-def test_the_worst_come_first_and_nothing_is_lost(found):
-    ordered = Diagnoses(found).worst_first
-    assert Counter(map(id, ordered)) == Counter(map(id, found))
-    ranks = [("alarm", "check", "ok").index(each.decision.action) for each in ordered]
-    assert ranks == sorted(ranks)
-    alarms = [each.confidence for each in ordered if each.decision.action == "alarm"]
-    assert alarms == sorted(alarms, reverse=True)
-
-
 def test_a_fault_at_the_edge_of_the_search_for_the_speed_is_to_be_checked():
     found = RecordingEvidence("ball", 0.99, 0.99, alarming=True, wrong_speed=True, shown="2 × BSF 12 dB")
     assert decide(found).action == "check"

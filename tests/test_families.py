@@ -77,13 +77,6 @@ def test_what_explains_an_order_has_it():
             assert 0.1 < 2 * order / balls - 1 < 0.45
 
 
-def test_strong_lines_of_an_unknown_bearing_are_never_ok():
-    for level in (FAMILY, 20.0):
-        for state in (CANNOT_TELL, HEALTHY):
-            assert decide(RecordingEvidence(state, 0.9, 0.1, False, family=level)).action == ALARM
-    assert decide(RecordingEvidence(CANNOT_TELL, 0.0, 0.0, False, family=1.0)).action == CHECK
-
-
 def test_the_command_looks_for_lines_of_an_unknown_bearing(tmp_path, command):
     wavfile.write(tmp_path / "struck.wav", RATE, strikes(3.572))
     wavfile.write(tmp_path / "quiet.wav", RATE, strikes(0))
@@ -107,3 +100,10 @@ def test_an_estimated_bearing_is_never_ok(tmp_path):
         (found,) = bearcat.diagnose(tmp_path / "quiet.wav", rpm=RPM, bearing=bearing)
         assert any("estimate" in reason for reason in found.decision.reasons) == said
         assert not said or found.decision.action == CHECK
+
+
+def test_strong_lines_of_an_unknown_bearing_are_never_ok():
+    for level in (FAMILY, 20.0):
+        for state in (CANNOT_TELL, HEALTHY):
+            assert decide(RecordingEvidence(state, 0.9, 0.1, False, family=level)).action == ALARM
+    assert decide(RecordingEvidence(CANNOT_TELL, 0.0, 0.0, False, family=1.0)).action == CHECK

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import wavfile
 
-from bearcat.api import diagnose
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import resample
@@ -91,15 +89,6 @@ def test_every_set_of_witnesses_has_coefficients_and_evidence_never_counts_again
     assert len({json.dumps(table, sort_keys=True) for table in tables}) == 4, "a bench left out changes them"
 
 
-def test_missing_lines_never_outvote_a_network_by_more_than_a_factor_of_five():
-    """Some faults show no line: silence is weak evidence."""
-    sure = network_of({"healthy": 1e-9, "inner race": 1.0, "outer race": 0.0, "ball": 0.0})
-    found = fuse(Witnesses(physics_of(dict.fromkeys(FAULTS, -20.0)), network=sure))
-    weights = shipped()["physics+network"]
-    least = 0.2 / 3 * np.exp(8 * weights["near fault"])
-    assert found["inner race"] / found["healthy"] >= least * (1 - 1e-9)
-
-
 def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
     lines = physics_of({"outer race": 14.0})
     usual = [physics_of({"outer race": 13.0})] * 5
@@ -135,15 +124,6 @@ def test_witnesses_who_disagree_are_never_healthy(found):
         if max(heard.values()) >= 0.6 and max(heard, key=heard.get) != "healthy":
             assert diagnosis.state != "healthy"
             assert diagnosis.decision.action != "ok"
-
-
-def test_a_model_with_classes_of_its_own_is_fused_by_what_they_stand_for():
-    network = network_of({"Normal": 0.02, "IR-2mm": 0.6, "IR-5mm": 0.3, "gear": 0.08})
-    found = Diagnosis.of("a", Witnesses(physics_of({"inner race": 18.0}), network=network))
-    assert (found.state, found.label, found.nearest) == ("inner race", "IR-2mm", "IR-2mm")
-    assert set(found.probabilities) == {"healthy", "inner race", "outer race", "ball", "gear"}
-    no_healthy = network_of({"KA04": 0.7, "KI14": 0.3})
-    assert "healthy" not in fuse(Witnesses(network=no_healthy))
 
 
 def test_the_general_model_in_numpy_is_the_one_in_torch():
@@ -280,25 +260,6 @@ def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_fa
     assert (faulty.state, faulty.decision.action) == ("outer race", "alarm")
     *_, other = Diagnoses([replace(each, machine_stated=False) for each in (*usual, quiet)]).beside_each_other()
     assert other.state == "healthy"  # of one folder, which says nothing of the machine
-
-
-def test_files_that_are_called_by_their_times_are_of_one_machine(tmp_path):
-    """As the files of a point are that is watched; others of a folder may be of several machines. JSON keeps it."""
-    drawn = np.random.default_rng(5)
-    for name, quiet in (("2024-05-01T10-00-00", "2024-05-02T10-00-00"), ("a", "b")):
-        folder = tmp_path / "pump" / name[:1]
-        folder.mkdir(parents=True)
-        for number in range(4):
-            file = folder / f"{name[:-1]}{number}.npz"
-            np.savez(file, x=drawn.standard_normal(60_000), fs=16_000.0)
-        np.savez(folder / f"{quiet}.npz", x=1e-3 * drawn.standard_normal(60_000), fs=16_000.0)
-    found = diagnose(tmp_path, rpm=1500, bearing="6203")
-    last = {Path(each.recording).stem: each for each in found}
-    assert (last["2024-05-02T10-00-00"].state, last["b"].state) == ("no signal", "healthy")
-    again = Diagnosis.from_dict(last["2024-05-01T10-00-00"].to_dict())
-    assert (again.machine_stated, last["b"].machine_stated) == (True, False)
-    old = {name: value for name, value in again.to_dict().items() if name != "machine_stated"}
-    assert not Diagnosis.from_dict(old).machine_stated, "a record of an earlier version"
 
 
 def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm_whatever_is_asked():

@@ -16,7 +16,6 @@ from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled,
 from bearcat.errors import InputError
 from bearcat.methods.before_training import ClusterMatch, MatchClusters, Standardise, match
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import _curves
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
@@ -107,26 +106,6 @@ def test_a_mix_that_cannot_be_is_refused(sides, make, said):
         make(sides)
 
 
-def test_a_grid_has_a_run_for_each_mix_and_each_fault(tmp_path):
-    path = tmp_path / "plant.toml"
-    path.write_text(
-        'data = { name = "simulated", settings = { faults = ["inner", "outer"], severities = [1.0] } }\n'
-        'tasks = ["N15_M07_F10:N09_M07_F10"]\nseeds = 1\nmethods = ["DANN"]\n'
-        'target = [{}, { keep = ["healthy", "each fault"] }, { share = { healthy = 1.0, rest = 0.05 } }]\n'
-    )
-    specs = plan(read_grid(path))
-    assert [str(spec.mix) for spec in specs] == ["", "healthy+inner-1 only", "healthy+outer-1 only", "rest 5 %"]
-    assert "mix" not in specs[0].to_dict()  # runs of whole targets keep their identity
-    assert specs[1].cell.task.endswith("→N09_M07_F10 (healthy+inner-1 only)")
-    assert specs[3].to_dict()["mix"]["words"] == "rest 5 %"
-    path.write_text('data = "simulated"\nmethods = ["DANN"]\ntarget = { keep = ["healty"] }\n')
-    with pytest.raises(InputError, match="unknown class 'healty'"):
-        plan(read_grid(path))
-    path.write_text('data = "simulated"\nmethods = ["DANN"]\ntarget = { share = { rest = "few" } }\n')
-    with pytest.raises(InputError, match="share.*number|number.*class"):
-        read_grid(path)
-
-
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=15, deadline=None)
 def test_groups_are_matched_as_trying_every_order_does(seed):
@@ -141,19 +120,6 @@ def test_groups_are_matched_as_trying_every_order_does(seed):
     known = np.full(4, UNKNOWN)
     known[0] = (classes[0] + 1) % 4  # what is known is not overruled
     assert match(groups, centres, known).states[0] == known[0]
-
-
-@given(seed=st.integers(0, 10_000), missing=st.booleans())
-@settings(max_examples=10, deadline=None)
-def test_groups_and_classes_that_are_not_as_many_are_paired_as_trying_every_way_does(seed, missing):
-    random = np.random.default_rng(seed)
-    centres = random.normal(size=(4, 3))
-    groups = centres[:3] if missing else np.concatenate([centres, 3 + random.normal(size=(1, 3))])
-    groups = random.permutation(groups) + random.normal(size=3) + 0.05 * random.normal(size=groups.shape)
-    classes, fit, margin = twin.best_pairs(groups, centres)
-    found = match(groups, centres, np.full(len(groups), UNKNOWN))
-    assert tuple(found.states) == classes
-    assert (found.fit, found.margin) == (pytest.approx(fit, abs=1e-9), pytest.approx(margin))
 
 
 def many_classes(present: list[int], known: int, offset: float = 2.0) -> TrainingData:

@@ -43,14 +43,6 @@ def test_parts_of_a_recording_are_its_samples_in_order_without_the_rest():
     assert parts[1].info() == replace(recording.info(), origin=parts[1].origin, rpm=parts[1].rpm)
 
 
-def test_windows_of_parts_are_those_of_the_whole_that_cross_no_cut():
-    recording = replace(make_recording(samples=1000), rate=100.0)
-    whole, parts = (prepare([recording], Preparation(length=50, stride=25, cut=cut)) for cut in (None, 5.0))
-    assert len(parts.recordings) == 2
-    crossing = (whole.start < 500) & (whole.start + 50 > 500)
-    assert np.array_equal(parts.values, whole.values[~crossing])
-
-
 # Targets of so many recordings.
 
 

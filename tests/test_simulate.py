@@ -81,13 +81,6 @@ def silent(condition: str, defects: tuple[Defect, ...] = (), **physics: object) 
     return vibration.simulate(STEADY, CONDITIONS[condition], defects, "silent", own)
 
 
-def test_a_slower_shaft_and_a_lighter_force_weaken_the_strikes() -> None:
-    usual, slow, idle, light = (level(silent(condition, (Defect("outer", 1.5),))) for condition in CONDITIONS)
-    assert slow < 0.7 * usual
-    assert light < 0.8 * usual
-    assert idle == pytest.approx(usual, rel=0.02)  # the torque is not carried by this bearing
-
-
 def test_tones_grow_with_speed_and_torque_and_are_not_folded_back() -> None:
     unbalance = [level(silent(condition, unbalance=0.08)) for condition in (USUAL, SLOW)]
     assert unbalance[1] == pytest.approx(0.6**2 * unbalance[0], rel=0.01)
@@ -98,15 +91,6 @@ def test_tones_grow_with_speed_and_torque_and_are_not_folded_back() -> None:
     assert level(silent(SLOW, **beyond)) > 0.1
 
 
-def test_a_ball_strikes_the_two_races_in_turn() -> None:
-    turns = np.arange(16000) * REFERENCE.shaft / 16000
-    forces = vibration.strikes(STEADY, SILENT, REFERENCE, Defect("ball", 1.0), turns, np.random.default_rng(0))
-    outer, inner = (processing.find_peaks(force, height=0.3, distance=50)[0] for force in forces)
-    assert np.diff(outer).mean() == pytest.approx(16000 / (ORDERS["BSF"] * 25), rel=0.02)
-    assert abs(outer.size - inner.size) <= 1
-    assert (np.diff(np.searchsorted(outer, inner)) == 1).all()
-
-
 def test_the_load_is_greatest_under_the_force_and_nothing_outside_the_zone() -> None:
     extent = vibration.zone_extent(Simulated(), Physics(), 1000.0)
     assert vibration.zone_extent(Simulated(), Physics(), 400.0) < extent < 0.5
@@ -114,12 +98,6 @@ def test_the_load_is_greatest_under_the_force_and_nothing_outside_the_zone() -> 
     loads = signals.load_zone(angles, extent)
     np.testing.assert_allclose(loads, [twin.load(angle, extent) for angle in angles], atol=1e-12)
     assert angles[loads.argmax()] == pytest.approx(0)
-
-
-def test_slip_accumulates_as_a_random_walk() -> None:
-    angles = signals.passages(1.0, 40000.0, 0.02, np.random.default_rng(0))
-    drift = [np.std(angles[lag:] - angles[:-lag] - lag) for lag in (1, 4, 16)]
-    assert drift == pytest.approx([0.02, 0.04, 0.08], rel=0.06)
 
 
 # Twins.
@@ -232,17 +210,6 @@ def test_the_catalogue_has_four_conditions_of_ten_classes_in_order() -> None:
         assert (recording.rate, recording.signal.shape) == (16000.0, (4000,))
 
 
-def test_a_label_stands_for_the_defects_it_names() -> None:
-    classes = Simulated(faults=("both", "ball"), severities=(0.7, 2.0)).classes()
-    assert classes == {
-        "healthy": (),
-        "both-1": (Defect("inner", 0.7), Defect("outer", 0.7)),
-        "both-2": (Defect("inner", 2.0), Defect("outer", 2.0)),
-        "ball-1": (Defect("ball", 0.7),),
-        "ball-2": (Defect("ball", 2.0),),
-    }
-
-
 # Specimens.
 
 SEVERAL = Simulated(seconds=0.25, specimens=3, faults=("inner", "outer", "ball"), conditions=(USUAL, SLOW))
@@ -278,23 +245,6 @@ def test_what_differs_is_the_bearing_and_its_machine(machines: int) -> None:
     assert len({specimen.defects[0].length for specimen in made}) == 3
     assert len({specimen.machine for specimen in made}) == (machines or 3)
     assert settings.recording(USUAL, "inner-s01").bearing == settings.bearing  # what is stated is the nominal one
-
-
-def test_specimens_without_spread_are_all_as_set() -> None:
-    settings = replace(SEVERAL, specimen_spread=0.0, severities=(0.5, 2.0))
-    first, other = settings.specimen("outer-s01"), settings.specimen("outer-s02")
-    assert first.settings == other.settings == replace(settings, specimens=0)
-    assert first.physics == other.physics == Physics()
-    assert first.defects == (Defect("outer", pytest.approx(1.0)),)
-
-
-def test_defects_of_specimens_cover_the_range_of_severities() -> None:
-    settings = Simulated(specimens=1, severities=(0.2, 2.5))
-    defects = [settings.specimen(f"outer-s{number:02d}").defects for number in range(1, 201)]
-    lengths = np.log([spots[0].length for spots in defects])
-    assert math.log(0.2) <= lengths.min() < math.log(0.25) < math.log(2.0) < lengths.max() <= math.log(2.5)
-    assert lengths.mean() == pytest.approx(math.log(0.5) / 2, abs=0.15)
-    assert sum(len(spots) == 2 for spots in defects) == pytest.approx(50, abs=20)
 
 
 def test_races_that_swell_with_each_ball_put_a_line_at_bpfo_into_a_healthy_envelope() -> None:

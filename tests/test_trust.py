@@ -20,8 +20,6 @@ from bearcat.runs.run import evaluate
 from bearcat.training.evaluate import run_evidence, watcher
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, pooling
-from bearcat.trust.decision import ModelEvidence, decide
-from bearcat.trust.estimates import expected_range, source_accuracy
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")
@@ -47,9 +45,6 @@ def made_domain(seed: int, windows: int, sharp: float = 2.0, recordings: int = 8
 def made_source(seed: int, windows: int, sharp: float = 2.0) -> accuracy.Source:
     target, labels = made_domain(seed, windows, sharp)
     return accuracy.Source(target.log_probabilities, labels)
-
-
-shapes = st.tuples(st.integers(0, 10**6), st.integers(3, 30), st.integers(2, 6), st.floats(0.1, 8))
 
 
 # Expected accuracy.
@@ -85,16 +80,6 @@ def test_the_bootstrap_is_its_twin_to_what_chance_leaves():
     assert (mine.low, mine.high) == pytest.approx(
         reference.bootstrap(values, recording, 2, 4000, accuracy.LEVEL), abs=0.01
     )
-
-
-def test_windows_of_one_recording_count_as_one_witness():
-    recording = np.repeat(np.arange(10), 100)
-    values = np.where(recording < 5, 0.5, 1.0)[None]
-    together = accuracy.bootstrap(values, recording)[0]
-    apart = accuracy.bootstrap(values, np.arange(1000))[0]
-    assert together.high - together.low > 4 * (apart.high - apart.low)
-    few = accuracy.bootstrap(values, np.arange(1000) % 2)[0]
-    assert few == apart, "with two recordings there is nothing to draw but windows"
 
 
 # Familiarity.
@@ -192,31 +177,6 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
 # What is said, and what it may depend on.
 
 
-def test_a_decision_says_what_to_expect_and_when_not_to_believe_it():
-    near = accuracy.Estimate(0.84, 0.78, 0.9)
-    decision = decide(ModelEvidence(near))
-    assert (decision.action, decision.expected, decision.interval) == ("check", 0.84, (0.78, 0.9))
-    assert "84 % (78–90 %)" in decision.sentence
-    for change, action, word in (
-        ({"calibrated": False}, "check", "calibrated"),
-        ({"finite": False}, "do not use", "broke down"),
-        ({"one_class": "inner"}, "do not use", "'inner'"),
-        ({"expected": None}, "do not use", "numbers"),
-        ({"expected": None, "estimated": False}, "check", "not known"),
-    ):
-        decision = decide(replace(ModelEvidence(near), **change))
-        assert decision.action == action
-        assert word in decision.sentence
-
-
-def test_what_to_expect_is_the_lower_estimate_with_all_that_either_interval_holds():
-    near, far = accuracy.Estimate(0.84, 0.78, 0.9), accuracy.Estimate(0.5, 0.4, 0.6)
-    expected = accuracy.Estimate(0.5, 0.4, 0.9)
-    assert expected_range({"confidence": near, "atc_confidence": far}) == expected
-    assert expected_range({"confidence": far, "atc_confidence": near}) == expected
-    assert expected_range({"confidence": near}) == near
-
-
 @pytest.fixture(scope="module")
 def trained():
     """Two short trainings of unequal size, as one stack."""
@@ -304,24 +264,3 @@ def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
     for name, estimate in mine["accuracy"].items():
         assert estimate == pytest.approx(together["accuracy"][name], abs=few), name
     assert mine["familiarity"]["false_alarms"] == pytest.approx(together["familiarity"]["false_alarms"], abs=few)
-
-
-@pytest.mark.parametrize(
-    ("right", "windows", "classes"), [(5, 9, 3), (34, 90, 3), (45, 90, 3), (20, 20, 2), (11, 20, 2)]
-)
-def test_a_model_no_better_than_chance_is_called_so_with_both_numbers(right, windows, classes):
-    """By the tail of the binomial distribution, summed, and by how far it came from chance."""
-    perfect = accuracy.Estimate(1.0, 1.0, 1.0)
-    labels = np.arange(windows) % classes
-    predicted = np.where(np.arange(windows) < right, labels, (labels + 1) % classes)
-    source = accuracy.Source(np.log(0.1 + 0.8 * np.eye(classes)[predicted]), labels)
-    share = np.mean([(predicted == labels)[labels == code].mean() for code in range(classes)])
-    reached = round(share * windows)
-    tail = sum(math.comb(windows, k) * (classes - 1) ** (windows - k) for k in range(reached, windows + 1))
-    by_chance = tail / classes**windows > 0.05
-    found = decide(ModelEvidence(perfect, source=source_accuracy(source), source_windows=windows, classes=classes))
-    useless = (by_chance and windows >= 20) or share < 1 / classes + 0.2 * (1 - 1 / classes)
-    assert found.action == ("do not use" if useless else "use")
-    if useless:
-        assert f"{100 * share:.0f} %" in found.reasons[0]
-        assert f"{100 / classes:.0f} %" in found.reasons[0]

@@ -19,33 +19,6 @@ def best_matching(groups: np.ndarray, centres: np.ndarray) -> tuple[tuple[int, .
     return classes, 1 - left / scatter
 
 
-def best_pairs(groups: np.ndarray, centres: np.ndarray) -> tuple[tuple[int, ...], float, float]:
-    """The same where groups and classes are not as many: all ways to pair the fewer; −1 for groups left over.
-
-    Also the fit to the classes that are paired, and what the best way with one change leaves, over what this leaves:
-    two groups change places, or a group takes a class that no group has.
-    """
-    fewer = min(len(groups), len(centres))
-    ways = {}
-    for chosen in permutations(range(len(groups)), fewer):
-        for codes in permutations(range(len(centres)), fewer):
-            classes = [-1] * len(groups)
-            for group, code in zip(chosen, codes, strict=True):
-                classes[group] = code
-            moved = [groups[group] - centres[code] for group, code in enumerate(classes) if code >= 0]
-            ways[tuple(classes)] = sum(np.sum((row - np.mean(moved, axis=0)) ** 2) for row in moved)
-    best = min(ways, key=ways.get)
-    paired = centres[[code for code in best if code >= 0]]
-    fit = 1 - ways[best] / np.sum((paired - paired.mean(axis=0)) ** 2)
-
-    def changes(other: tuple[int, ...]) -> bool:
-        differ = [place for place in range(len(best)) if best[place] != other[place]]
-        swapped = len(differ) == 2 and sorted(best[place] for place in differ) == sorted(other[p] for p in differ)
-        return swapped or (len(differ) == 1 and -1 not in (best[differ[0]], other[differ[0]]))
-
-    return best, fit, min(left for other, left in ways.items() if changes(other)) / ways[best]
-
-
 def recording_scores(rows: list[tuple[str, str, str, float, bool]]) -> dict[str, float | None]:
     """From (true state, state called, decision, confidence, whether the source lacks the type) of each recording."""
     counts: dict[str, list[bool]] = {name: [] for name in
