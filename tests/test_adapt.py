@@ -6,7 +6,6 @@ import csv
 import html
 import json
 import os
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ import torch
 
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
-from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import Record
 from bearcat.runs.record import COLUMNS
@@ -86,27 +84,6 @@ def test_both_runs_have_a_sealed_record_and_the_better_model_is_saved(finished):
 def own_evidence(folder: Path, record: Record) -> dict[str, object]:
     """What is known of the adapted model itself, where the record's evidence is of the unadapted one."""
     return {"finite": not record.failed, "one_class": None if record.saved.adapted else record.evidence.one_class}
-
-
-def test_physics_is_asked_of_every_recording_and_differences_are_counted_once(finished):
-    """Speed and bearing of simulated recordings are known."""
-    record = Record.read(finished)
-    diagnoses = Diagnoses(record.recordings)
-    assert len(diagnoses) == record.evidence.recordings == 3
-    assert record.evidence.physics == diagnoses.physics_check
-    assert record.evidence.physics.compared >= 2
-    differing = [each for each in diagnoses if each.physics.state not in ("cannot tell", state_of(each.nearest))]
-    assert record.evidence.physics.contradicted == len(differing)
-    missed = {each.recording for each in differing if each.physics.state != "healthy"}
-    assert set(record.evidence.physics.missed) == missed
-    page, lines = page_of(finished), {"inner race": "BPFI", "outer race": "BPFO"}
-    for each in diagnoses:
-        assert re.search(r"\d Hz, -?\d+ dB", each.line), each.line
-        assert lines.get(each.state, "Hz") in each.line
-        assert each.line in page or each.decision.action == "ok", "what is ok needs no evidence on the page"
-        assert each.witnesses.network is not None
-        assert each.decision.action == "alarm" or each.state in ("healthy", "cannot tell")
-    assert load_model(finished / "model").decision == record.decision
 
 
 def test_the_reliability_in_the_record_is_that_of_the_predictions(finished):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import io
 import json
-import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -179,24 +177,6 @@ def test_a_plan_is_of_the_wishes(plant):
     assert not {"split", "rate", "window"} & {choice.setting for choice in plan.choices}
     assert plan.spec.chosen == plan.choices
     assert make_plan(wishes).spec.to_dict() == plan.spec.to_dict()
-
-
-def test_warnings_of_the_plan_are_python_warnings_and_the_command_line_stays_unloaded(plant, tmp_path):
-    code = (
-        "import sys, warnings, bearcat, bearcat.runs.record\n"
-        "bearcat.runs.record.find_spec = lambda _: None\n"  # no page, whose figures take their time
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        f"    found = bearcat.adapt({str(plant / 'pump-A-1500rpm')!r}, {str(plant / 'pump-C-1500rpm')!r}, recipe='DANN',"
-        f" input='frequency', window=256, epochs=1, device='cpu', reference='healthy.npz', out={str(tmp_path / 'out')!r})\n"
-        "texts = [str(each.message) for each in caught if each.category is UserWarning]\n"
-        "assert 'DANN' in texts[0] and 'match-clusters' in texts[0], texts\n"
-        "assert tuple(texts) == found.warnings[:len(texts)]\n"
-        "assert {each.filename for each in caught if str(each.message) in texts} == {'<string>'}\n"
-        "assert not [name for name in sys.modules if name.startswith('bearcat.cli')]\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_the_old_name_of_the_default_is_refused_with_the_new_one(tmp_path):

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cli.bench import bench_status
 from bearcat.errors import InputError
 from bearcat.models.networks import ENCODERS
 from bearcat.runs import execute as executing
@@ -158,19 +157,6 @@ def test_a_finished_grid_is_not_run_again(whole):
     assert whole.epochs == []
 
 
-def test_runs_of_other_data_are_reported_before_they_are_repeated(make, whole, recordings, tmp_path, capsys):
-    changed = tmp_path / "changed"
-    shutil.copytree(recordings, changed)
-    np.save(changed / "b" / "one" / "x.npy", np.load(changed / "b" / "one" / "x.npy") + 0.01)
-    site = make()
-    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    site.specs = identify(plan(read_grid(site.grid), changed), site.store, Library())
-    assert not site.execute(limit_seconds=0)
-    assert [message.startswith("4 finished runs") for message in site.messages] == [True]
-    bench_status(site.grid, site.store.path, changed)
-    assert capsys.readouterr().err == f"note: {site.messages[0]}\n"
-
-
 def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):
     site = make(HEAD + SOURCE_ONLY + 'name = "mine"\n[[method]]\nname = "new"\nrecipe = "DANN"\n')
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
@@ -249,15 +235,6 @@ def test_a_checkpoint_of_runs_that_were_finished_otherwise_is_removed_and_of_oth
         (folder / CHECKPOINT).write_bytes(b"weights")
     assert site.execute()
     assert list((site.store.path / "stacks").iterdir()) == [open_still]
-
-
-def test_a_damaged_checkpoint_costs_only_time(make, whole):
-    site = make()
-    folder = site.store.stack([spec.identity for spec in site.specs[:2]])
-    (folder / CHECKPOINT).write_bytes(b"junk")
-    assert site.execute()
-    assert any("is damaged" in message and "starts again" in message for message in site.messages)
-    agree(whole, site, 0)
 
 
 def test_two_processes_on_one_store_train_each_run_once(make, whole):

@@ -78,12 +78,8 @@ def bench_status(
     root: Root = None,
 ) -> None:
     """What of a grid is done, running, failed and missing."""
-    from bearcat.runs.store import outdated
-
     opened, specs, _ = _opened(grid, store, root, None, create=False)
     _print_states(specs, opened)
-    if (sentence := outdated([spec for spec in specs if not opened.settled(spec.identity)], opened)) is not None:
-        print_note(sentence)
 
 
 @commands.command("report")

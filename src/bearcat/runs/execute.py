@@ -38,7 +38,7 @@ from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, FAILURE, RunStore, open_store, outdated
+from bearcat.runs.store import CHECKPOINT, FAILURE, RunStore, open_store
 from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 from bearcat.training.evaluate import EpochEnd
@@ -120,8 +120,6 @@ def execute(execution: Execution, executor: Stack | Cluster, retry_failed: bool 
     store, listener, waiting = execution.store, execution.listener, False
     try:
         _make_ready(execution, retry_failed)
-        if (sentence := outdated(execution.pending, store)) is not None:
-            listener.message(sentence)  # before hours go into it
         while pending := execution.pending:
             if execution.late:
                 return False

@@ -94,9 +94,11 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     task = choose_task(catalogue, wishes.source, wishes.target)
     found = _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
     free = wishes.recipe is None and wishes.input is None and not wishes.recipe_settings
+    if not free:
+        return found
     spec = found.library.identified(found.spec)
     variant = replace(spec, recipe_name=f"{spec.recipe_name}-self-trained", recipe=spec.recipe.self_trained())
-    return replace(found, candidate=variant if free else None)
+    return replace(found, candidate=variant)
 
 
 def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
@@ -157,7 +159,7 @@ def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None)
     """The task between the named domains, or between the first two where no names are given."""
     if len(catalogue.domains) < 2 and not (source and target):
         raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(dict.fromkeys(_domain(name, catalogue, source=True) for name in source)) or catalogue.domains[:1]
+    sources = tuple(dict.fromkeys(_domain(name, catalogue) for name in source)) or catalogue.domains[:1]
     if target is not None:
         return Task(sources, _domain(target, catalogue))
     left = [domain for domain in catalogue.domains if domain not in sources]
@@ -166,15 +168,8 @@ def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None)
     return Task(sources, left[0])
 
 
-def _domain(name: str, catalogue: Catalogue, source: bool = False) -> str:
-    """The domain of this name or index; a list of sources is refused with what to write instead."""
+def _domain(name: str, catalogue: Catalogue) -> str:
+    """The domain of this name or index."""
     if f"{name}: {EMPTY}" in catalogue.notes:
         raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
-    try:
-        return find_domain(name, catalogue.domains)
-    except InputError as error:
-        parts = [part.strip() for part in name.split(",") if part.strip()]
-        if not source or len(parts) < 2:
-            raise
-        repeated = " ".join(f"--source {part}" for part in parts)
-        raise InputError(f"unknown domain '{name}'; for several sources repeat the option: {repeated}") from error
+    return find_domain(name, catalogue.domains)

@@ -66,13 +66,11 @@ def claim(folder: Path, spec: RunSpec) -> None:
     note = folder / SPEC
     try:
         if note.exists():
-            owner, before = None, dict[str, str]()
+            owner = None
             with suppress(ValueError, KeyError, TypeError):  # a damaged note is no loss while nothing is finished
-                owner, before = str(read_json(note)["identity"]), dict(read_json(note).get("code", {}))
+                owner = str(read_json(note)["identity"])
             if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
-                now = spec.to_dict().get("code", {})
-                other = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
-                differs = f"other code of {', '.join(other)}" if other else "other settings, seed or data"
+                differs = "other settings, seed, data or code"
                 raise InputError(f"{folder}: holds another run ({differs}); choose another --out")
         elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(OWN) for path in folder.iterdir())):
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
@@ -151,8 +149,8 @@ def describe_bound(temperature: float) -> str:
     if temperature > 1:
         return "the temperature is at its upper bound; the source test windows are not classified better than by chance"
     return (
-        "the temperature is at its bound; on the source test windows the model is less sure than it is right (it makes"
-        " no mistakes there, or was trained for a short time), and calibration makes nothing surer"
+        "the temperature is at its bound: on the source test windows the model is less sure than it is right, and"
+        " calibration makes nothing surer"
     )
 
 

@@ -21,12 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from bearcat.errors import InputError
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.results import Missing, Result
-from bearcat.report.typeset import count
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, read_json, write_json
 
@@ -188,27 +186,6 @@ def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> lis
     identified = [library.identified(spec) for spec in specs]
     store.remember(library.fingerprints)
     return identified
-
-
-def outdated(specs: Sequence[RunSpec], store: RunStore) -> str | None:
-    """A sentence on the runs of the store with the settings of these, but made by other code or of other data."""
-    asked, names = {_settings_key(spec.to_dict(), spec.seed) for spec in specs}, {spec.identity for spec in specs}
-    found = set[str]()
-    for folder in (store.path / "runs").glob("*") if specs else ():
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # unfinished, or damaged
-            record = read_json(folder / RECORD)
-            if folder.name not in names:
-                found |= {_settings_key(record["settings"], record["seed"])} & asked
-    if not found:
-        return None
-    return (
-        f"{count(len(found), 'finished run')} of this grid: made by another version, by other code or of other data;"
-        " not used, but to be trained again"
-    )
-
-
-def _settings_key(settings: Mapping[str, Any], seed: int) -> str:
-    return digest_json([{name: value for name, value in settings.items() if name != "code"}, seed])
 
 
 def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
