@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import cache
 
@@ -21,7 +20,7 @@ from bearcat.deploy.find import FoundRecording, find_measurements
 from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitudes
 from bearcat.diagnosis.points import cross_talk, loudness
-from bearcat.diagnosis.spectra import Spectra, bands
+from bearcat.diagnosis.spectra import Spectra
 from bearcat.errors import InputError
 from tests.reference import quality as slow
 from tests.test_artefact import made_model
@@ -245,33 +244,6 @@ def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
     assert found[0]["outer race"].decibels == pytest.approx(20, abs=3)
     assert "outer race" not in found[1]
     assert cross_talk([loudness(evidence[0]), loudness(None)]) == [{}, {}]  # nobody is louder
-
-
-def test_axes_are_further_bands_and_an_axis_twice_is_no_second_witness():
-    once = analysis(simulated("outer-1")).finish()
-    twice = analysis(simulated("outer-1")).finish([analysis(simulated("outer-1"))])
-    assert dict(twice.probabilities) == pytest.approx(dict(once.probabilities))
-    assert twice.faults == once.faults
-    assert bands(14, axes=2) == 2 * bands(7)
-
-
-def test_a_fault_that_one_axis_shows_is_found_whichever_axis_it_is():
-    quiet, fault = np.random.default_rng(3).standard_normal(48_000), simulated("inner-1")
-    for axes in ((quiet, fault), (fault, quiet)):
-        first, second = map(analysis, axes)
-        assert first.finish([second]).state == "inner race"
-
-
-def test_the_command_diagnoses_every_channel(tmp_path, command):
-    both = np.column_stack([simulated("outer-1"), simulated("healthy")])
-    wavfile.write(tmp_path / "a.wav", 16_000, both)
-    status, shown, errors = command(
-        "diagnose", tmp_path / "a.wav", "--rpm", "1500", "--bearing", "6203", "--format", "json"
-    )
-    assert status == 1, errors
-    rows = json.loads(shown)["recordings"]
-    assert [row["recording"].rpartition("#")[2] for row in rows] == ["1", "2"]
-    assert rows[0]["state"] == "outer race"
 
 
 def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real_data):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from scipy.io import savemat, wavfile
 import bearcat
 from bearcat.data.recording import stated_speed
 from bearcat.data.stream import read_signals
-from bearcat.deploy.find import number_or_channel
 from bearcat.errors import InputError
 from tests.test_diagnosis import simulated
 
@@ -76,31 +72,6 @@ def test_cells_of_matlab_7_3_are_channels_and_tables_are_left_out(tmp_path):
     found = read_signals(tmp_path / "a.mat")
     assert (list(found.channels), found.rate) == (["runs.1", "runs.2"], 50)
     np.testing.assert_array_equal(found.channels["runs.2"], SHORT)
-
-
-@pytest.mark.parametrize(
-    ("variables", "word"),
-    [
-        ({"fs": 100.0, "sr": 200.0, "x": SHORT}, "two sampling rates"),
-        ({"rpm": 1500.0, "shaft_rpm": 300.0, "x": SHORT}, "two speeds"),
-        ({"t": np.sort(SHORT), "x": SHORT}, "evenly"),
-        ({"t": TIMES[::-1], "x": SHORT}, "rise"),
-        ({"note": "no numbers"}, "numeric signal"),
-        ({"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": SHORT}}}}}}}}}, "deeply"),
-        ({"cube": np.zeros((3, 4, 5))}, "axes"),
-    ],
-)
-def test_matlab_files_that_cannot_be_read_say_why(tmp_path, variables, word):
-    with pytest.raises(InputError, match=rf"a\.mat: .*{word}"):
-        held(tmp_path / "a.mat", **variables)
-
-
-def test_a_struct_is_diagnosed_as_the_same_signal_in_a_wav_is(tmp_path, outer):
-    savemat(tmp_path / "a.mat", {"bearing": {"gs": outer, "sr": float(RATE), "rate": 25.0, "load": 1.0}})
-    wavfile.write(tmp_path / "b.wav", RATE, outer)
-    struct, wav = bearcat.diagnose(tmp_path, **KNOWN)
-    assert (struct.decision.action, struct.state) == (wav.decision.action, wav.state) == ("alarm", "outer race")
-    assert struct.confidence == pytest.approx(wav.confidence, abs=1e-6)
 
 
 def test_a_rate_that_the_file_contradicts_is_refused_and_used_where_it_overrides(tmp_path, outer, command):
@@ -181,52 +152,6 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
     assert any("1500 rpm" in note for note in listed.notes)
 
 
-def test_every_command_takes_the_speed_that_a_file_states(tmp_path, outer, command):
-    from bearcat.data import Folder, load
-    from bearcat.data.bearing import find_bearing
-    from bearcat.data.isolated import Readers
-    from bearcat.deploy.find import measurements_of_file
-    from bearcat.deploy.predict import Given
-    from bearcat.deploy.serve.answer import AlarmRule, PredictQuery, Served
-    from bearcat.deploy.turns import Deadline
-    from bearcat.watch.snapshot import measure
-
-    (tmp_path / "a" / "healthy").mkdir(parents=True)
-    file = tmp_path / "a" / "healthy" / "x.mat"
-    savemat(file, {"X1_DE": outer, "X1RPM": 1500.0, "fs": float(RATE)})
-    (found,) = load(Folder(tmp_path).catalogue())
-    assert found.rpm == 1500
-    assert load(Folder(tmp_path, rpm=1510.0).catalogue())[0].rpm == 1500
-    with pytest.raises(InputError, match=r"x\.mat.*1500 rpm.*900 rpm"):
-        load(Folder(tmp_path, rpm=900.0).catalogue())
-    status, output, _ = command("data", "check", tmp_path)
-    assert (status, "1500" in output) == (0, True)
-    assert command("data", "check", tmp_path, "--rpm", 900)[0] == 2
-    given = Given(bearing=find_bearing("6203"))
-    ((snapshot,),) = [measure(each, given, 0.0, "pump") for each in measurements_of_file(file)]
-    assert snapshot.rpm == pytest.approx(1500, rel=0.03)
-    contradicted = replace(given, rate=RATE / 2, rpm=1500.0)
-    (measurement,) = measurements_of_file(file)
-    with pytest.raises(InputError) as refused:
-        measure(measurement, contradicted, 0.0, "pump")
-    assert "override" not in str(refused.value), "which watch does not have"
-    served, query = Served(None, AlarmRule.of([])), PredictQuery(filename="x.mat", bearing="6203")
-    answer = served.answer_file(Readers(1), file, query, Deadline(time.monotonic() + 60))
-    other = query.model_copy(update={"rpm": 900.0})
-    refusal = served.answer_file(Readers(1), file, other, Deadline(time.monotonic() + 60))
-    assert answer.state == "outer race"
-    assert (refusal.decision, refusal.state) == ("check", "not diagnosed")
-    assert "override" not in refusal.reasons[0]
-
-
-def test_a_recording_of_cwru_needs_no_speed(real_data, command):
-    file = real_data("cwru") / "105.mat"
-    words = ("--rate", 12_000, "--bearing", "6205", "--channel", "X105_DE_time", "--format", "json")
-    status, output, _ = command("diagnose", file, *words)
-    (found,) = json.loads(output)["recordings"]
-    assert (status, found["state"], found["speed"]["stated"]) == (1, "inner race", 1797)
-
-
 def test_speed_and_bearing_fill_what_a_manifest_leaves_empty_and_override_it_with_a_note(tmp_path, outer, command):
     for name in ("said.wav", "silent.wav"):
         wavfile.write(tmp_path / name, RATE, outer + np.float32(1e-6 * len(name)))
@@ -264,24 +189,10 @@ def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
     assert "beside" in command("diagnose", tmp_path / "b.npz", "--bearing", "6203", "--rpm", "turns")[2]
 
 
-def test_a_manifest_may_name_the_channel_that_holds_the_speed(tmp_path, outer):
-    np.savez(tmp_path / "a.npz", de=outer, turns=np.full(len(outer), 1500.0), fs=RATE)
-    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.npz,pump,turns,6203\n")
-    (found,) = bearcat.diagnose(tmp_path)
-    assert (found.state, found.speed.by) == ("outer race", "tacho")
-
-
-@pytest.mark.parametrize(("text", "expected"), [(None, (None, None)), ("1480", (1480.0, None)), ("tacho", (None, "tacho")), (900, (900.0, None))])  # fmt: skip
-def test_a_speed_is_a_number_or_a_channel(text, expected):
-    assert number_or_channel(text) == expected
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ("diagnose", "x", "--rpm", 1, "--rpm", 2), ("predict", "general", "x", "--bearing", "6205", "--bearing=6206"),
-        ("watch", "x", "--store", "a", "--store", "b"), ("data", "show", "x", "--out", "a", "--out", "b"),
-        ("report", "x", "--model", "a", "--model", "b"), ("bench", "report", "x", "--out", "a", "--out", "b"),
+        ("diagnose", "x", "--rpm", 1, "--rpm", 2), ("data", "show", "x", "--out", "a", "--out", "b"),
         ("diagnose", "x", "--override", "--override"),
     ],
 )  # fmt: skip
@@ -290,12 +201,6 @@ def test_an_option_given_twice_is_an_error_that_names_it(command, words):
     assert status == 2
     assert re.search(r"--\w+: is given 2 times", problem)
     assert problem.count("\n") == 1
-
-
-def test_an_option_that_may_be_repeated_is_no_error(command, tmp_path):
-    status, _, problem = command("data", "show", tmp_path, "--domain", "a", "--domain", "b")
-    assert "times" not in problem
-    assert status == 2
 
 
 def put(path: Path, channels: int = 1, rate: float | None = RATE, samples: int = 12_000) -> None:
@@ -331,25 +236,6 @@ def test_data_check_and_adapt_agree_on_what_is_acceptable(tmp_path, command, kin
             make_plan(wishes)
 
 
-def test_a_class_too_short_to_learn_from_is_a_note_since_its_domain_may_be_a_target(tmp_path, command):
-    for domain, samples in (("a", 12_000), ("b", 1500)):
-        put(tmp_path / domain / "healthy" / f"{domain}.npz", samples=samples)
-    status, _, said = command("data", "check", tmp_path)
-    assert status == 0, said
-    assert re.search("'b' can be a target, not a source.*'healthy'", said)
-    assert "'a' can be" not in said
-
-
-def test_data_show_says_which_domains_it_chose(tmp_path, command, monkeypatch):
-    monkeypatch.setattr("bearcat.report.plots.draw_shift", lambda *_: SimpleNamespace(save=str))
-    for domain in ("a", "b", "c"):
-        put(tmp_path / domain / "healthy" / f"{domain}.npz")
-    _, printed, note = command("data", "show", tmp_path)
-    assert "a and b" in printed
-    assert re.search(r"first of 3 domains.*--domain.*c", note)
-    assert "first of" not in command("data", "show", tmp_path, "--domain", "a", "--domain", "c")[2]
-
-
 def test_a_folder_goes_on_past_bad_files_and_names_them_as_problems(tmp_path, outer, command):
     wavfile.write(tmp_path / "a.wav", RATE, outer)
     (tmp_path / "b.mat").write_bytes(b"no MATLAB file")
@@ -372,52 +258,3 @@ def test_a_folder_goes_on_past_bad_files_and_names_them_as_problems(tmp_path, ou
     assert len(bearcat.diagnose(tmp_path, **KNOWN).problems) == 2, "a folder never raises"
     with pytest.raises(InputError, match="c.csv"):
         bearcat.diagnose(tmp_path / "c.csv", **KNOWN)
-
-
-def test_results_have_a_frame_a_figure_and_html_with_the_names_of_json(tmp_path, outer):
-    pytest.importorskip("pandas")
-    wavfile.write(tmp_path / "<b>.wav", RATE, outer)
-    found = bearcat.diagnose(tmp_path, **KNOWN)
-    (row,), (each,) = found.to_frame().to_dict("records"), found
-    values = each.to_dict()
-    same = ("recording", "machine", "decision", "state", "confidence", "severity", "line", "rms")
-    assert [row[name] for name in same] == [values[name] for name in same]
-    nested = {"probabilities", "drawing", "without", "masked", "baseline", "family", "vibration", "machine_stated"}
-    assert set(values) - nested <= set(row)
-    for name in ("reasons", "state", "confidence", "line", "severity", "quality", "notes", "rms"):
-        own = getattr(each, name)
-        assert (list(own) if isinstance(own, tuple) else own) == values[name]
-    assert "&lt;b&gt;.wav" in found._repr_html_()
-    assert "<b>.wav" not in found._repr_html_()
-    for figure, titles in ((each.plot(), 1), (found.plot(), 1)):
-        assert len(figure.axes) == 2 * titles, "a spectrum and a waveform"
-
-
-def test_the_unit_in_a_channels_name_counts_in_a_manifest_and_in_a_file_of_one_column(tmp_path):
-    quiet = 8e-4 * np.random.default_rng(1).standard_normal(5 * RATE)
-    table = np.c_[np.arange(quiet.size) / RATE, quiet]
-    np.savetxt(tmp_path / "dead.csv", table, delimiter=",", header="time,DE [g]", comments="", fmt="%.8g")
-    np.savetxt(tmp_path / "bare.csv", quiet, header="DE acceleration [g]", comments="", fmt="%.8g")
-    (tmp_path / "manifest.csv").write_text("path,machine,rpm,bearing,rate\ndead.csv,pump,1500,6203,\n")
-    listed = bearcat.diagnose(tmp_path / "dead.csv", group=2, mounting="rigid")
-    alone = bearcat.diagnose(tmp_path / "bare.csv", rate=RATE, **KNOWN)
-    assert [found.state for found in (*listed, *alone)] == ["no signal"] * 2
-    np.savetxt(tmp_path / "dead.csv", table * [1, 1000], delimiter=",", header="time,DE [g]", comments="", fmt="%.8g")
-    (loud,) = bearcat.diagnose(tmp_path / "dead.csv", group=2, mounting="rigid")
-    assert loud.vibration.zone is not None
-
-
-def test_an_upload_may_be_of_an_unknown_bearing_and_its_channel_says_the_unit(tmp_path):
-    from bearcat.data.isolated import Readers
-    from bearcat.deploy.serve.answer import AlarmRule, PredictQuery, Served
-    from bearcat.deploy.turns import Deadline
-
-    signal = np.random.default_rng(1).standard_normal(5 * RATE)
-    served = Served(None, AlarmRule.of([]))
-    states = []
-    for scale in (1.0, 8e-4):
-        np.savetxt(tmp_path / "a.csv", scale * signal, header="DE [g]", comments="", fmt="%.8g")
-        query = PredictQuery(filename="a.csv", rate=RATE, rpm=1500, bearing="unknown")
-        states.append(served.answer_file(Readers(1), tmp_path / "a.csv", query, Deadline(time.monotonic() + 60)).state)
-    assert states[0] != "no signal"
-    assert states[1] == "no signal"

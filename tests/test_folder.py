@@ -17,7 +17,6 @@ from bearcat.data.inputs import find_input
 from bearcat.data.recording import cut
 from bearcat.data.survey import UNLABELLED, measure, survey
 from bearcat.errors import InputError
-from tests.test_formats import ordinary_user
 
 
 def put(path: Path, seed: int = 0, samples: int = 3000, rate: float | None = None) -> Path:
@@ -80,12 +79,6 @@ def test_a_manifest_says_everything(tmp_path):
     np.testing.assert_allclose(recordings[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
 
 
-def test_path_and_domain_are_all_a_manifest_needs(tmp_path):
-    put(tmp_path / "x.csv")
-    recording = load(Folder(root=manifest(tmp_path, "domain,path\nplant,x.csv\n")).catalogue())[0]
-    assert (recording.domain, recording.label, recording.rate) == ("plant", None, None)
-
-
 def test_a_manifest_may_be_given_instead_of_its_folder(tmp_path):
     put(tmp_path / "a.npy")
     manifest(tmp_path, "path,domain,label\na.npy,one,inner\n")
@@ -117,18 +110,6 @@ def test_settings_are_for_recordings_that_do_not_say_their_own(tmp_path, domain,
     dataset = open_dataset(str(tmp_path), settings={"rpm": "1480", "bearing": "6205"})
     (recording,) = load(dataset.catalogue())
     assert (recording.rpm, str(recording.bearing)) == (rpm, "6205")
-
-
-def test_speed_and_bearing_are_part_of_a_recordings_identity(tmp_path):
-    put(tmp_path / "a" / "1.csv")
-    folders = [Folder(root=tmp_path), Folder(root=tmp_path, rpm=600), Folder(root=tmp_path, bearing="6205")]
-    assert len({folder.catalogue().entries[0].identity for folder in folders}) == 3
-
-
-@pytest.mark.parametrize("settings", [{"rpm": "-1"}, {"rpm": "0"}, {"rpm": "inf"}, {"bearing": "nonsense"}])
-def test_a_speed_or_bearing_that_cannot_be_is_refused_at_once(tmp_path, settings):
-    with pytest.raises(InputError, match=next(iter(settings))):
-        open_dataset(str(tmp_path), settings=settings)
 
 
 def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
@@ -203,19 +184,6 @@ def test_a_file_of_several_recordings_is_decoded_once_and_then_forgotten(tmp_pat
     assert reads["long.csv"] == 2, "nothing is kept after the last recording of a file"
 
 
-def test_what_was_measured_is_kept_until_it_is_read_if_there_is_room(tmp_path, monkeypatch):
-    for number in range(3):
-        put(tmp_path / "a" / f"{number}.csv", number)
-    monkeypatch.setattr(folder_module, "KEPT_BYTES", 2 * 3000 * 8)
-    entries = folder_module.folder_entries(Folder(root=tmp_path).catalogue())
-    reads = counted_reads(monkeypatch)
-    for entry in entries:
-        entry.signals()
-    for entry in entries:
-        entry.read()
-    assert reads == {"0.csv": 1, "1.csv": 1, "2.csv": 2}
-
-
 def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
     path = put(tmp_path / "a" / "1.csv", 1)
     (entry,) = folder_module.folder_entries(Folder(root=tmp_path).catalogue())
@@ -226,105 +194,10 @@ def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
     np.testing.assert_allclose(entry.read().signal, np.loadtxt(path), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        ("../secret.csv,a", "row 2: '../secret.csv' leads outside"),
-        ("/etc/hostname,a", "row 2: '/etc/hostname' leads outside"),
-        ("link.csv,a", "row 2: 'link.csv' leads outside"),
-        ("gone.csv,a", "row 2: .*'gone.csv'"),
-        (",a", "row 2: path"),
-        ("x.csv,", "row 2: path and domain"),
-        ("x.csv,a,,fast", "row 2: 'rate' .*'fast'"),
-        ("x.csv,a,,-5", "row 2: 'rate'"),
-        ("x.csv,a,,,,7.5", "row 2: 'start' .*whole"),
-        ("x.csv,a,,,,10,5", r"row 2: 'stop' \(5\) .*'start' \(10\)"),
-        ("x.csv,a,,,,,,0", "row 2: 'rpm'"),
-        ("x.csv,a,,,,,,-900", "row 2: 'rpm'"),
-        ("x.csv,a,,,,,,,nonsense", "row 2: bearing 'nonsense'"),
-        ("x.csv,a\nx.csv,b", r"x\.csv: .*same samples as x\.csv;"),
-        ("x.csv,a,l,,,0,100\nx.csv,a,m,,,50,150", r"x\.csv\[50:150\]: .*same samples as x\.csv\[0:100\]"),
-        ("x.csv,a\ny.csv,b", r"y\.csv: .*same samples as x\.csv"),
-    ],
-)
-def test_a_bad_row_of_a_manifest_is_one_problem(tmp_path, row, sentence):
-    put(tmp_path.parent / "secret.csv", 9)
-    put(tmp_path / "x.csv", 1)
-    put(tmp_path / "y.csv", 1)  # the same content under another name
-    (tmp_path / "link.csv").symlink_to(tmp_path.parent / "secret.csv")
-    catalogue = Folder(
-        root=manifest(tmp_path, f"path,domain,label,rate,channel,start,stop,rpm,bearing\n{row}\n")
-    ).catalogue()
-    assert len(catalogue.problems) == 1
-    with pytest.raises(InputError, match=sentence):
-        load(catalogue)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("path,domain,lable\nx.csv,a,b\n", ".*'lable'; .*'label'"),
-        ("path,label\nx.csv,a\n", "the column 'domain' is missing"),
-        ("", "the column 'path' is missing"),
-    ],
-)
-def test_a_bad_header_stops_at_once(tmp_path, text, sentence):
-    put(tmp_path / "x.csv")
-    with pytest.raises(InputError, match=f"manifest.csv: {sentence}"):
-        Folder(root=manifest(tmp_path, text)).catalogue()
-
-
-def test_a_manifest_in_another_encoding_is_named(tmp_path):
-    (tmp_path / "manifest.csv").write_bytes("path,domain\nmüll.csv,a\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"manifest\.csv: is not UTF-8 text"):
-        Folder(root=tmp_path).catalogue()
-
-
 def test_start_and_stop_beyond_the_end_are_named(tmp_path):
     put(tmp_path / "x.csv", samples=100)
     with pytest.raises(InputError, match=r"x\.csv\[0:500\]: .*stop 500 .*100 samples"):
         load(Folder(root=manifest(tmp_path, "path,domain,stop\nx.csv,a,500\n")).catalogue())
-
-
-def test_the_same_content_under_two_labels_is_found(tmp_path):
-    put(tmp_path / "a" / "inner" / "1.csv", 1)
-    put(tmp_path / "a" / "outer" / "1.csv", 1)
-    catalogue = Folder(root=tmp_path).catalogue()
-    (problem,) = catalogue.problems
-    assert problem.origin == "a/outer/1.csv"
-    assert "a/inner/1.csv" in problem.sentence
-    assert [entry.origin for entry in catalogue.entries] == ["a/inner/1.csv"]
-
-
-def test_files_out_of_place_are_named_and_other_formats_left_out(tmp_path):
-    put(tmp_path / "a" / "inner" / "1.csv", 1)
-    put(tmp_path / "loose.csv", 2)
-    put(tmp_path / "a" / "inner" / "deep" / "2.csv", 3)
-    (tmp_path / "a" / "notes.docx").write_text("hello")
-    (tmp_path / ".hidden").write_text("hello")
-    outside = put(tmp_path.parent / "outside.csv", 4)
-    (tmp_path / "a" / "inner" / "link.csv").symlink_to(outside)
-    catalogue = Folder(root=tmp_path).catalogue()
-    assert len(catalogue.entries) == 1
-    assert sorted(problem.origin for problem in catalogue.problems) == [
-        "a/inner/deep/2.csv",
-        "a/inner/link.csv",
-        "loose.csv",
-    ]
-    assert catalogue.notes[0].startswith("a/notes.docx: left out")
-
-
-def test_an_empty_folder_says_what_to_put_where(tmp_path):
-    with pytest.raises(InputError, match=r"no recordings; .*<domain>/<label>/"):
-        Folder(root=tmp_path).catalogue()
-
-
-def test_class_sets_are_compared(tmp_path):
-    for number, place in enumerate(("a/inner", "a/outer", "b/inner", "b/cage")):
-        put(tmp_path / place / "1.csv", number)
-    notes = survey(Folder(root=tmp_path).catalogue(), Preparation()).notes
-    assert [note for note in notes if "'a'" in note and "'b'" in note and note.endswith(": cage")]
-    assert [note for note in notes if "'a'" in note and "'b'" in note and note.endswith(": outer")]
 
 
 def test_different_rates_across_domains_are_a_problem_that_offers_rate(tmp_path):
@@ -338,29 +211,3 @@ def test_different_rates_across_domains_are_a_problem_that_offers_rate(tmp_path)
     found = survey(catalogue, Preparation(rate=12_000))
     assert not found.problems
     assert [(row.rates, row.windows) for row in found.rows] == [((12_000,), 4), ((12_000,), 4)]
-
-
-def test_one_bad_file_is_a_problem_and_the_others_go_on(tmp_path):
-    put(tmp_path / "a" / "inner" / "1.csv", 1)
-    put(tmp_path / "a" / "inner" / "2.csv", 2, samples=10)
-    (tmp_path / "a" / "inner" / "3.csv").write_text("nan\n" * 2000)
-    (tmp_path / "a" / "inner" / "4.csv").write_text("")
-    (tmp_path / "a" / "inner" / "5.npy").write_bytes(b"junk")
-    put(tmp_path / "a" / "inner" / "6.csv", 6).chmod(0)
-    with_all = Folder(root=tmp_path).catalogue()
-    if os.geteuid() == 0:
-        tmp_path.chmod(0o755)
-        for parent in tmp_path.parents[:3]:
-            parent.chmod(0o755)
-    with ordinary_user():
-        found = survey(with_all, Preparation())
-    assert [row.recordings for row in found.rows] == [1]
-    sentences = [problem.sentence for problem in found.problems]
-    for sentence, words in zip(
-        sentences,
-        ["fewer than one window", "NaN or infinite", "is empty", "cannot be read", "permission denied"],
-        strict=True,
-    ):
-        assert words in sentence
-        assert sentence.startswith("a/inner/")
-        assert "\n" not in sentence

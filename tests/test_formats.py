@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import warnings
 import wave
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +19,6 @@ from scipy import io as scipy_io
 from scipy.io import wavfile
 
 from bearcat.data import isolated, signals, stream
-from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import FORMATS, open_stream, read_signals
 from bearcat.errors import InputError
 
@@ -176,65 +173,9 @@ def test_tables_of_channels_go_by_name_and_the_longer_axis_is_time(tmp_path):
         read_signals(tmp_path / "z.mat").pick("De_")
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_an_empty_file_is_named(tmp_path, suffix):
-    (tmp_path / f"x{suffix}").write_bytes(b"")
-    with pytest.raises(InputError, match=rf"x\{suffix}: is empty \(0 bytes\)"):
-        read_signals(tmp_path / f"x{suffix}")
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".wav", ".parquet", *INSTRUMENTS])
-@pytest.mark.parametrize("damage", ["cut short", "other bytes", "one byte"])
-def test_a_damaged_file_is_named_with_its_kind(tmp_path, suffix, damage):
-    path = write(tmp_path / f"x{suffix}")
-    whole = path.read_bytes()
-    path.write_bytes({"cut short": whole[: len(whole) // 2], "other bytes": b"\x07" * 300, "one byte": b"M"}[damage])
-    with pytest.raises(InputError, match=rf"x\{suffix}: .*(cannot be read|no numeric|no time)") as raised:
-        isolated.read_signals(path)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
-        (b"\x81\n1\n", "is not UTF-8"),
-        (b",".join([b"1"] * 2000) + b"\n" + b",".join([b"2"] * 2000), "has 2000 columns.*transpose"),
-        (b"1,2\n3\n4,5\n", "cannot be read"),
-        (b"1\nabc\n3\n", "cannot be read"),
-        (b"hello\nworld\n", "no row holds numbers only"),
-        (b"# nothing\n\n", "holds no rows"),
-        (b"time,x\n0,1\n1,2\n9,3\n10,3\n11,3\n12,3\n13,3\n14,3\n15,3\n", "not evenly spaced"),
-        (b"time,x\n3,1\n2,2\n1,3\n", "do not rise"),
-    ],
-)
-def test_bad_text_is_named(tmp_path, content, sentence):
-    (tmp_path / "x.csv").write_bytes(content)
-    with pytest.raises(InputError, match=f"x.csv: .*{sentence}"):
-        read_signals(tmp_path / "x.csv")
-
-
-def test_pickled_arrays_are_never_opened(tmp_path):
-    np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"x\.npy: cannot be read"):
-        read_signals(tmp_path / "x.npy")
-
-
-def test_a_file_without_a_signal_is_named(tmp_path):
-    scipy_io.savemat(tmp_path / "x.mat", {"note": "hello", "n": 5})
-    with pytest.raises(InputError, match=r"x\.mat: holds no numeric signal"):
-        read_signals(tmp_path / "x.mat")
-    np.save(tmp_path / "x.npy", np.zeros((3, 4, 5)))
-    with pytest.raises(InputError, match="3 axes"):
-        read_signals(tmp_path / "x.npy")
-
-
-def test_a_missing_file_and_an_unknown_format_are_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.csv: .*no such file"):
         read_signals(tmp_path / "gone.csv", "gone.csv")
-    for name, words in (("x.docx", r"unknown format '\.docx'"), ("x.mf4", "not read any more; save it as")):
-        with pytest.raises(InputError, match=rf"{name}: .*{words}"):
-            read_signals(tmp_path / name)
 
 
 @contextmanager
@@ -348,25 +289,17 @@ def write_24_bits(path: Path, values: np.ndarray, rate: int) -> None:
 
 
 @pytest.mark.parametrize("stored", ["u1", "<i2", "<i4", ">i2", "<f4", "<f8"])
-def test_wav_files_stream_as_scipy_reads_them(tmp_path, monkeypatch, stored):
+def test_wav_files_stream_as_scipy_reads_them_and_have_full_scale_one(tmp_path, monkeypatch, stored):
     for module in (signals, stream):
         monkeypatch.setattr(module, "BLOCK", 700)
-    values, path = noise(3000) / 5, tmp_path / "a.wav"
-    stored = np.dtype(stored)
-    if stored.kind != "f":
-        full = np.iinfo(stored).max
-        values = (
-            (values.clip(-1, 1) * full).astype(stored) if stored.kind == "i" else (128 + 90 * values).astype(stored)
-        )
-    both = np.stack([values, values[::-1]], axis=1).astype(stored)
-    wavfile.write(path, 12_000, both)
+    values, path, kind = noise(3000).clip(-4, 4) / 5, tmp_path / "a.wav", np.dtype(stored)
+    scale = {"f": 1.0, "i": 2.0 ** (8 * kind.itemsize - 1), "u": 128.0}[kind.kind]
+    whole = (scale * values + (kind.kind == "u") * 128).astype(kind)
+    wavfile.write(path, 12_000, np.stack([whole, whole[::-1]], axis=1))
     _, expected = wavfile.read(path)
-    expected = expected[:, 1]
-    if stored.kind == "i":
-        expected = expected / np.float32(2.0 ** (8 * stored.itemsize - 1))
-    elif stored.kind == "u":
-        expected = expected / np.float32(128) - 1
+    expected = (expected[:, 1] - np.float32(128 * (kind.kind == "u"))) / np.float32(scale)
     assert check_stream(path, "2", expected, 12_000) == 5
+    np.testing.assert_allclose(expected[::-1], values, atol=0.01)
 
 
 def test_24_bits_stream_from_every_kind_of_wav_file(tmp_path, monkeypatch):
@@ -380,28 +313,17 @@ def test_24_bits_stream_from_every_kind_of_wav_file(tmp_path, monkeypatch):
     subformat = b"\x16\0\x18\0\3\0\0\0" + b"\1\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"
     extensible = b"WAVEfmt \x28\0\0\0" + b"\xfe\xff" + head[10:] + subformat + b"LIST\3\0\0\0abc\0" + data
     sizes = (len(plain) + 28).to_bytes(8, "little") + (len(data) - 8).to_bytes(8, "little")
-    unknown = b"\xff" * 4
-    kinds = {
-        "plain": plain,
-        "extensible": b"RIFF" + len(extensible).to_bytes(4, "little") + extensible,
-        "beyond 4 GB": b"RF64"
-        + unknown
-        + b"WAVEds64\x1c\0\0\0"
-        + sizes
-        + bytes(12)
-        + head
-        + b"data"
-        + unknown
-        + data[8:],
-    }
-    for content in kinds.values():
+    ds64 = b"WAVEds64\x1c\0\0\0" + sizes + bytes(12)
+    for content in (
+        plain, b"RIFF" + len(extensible).to_bytes(4, "little") + extensible,
+        b"RF64\xff\xff\xff\xff" + ds64 + head + b"data\xff\xff\xff\xff" + data[8:],
+    ):  # fmt: skip
         path.write_bytes(content)
         assert check_stream(path, "2", values[:, 1] / 2**23, 12_000) == 5
         path.write_bytes(content[:-1000])
         with pytest.raises(InputError, match=r"a\.wav: cannot be read"):
             open_stream(path, "2")
-    no_channels = plain[:22] + b"\0\0" + plain[24:]
-    many_chunks = b"RIFF\0\0\0\0WAVE" + bytes(8) * 20_000
+    no_channels, many_chunks = plain[:22] + b"\0\0" + plain[24:], b"RIFF\0\0\0\0WAVE" + bytes(8) * 20_000
     for content in (
         plain.replace(b"RIFF", b"RIFT"),
         plain.replace(b"fmt ", b"fnt "),
@@ -491,92 +413,3 @@ def test_parquet_streams_by_rows_whatever_else_is_in_the_table(tmp_path, monkeyp
             parquet.write_table(pa.table(columns), path, row_group_size=group)
             for channel, expected in wanted.items():
                 assert check_stream(path, channel, expected, rate) > 3
-
-
-def test_streams_of_bad_files_are_one_sentence(tmp_path):
-    """Some of it shows when the file is opened, some only far within it."""
-    values, archive = noise(600_000), io.BytesIO()
-    np.savez(archive, a=values)
-    damaged = bytearray(archive.getvalue())
-    damaged[2_000_000] ^= 1  # its checksum knows
-    (tmp_path / "damaged.npz").write_bytes(damaged)
-    (tmp_path / "cut.npz").write_bytes(archive.getvalue()[:2_000_000])
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (10**12,)})
-    (tmp_path / "lie.npy").write_bytes(head.getvalue() + bytes(4000))
-    (tmp_path / "token.npy").write_bytes(head.getvalue().replace(b"}", b"("))
-    packed = ((0, "lie"), (zipfile.ZIP_LZMA, "lzma"), (zipfile.ZIP_BZIP2, "bzip2"))
-    for how, name in packed:
-        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w", how) as file:
-            file.writestr("a.npy", head.getvalue() + bytes(4000))
-    np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
-    np.savez(tmp_path / "deep.npz", a=np.zeros((3, 4, 5)))
-    np.savez(tmp_path / "words.npz", a=np.array(["b", "c"]))
-    np.savez(tmp_path / "nan.npz", a=np.where(np.arange(600_000) == 500_000, np.nan, values))
-    parquet.write_table(pa.table({"a": values}), tmp_path / "good.parquet", compression="gzip", use_dictionary=False)
-    content = bytearray((tmp_path / "good.parquet").read_bytes())
-    (tmp_path / "cut.parquet").write_bytes(content[:-20])
-    content[len(content) // 2 : len(content) // 2 + 64] = bytes(64)
-    (tmp_path / "damaged.parquet").write_bytes(content)
-    parquet.write_table(pa.table({"a": ["b", "c"]}), tmp_path / "words.parquet")
-    parquet.write_table(pa.table({"a": pa.array([], pa.float32())}), tmp_path / "no-rows.parquet")
-    parquet.write_table(pa.table([[1.0], [2.0]], names=["a", "a"]), tmp_path / "twice.parquet")
-    parquet.write_table(pa.table({"a": pa.array([1, None, 2])}), tmp_path / "gap.parquet")
-    times = np.arange(600_000) / 12_000
-    for name, after in (("stands", 0), ("jumps", 1)):  # exactly where one part ends and the next begins
-        late = np.where(np.arange(600_000) < BLOCK // 4, times, times + after)
-        parquet.write_table(pa.table({"time": late, "a": values}), tmp_path / f"{name}.parquet")
-    list(open_stream(tmp_path / "stands.parquet").blocks)
-    for name, sentence in {
-        "damaged.npz": "Bad CRC-32", "cut.npz": "not a zip file", "lie.npz": "more memory|cannot be read",
-        "lie.npy": "cannot be read", "token.npy": "cannot be read", "lzma.npz": "numpy does not write",
-        "bzip2.npz": "numpy does not write", "objects.npz": "cannot be read", "deep.npz": "has 3 axes",
-        "words.npz": "no numeric signal", "nan.npz": "sample 500000 is NaN", "cut.parquet": "cannot be read",
-        "damaged.parquet": "cannot be read", "words.parquet": "no numeric signal", "no-rows.parquet": "no numeric signal",
-        "twice.parquet": "have the same name", "gap.parquet": "sample 1 is NaN", "jumps.parquet": "not evenly spaced",
-    }.items():  # fmt: skip
-        with pytest.raises(InputError, match=sentence) as raised:
-            list(open_stream(tmp_path / name).blocks)
-        assert str(raised.value).startswith(f"{tmp_path / name}: ")
-        assert "\n" not in str(raised.value)
-
-
-def test_a_long_text_file_that_goes_wrong_further_down_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "TEXT_BLOCK", 10_000)
-    times = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(800) / 3_000])
-    table = np.stack([times, noise(2000)], axis=1)
-    np.savetxt(tmp_path / "faster.csv", table, delimiter=",", header="time,a", comments="", fmt="%.6f")
-    lines = [f"{value:.6f}\n" for value in abs(noise(2000))]  # nine bytes each
-    (tmp_path / "word.csv").write_text("".join([*lines[:1500], "broken\n", *lines[1500:]]))
-    (tmp_path / "wider.csv").write_text("".join([*lines, *(f"{line[:-1]},1\n" for line in lines)]))
-    (tmp_path / "line.csv").write_text("".join([*lines, "1," * stream.LONGEST_LINE]))
-    for name, sentence in (
-        ("faster.csv", "rate changes|evenly spaced"),
-        ("word.csv", "cannot be read"),
-        ("wider.csv", "cannot be read"),
-        ("line.csv", "line of more"),
-    ):
-        with pytest.raises(InputError, match=sentence) as raised:
-            list(open_stream(tmp_path / name).blocks)
-        assert isinstance(raised.value, TooLargeError) == (name == "line.csv")
-
-
-def test_a_matlab_file_cannot_point_at_other_files(tmp_path):
-    (tmp_path / "secret").write_bytes(SIGNAL.tobytes())
-    with h5py.File(tmp_path / "external.mat", "w") as tree:
-        tree.create_dataset("a", shape=(500,), dtype="f4", external=[(str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)])
-    with h5py.File(tmp_path / "kept.h5", "w") as tree:
-        tree["a"] = SIGNAL
-    layout = h5py.VirtualLayout(shape=(500,), dtype="f4")
-    layout[:] = h5py.VirtualSource(tmp_path / "kept.h5", "a", shape=(500,))
-    with h5py.File(tmp_path / "virtual.mat", "w") as tree:
-        tree.create_virtual_dataset("a", layout)
-    with h5py.File(tmp_path / "link.mat", "w") as tree:
-        tree["a"] = h5py.ExternalLink(tmp_path / "kept.h5", "a")
-    for name, sentence in (
-        ("external", "in another file"),
-        ("virtual", "in another file"),
-        ("link", "no numeric signal"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            read_signals(tmp_path / f"{name}.mat")

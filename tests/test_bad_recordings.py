@@ -1,0 +1,361 @@
+"""Every recording that is asked for is answered or named in one sentence, and no name acts on whoever reads it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from scipy.io import savemat
+
+from bearcat.api import diagnose
+from bearcat.data import Folder, Preparation, load
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.isolated import open_stream, read_signals
+from bearcat.data.signals import BLOCK, TooLargeError
+from bearcat.data.stream import FORMATS, LONGEST_LINE, open_signals
+from bearcat.data.survey import survey
+from bearcat.deploy.find import find_measurements
+from bearcat.deploy.predict import Given
+from bearcat.errors import InputError
+from bearcat.names import csv_cell, from_csv_cell, shown, to_json
+from bearcat.ranges import check_range
+from tests.test_artefact import made_model, save_model
+from tests.test_formats import INSTRUMENTS, write, write_instrument
+from tests.test_serve import as_npy, as_wav, noise
+
+LONG = noise(600_000)
+TIMES = np.arange(len(LONG)) / 12_000
+
+
+def npz(how: int = 0, **arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    if not how:
+        return file.getvalue()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(packed, "w", how) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return packed.getvalue()
+
+
+def table(*columns: np.ndarray, names: tuple[str, ...] = ("a", "b"), **options) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(pa.table(list(columns), names=list(names[: len(columns)])), file, **options)
+    return file.getvalue()
+
+
+def matlab(**variables) -> bytes:
+    file = io.BytesIO()
+    savemat(file, variables)
+    return file.getvalue()
+
+
+def lie() -> bytes:
+    """A header that announces more samples than there are."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**12,)})
+    return file.getvalue() + bytes(4000)
+
+
+def lie_npz() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", lie())
+    return file.getvalue()
+
+
+def changed(content: bytes, place: int, by: bytes) -> bytes:
+    return content[:place] + by + content[place + len(by) :]
+
+
+def rows(*columns: np.ndarray, header: str = "time,a\n") -> bytes:
+    return header.encode() + b"".join(b"%.6f,%.6f\n" % each for each in zip(*columns, strict=True))
+
+
+DEEP = {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": LONG[:9]}}}}}}}}}
+FASTER = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(40_000) / 3_000])
+BAD = {  # by file, its content and words of the sentence
+    "utf16.csv": (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"), "control.csv": (b"\x81\n1\n", "is not UTF-8"),
+    "side.csv": (b"\n".join([b",".join([b"1"] * 2000)] * 2), "has 2000 columns.*transpose"),
+    "ragged.csv": (b"1,2\n3\n4,5\n", "cannot be read"), "word.csv": (b"1\nabc\n3\n", "cannot be read"),
+    "words.csv": (b"hello\nworld\n", "no row holds numbers only"), "nothing.csv": (b"# nothing\n\n", "holds no rows"),
+    "uneven.csv": (b"time,x\n" + b"".join(b"%d,1\n" % t for t in (0, 1, 9, 10, 11, 12, 13, 14, 15)), "not evenly spaced"),
+    "falls.csv": (b"time,x\n3,1\n2,2\n1,3\n", "do not rise"), "line.csv": (b"1,2\n" + b"1," * LONGEST_LINE, "line of more"),
+    "faster.csv": (rows(FASTER, LONG[: FASTER.size]), "rate changes|evenly spaced"),
+    "late.csv": (b"1.000000\n" * 60_000 + b"broken\n", "cannot be read"), "nan.csv": (b"1\n2\nnan\n", "sample 2 is NaN"),
+    "pickle.npy": (as_npy(LONG[:4]).replace(b"<f4", b"|O "), "cannot be read"), "lie.npy": (lie(), "cannot be read"),
+    "axes.npy": (as_npy(np.zeros((3, 4, 5))), "3 axes"), "damaged.npz": (changed(npz(a=LONG), 2_000_000, b"\1\1\1"), "CRC-32"),
+    "cut.npz": (npz(a=LONG)[:2_000_000], "not a zip file"), "lie.npz": (lie_npz(), "announces more"),
+    "lzma.npz": (npz(zipfile.ZIP_LZMA, a=LONG[:9]), "numpy does not write"), "words.npz": (npz(a=np.array(["b"])), "no numeric"),
+    "nan.npz": (npz(a=np.where(np.arange(LONG.size) == 500_000, np.nan, LONG)), "sample 500000 is NaN"),
+    "rate.npz": (npz(a=LONG[:99], fs=np.array(1e300)), "must be between"), "cut.parquet": (table(LONG)[:-20], "cannot be read"),
+    "damaged.parquet": (changed(table(LONG, compression="gzip", use_dictionary=False), 10**6, bytes(64)), "cannot be read"),
+    "twice.parquet": (table(LONG, LONG, names=("a", "a")), "same name"), "no-rows.parquet": (table(LONG[:0]), "no numeric"),
+    "gap.parquet": (table(pa.array([1, None, 2])), "sample 1 is NaN"), "words.parquet": (table(pa.array(["b", "c"])), "no numeric"),
+    "jumps.parquet": (table(TIMES + (TIMES[BLOCK // 4] <= TIMES), LONG, names=("time", "a")), "not evenly spaced"),
+    "rates.mat": (matlab(fs=100.0, sr=200.0, x=LONG[:99]), "two sampling rates"), "deep.mat": (matlab(**DEEP), "deeply"),
+    "speeds.mat": (matlab(rpm=1500.0, shaft_rpm=300.0, x=LONG[:99]), "two speeds"), "note.mat": (matlab(note="none"), "no numeric"),
+    "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "cube.mat": (matlab(cube=np.zeros((3, 4, 5))), "axes"),
+    "old.mf4": (b"MDF     4.10", "save it as"), "letter.docx": (b"hello", "unknown format"),
+} | {f"empty{suffix}": (b"", r"is empty \(0 bytes\)") for suffix in FORMATS}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
+    content, words = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{name}: .*({words})") as raised:
+        list(open_stream(tmp_path / name, origin=name).blocks)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 500
+    assert isinstance(raised.value, TooLargeError) == (name == "line.csv")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".wav", ".parquet", *INSTRUMENTS])
+@pytest.mark.parametrize("damage", ["cut short", "other bytes", "one byte"])
+def test_a_damaged_file_is_named(tmp_path, suffix, damage):
+    path = write(tmp_path / f"x{suffix}")
+    whole = path.read_bytes()
+    path.write_bytes({"cut short": whole[: len(whole) // 2], "other bytes": b"\x07" * 300, "one byte": b"M"}[damage])
+    with pytest.raises(InputError, match=rf"x\{suffix}: .*(cannot be read|no numeric|no time)") as raised:
+        read_signals(path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual", "link"])
+def test_a_file_cannot_point_at_other_files(tmp_path, kind):
+    (tmp_path / "secret").write_bytes(LONG[:500].tobytes())
+    with h5py.File(tmp_path / "kept.h5", "w") as tree:
+        tree["a"] = LONG[:500]
+    with h5py.File(tmp_path / "a.mat", "w") as tree:
+        if kind == "external":
+            place = (str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)
+            tree.create_dataset("a", shape=(500,), dtype="f4", external=[place])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout(shape=(500,), dtype="f4")
+            layout[:] = h5py.VirtualSource(tmp_path / "kept.h5", "a", shape=(500,))
+            tree.create_virtual_dataset("a", layout)
+        else:
+            tree["a"] = h5py.ExternalLink(tmp_path / "kept.h5", "a")
+    with pytest.raises(InputError, match="no numeric signal" if kind == "link" else "in another file"):
+        read_signals(tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.npy"])
+def test_a_file_that_shrinks_while_it_is_read_is_a_sentence(tmp_path, name):
+    """A map of it would be SIGBUS, which ends the process."""
+    path, samples = tmp_path / name, noise(2**20)
+    path.write_bytes(as_wav(samples) if name.endswith("wav") else as_npy(samples))
+    stream = open_stream(path)
+    assert np.array_equal(next(stream.blocks), samples[: 2**18])
+    os.truncate(path, 2**16)
+    with pytest.raises(InputError, match=name):
+        list(stream.blocks)
+
+
+# Folders and manifests.
+
+RED, NO_UTF8 = "\x1b[31mred\x07.wav", os.fsdecode(b"\xff.wav")
+KNOWN = ("--rpm", 1500, "--bearing", "balls=8,ball=6.75,pitch=28.5")
+
+
+@pytest.fixture
+def odd_folder(tmp_path) -> Path:
+    """A folder with a recording of a fault among files that once stopped a command."""
+    place = tmp_path / "odd" / "pump"
+    place.mkdir(parents=True)
+    simulated = Simulated(seconds=2.0, rate=12_000.0, severities=(2.0,)).recording("N15_M07_F10", "outer-1")
+    (place / "faulty.wav").write_bytes(as_wav(simulated.signal.astype(np.float32)))
+    np.savez(place / "rate.npz", a=noise(5000), fs=1e300)
+    (place / "self.wav").symlink_to("self.wav")
+    for name in ("a.wav", "b.npz"):
+        os.mkfifo(place / f"pipe-{name}")
+    for number, name in enumerate((RED, NO_UTF8, "=1+1.wav"), start=1):
+        (place / name).write_bytes(as_wav(noise(40_000, number)))
+    return place.parent
+
+
+GOOD, WRONG = 4, 4  # recordings in the folder
+
+
+def test_no_recording_of_an_odd_folder_is_lost_and_none_stops_the_others(odd_folder, command):
+    for words in (("diagnose",), ("predict", "general")):
+        status, printed, said = command(*words, odd_folder, *KNOWN, "--format", "csv")
+        found = list(csv.DictReader(printed.splitlines()))
+        assert status == 1, "the alarm is not lost either"
+        assert [row["decision"] for row in found if row["recording"].endswith("faulty.wav")] == ["alarm"]
+        assert len(found) == GOOD + WRONG
+        assert sum(row["state"] == "unreadable" for row in found) == said.count("problem: ") == WRONG
+        assert "\x1b" not in printed + said
+    status, printed, said = command("data", "check", odd_folder)
+    assert (status, said.count("problem: ")) == (2, WRONG)
+    origins = [entry.origin for entry in Folder(odd_folder).catalogue().entries]
+    assert (len(set(origins)), all(origin.isprintable() for origin in origins)) == (GOOD + WRONG, True)
+    files = [odd_folder / "pump" / name for name in ("rate.npz", "faulty.wav", "missing.wav")]
+    found = diagnose(files, rpm=1500, bearing="6205")
+    assert [each.state == "unreadable" for each in found] == [True, False, True]
+    with pytest.raises(InputError, match=r"rate\.npz"):
+        diagnose(files[0])
+
+
+def test_bad_files_of_a_folder_are_problems_and_the_others_go_on(tmp_path):
+    place = tmp_path / "a" / "inner"
+    place.mkdir(parents=True)
+    (place / "0.wav").write_bytes(as_wav(noise(3000)))
+    (place / "1.wav").write_bytes(as_wav(noise(10)))
+    (place / "2.csv").write_text("nan\n" * 2000)
+    (place / "3.npy").write_bytes(b"junk")
+    (place / "deep").mkdir()
+    (place / "deep" / "4.wav").write_bytes(as_wav(noise(3000, 1)))
+    (tmp_path / "loose.wav").write_bytes(as_wav(noise(3000, 2)))
+    (place / "link.wav").symlink_to("/etc/hostname")
+    (tmp_path / "a" / "notes.docx").write_text("hello")
+    (tmp_path / "a" / "outer").mkdir()
+    (tmp_path / "a" / "outer" / "same.wav").write_bytes(as_wav(noise(3000)))
+    found = survey(Folder(root=tmp_path).catalogue(), Preparation())
+    assert [row.recordings for row in found.rows] == [1]
+    said = {problem.origin.rpartition("/")[2]: problem.sentence for problem in found.problems}
+    for name, words in {
+        "1.wav": "fewer than one window", "2.csv": "NaN or infinite", "3.npy": "cannot be read", "4.wav": "expected at",
+        "loose.wav": "expected at", "link.wav": "leads outside", "same.wav": "same samples as a/inner/0.wav",
+    }.items():  # fmt: skip
+        assert words in said.pop(name)
+    assert not said
+    assert any(note.startswith("a/notes.docx: left out") for note in found.notes)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no recordings; .*<domain>/<label>/"):
+        Folder(root=tmp_path / "empty").catalogue()
+
+
+HEADER = "path,domain,label,rate,channel,start,stop,rpm,bearing"
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("../secret.wav,a", "row 2: '../secret.wav' leads outside"), ("/etc/hostname,a", "row 2: .* leads outside"),
+        ("link.wav,a", "row 2: 'link.wav' leads outside"), ("gone.wav,a", "row 2: .*'gone.wav'"), (",a", "row 2: path"),
+        ("x.wav,", "row 2: path and domain"), ("x.wav,a,,fast", "row 2: 'rate' .*'fast'"), ("x.wav,a,,-5", "row 2: 'rate'"),
+        ("x.wav,a,,,,7.5", "row 2: 'start' .*whole"), ("x.wav,a,,,,10,5", r"row 2: 'stop' \(5\) .*'start' \(10\)"),
+        ("x.wav,a,,,,,,0", "row 2: 'rpm'"), ("x.wav,a,,,,,,,nonsense", "row 2: bearing 'nonsense'"),
+        ("x.wav,a" + "," * 8, "row 2: has 10 cells"), ("x\0.wav,a", "row 2: there is no file"),
+        ("x.wav,a\nx.wav,b", r"x\.wav: .*same samples as x\.wav;"), ("x.wav,a\ny.wav,b", r"y\.wav: .*same samples as x\.wav"),
+        ("x.wav,a,l,,,0,10000\nx.wav,a,m,,,5000,15000", r"x\.wav\[5000:15000\]: .*same samples as x\.wav\[0:10000\]"),
+    ],
+)  # fmt: skip
+def test_a_wrong_row_of_a_manifest_is_one_problem_and_the_others_are_read(tmp_path, command, row, sentence):
+    root = tmp_path / "plant"
+    root.mkdir()
+    for name in ("x.wav", "y.wav", "../secret.wav"):
+        (root / name).write_bytes(as_wav(noise(20_000)))
+    (root / "good.wav").write_bytes(as_wav(noise(20_000, 1)))
+    (root / "link.wav").symlink_to(tmp_path / "secret.wav")
+    (root / "manifest.csv").write_text(f"{HEADER}\n{row}\ngood.wav,a\n")
+    catalogue = Folder(root=root).catalogue()
+    assert len(catalogue.problems) == 1
+    assert "good.wav" in [entry.origin for entry in catalogue.entries]
+    with pytest.raises(InputError, match=sentence):
+        load(catalogue)
+    status, printed, said = command("diagnose", root, "--rpm", 1500, "--bearing", "6205", "--format", "json")
+    assert (status, str(root / "good.wav") in printed, "problem: " in said) == (3, True, True)
+
+
+def test_a_wrong_row_about_a_file_is_named_where_the_file_alone_is_asked_for(tmp_path):
+    (tmp_path / "a.wav").write_bytes(as_wav(noise(20_000)))
+    (tmp_path / "manifest.csv").write_text("path,domain,rpm\na.wav,pump,-5\n")
+    problems = [found for found in find_measurements([tmp_path / "a.wav"]) if "row 2" in found.name]
+    assert len(problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"path,domain,lable\nx.csv,a,b\n", ".*'lable'; .*'label'"), (b"path,label\nx.csv,a\n", "the column 'domain'"),
+        (b"", "the column 'path' is missing"), ("path,domain\nmüll.csv,a\n".encode("latin-1"), "is not UTF-8 text"),
+        (None, "is no regular file"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_cannot_be_read_stops_at_once_and_other_paths_are_read(tmp_path, command, content, sentence):
+    (tmp_path / "good.wav").write_bytes(as_wav(noise(20_000)))
+    (tmp_path / "bad").mkdir()
+    if content is None:
+        os.mkfifo(tmp_path / "bad" / "manifest.csv")
+    else:
+        (tmp_path / "bad" / "manifest.csv").write_bytes(content)
+    with pytest.raises(InputError, match=rf"manifest\.csv: {sentence}"):
+        Folder(root=tmp_path / "bad").catalogue()
+    status, printed, said = command("diagnose", tmp_path / "bad", tmp_path / "good.wav", *KNOWN, "--format", "csv")
+    assert (status, "good.wav" in printed, "manifest.csv" in said) == (3, True, True)
+    assert command("data", "check", tmp_path / "bad")[0] == 2
+
+
+# Numbers, and names on their way out.
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 5e-324, 1e300, float("inf"), float("nan")])
+def test_numbers_outside_their_ranges_are_refused_wherever_they_come_from(command, tmp_path, value):
+    for name in ("rate", "rpm"):
+        with pytest.raises(InputError, match="between"):
+            check_range(name, value)
+        with pytest.raises(InputError, match="between") as raised:
+            Given(**{name: value})
+        assert raised.value.field == name
+        status, _, said = command("diagnose", tmp_path, f"--{name}", value)
+        assert (status, f"--{name}" in said) == (2, True)
+
+
+def test_names_of_channels_can_be_printed(tmp_path):
+    path = write_instrument(tmp_path / "a.tdms", {"vib\x1b[2J": noise(3000), "rest": noise(3000, 1)}, 12_000)
+    with open_signals(path, "a.tdms") as opened:
+        assert list(opened.channels) == ["vib\\x1b[2J", "rest"]
+        found = np.concatenate([part["vib\\x1b[2J"] for part in opened.read(["vib\\x1b[2J"])])
+    assert np.allclose(found, noise(3000))
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@a", "plain", "'=1"])
+def test_a_cell_for_spreadsheets_is_no_formula_and_reads_back(name):
+    written = csv_cell(name)
+    assert not written.startswith(("=", "+", "-", "@"))
+    assert from_csv_cell(written) == name
+    assert csv_cell(-1.5) == -1.5
+
+
+def test_what_is_shown_has_no_control_characters_and_json_no_nan():
+    assert shown("pump 10 kHz µ² – ü") == "pump 10 kHz µ² – ü"
+    assert shown("a\x1b]0;x\x07\r\n\u202e\udcff\x9b").isprintable()
+    hostile = "a\x9b\x7f\u202e\u2028\udcff ü µ² 🐻"
+    written = to_json({"name": hostile, "a": [float("nan"), 1.5]})
+    assert json.loads(written, parse_constant=pytest.fail) == {"name": hostile, "a": [None, 1.5]}
+    assert written.isprintable()
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_names_and_texts_of_a_model_act_on_nobody(tmp_path, command, monkeypatch, form):
+    """A recording, a domain, a label and classes that a terminal or a spreadsheet would act upon."""
+    monkeypatch.chdir(tmp_path)
+    names = ("=1+1.wav", "@sum\x1b[2J.wav", "-silent.wav")
+    for name, samples in zip(names, (noise(20_000), noise(20_000, 1), np.zeros(20_000, np.float32)), strict=True):
+        (tmp_path / name).write_bytes(as_wav(samples))
+    decision = {"action": "check", "expected": 0.5, "interval": None, "reasons": ["\x1b]0;taken\x07", "=1+1"]}
+    classes = ("healthy", "in\x1b[2Jner", "@outer", "ball\r\nok")
+    save_model(tmp_path / "model", made_model(classes=classes, decision=decision))
+    for words in (("diagnose", "--rpm", 1500, "--bearing", "6205"), ("predict", "--", "model")):
+        options = (*words[:1], "--format", form, *words[1:], *(() if "--" in words else ("--",)))
+        status, printed, said = command(*options, *names)
+        assert status in (1, 2, 3)
+        assert not set("\x1b\x07\r") & set(printed.replace("\r\n", "\n") + said)
+        if form == "csv":
+            assert not any(line.startswith(("=", "@", "-")) for line in printed.splitlines())
+    (tmp_path / "manifest.csv").write_text("path,domain,label\n=1+1.wav,=pump\x1b[2J,@inner\x07\n-silent.wav,-b,a\n")
+    _, printed, said = command("data", "check", tmp_path, "--format", form)
+    assert not set("\x1b\x07") & set(printed + said)
