@@ -1,14 +1,16 @@
 """What watching machines over time finds, how early, and how often it cries wolf.
 
-`fleet` simulates a fleet, measures every recording and keeps the measurements, a file for each machine (resumed where
-it was stopped); `judge` replays these with a rule and prints false alarms a year, failures found, and lead times;
-`real` replays runs to failure (ims, femto) and compares with simpler rules; `rate` checks the stated rate of false
-alarms on random scores.
+`fleet` simulates machines over years, some of whose bearings fail, measures every recording and keeps the measurements, a
+file for each machine (resumed where it was stopped); `judge` replays these with a rule and prints false alarms a year,
+failures found, and lead times; `real` replays runs to failure (ims, femto) and compares with simpler rules.
 
-    python benchmarks/watch.py fleet --out fleet --jobs 2
+Every simulated machine has points on one shaft, which hear each other. What varies without harm: load (weekdays, and
+wandering), temperature, levels and modes that drift, new bearings that run in, a sensor that is replaced, single
+recordings beside a knock of the process. A failing bearing has a spall that grows exponentially (docs/simulator.md).
+
+    python benchmarks/watch.py fleet --out fleet --every 3 --seed 0
     python benchmarks/watch.py judge fleet
     python benchmarks/watch.py real data/ims --store ims.db --alone
-    python benchmarks/watch.py rate
 """
 
 from __future__ import annotations
@@ -17,119 +19,211 @@ import argparse
 import json
 import math
 import os
-import time as clock
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fleet import FleetMachine, SimulatedFleet
 from numpy.typing import NDArray
+from scipy.signal import lfilter
+from scipy.stats import chi2
 
+import bearcat
+from bearcat.data.datasets.simulate import REFERENCE, Condition, Simulated, simulate
+from bearcat.data.datasets.simulate.signals import random_stream
+from bearcat.data.datasets.simulate.specimens import Defect, Physics, make_specimen
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.trust.accuracy import binomial_interval
+from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import Snapshot, measure
-from bearcat.watch.usual import Tail, WatchRule, add_evidence, threshold
+from bearcat.watch.store import Store
+from bearcat.watch.usual import WatchRule
 
-EXCEEDS = 6.0  # dB of a defect's lines above reference lines, from which on it can be found
-SMOOTHED = 7  # recordings whose median is taken for that
+DAYS, POINTS, RATE = 730, 4, 16_000.0  # of a fleet, of a machine, and Hz of a recording of one second
+DAY = 86400.0
+START = 1_704_088_800.0  # 1 January 2024, 6:00
+PARTS = ("inner", "outer", "ball")
+NEIGHBOUR = 0.15  # of a point's signal that the next one on the shaft hears
+LOAD_WEEKEND, LOAD_WANDER = 0.6, 0.12  # load at the weekend over that of a weekday, and how far it wanders (log)
+WARMTH, SEASON = 0.06, 12.0  # dB a kelvin by which background and roughness fall, and amplitude of the year in K
+LEVEL_DRIFT, LEVEL_DAYS = 0.07, 20.0  # of log levels of background and roughness, around their means: 0.6 dB
+MODE_DRIFT, MODE_DAYS = 0.05, 60.0  # of log gains of the modes, likewise
+GAIN_WALK = 0.03  # of the log gain of the sensor in a year
+RUN_IN, RUN_IN_DAYS, NEW = 0.4, 5.0, 0.2  # log roughness of a new bearing, days until it falls by e, share of such
+SWAPS, SWAP_GAIN, SWAP_MODE = 0.1, 0.2, 0.3  # a year of each point; log of gain and of the contact's mode
+KNOCKS = 0.005  # share of recordings beside a knock
+MISSING = 0.03  # share of days without a recording
+GROWTH = (45.0, 240.0)  # days from the first sign to the end, log-uniform
+FIRST, LAST = 0.02, 3.0  # mm of a spall at its first sign and at the end
+SPEEDS = (900.0, 1500.0)
+SOUND = 100.0  # days in which no spall begins: a bearing that is damaged at the start is no matter of change
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Of a point: what, from which day on, and when it ends."""
+
+    part: str
+    begin: float
+    end: float
+
+    def length(self, day: float) -> float:
+        """mm of the spall; 0 before it begins."""
+        if day < self.begin:
+            return 0.0
+        share = min((day - self.begin) / (self.end - self.begin), 1.0)
+        return float(FIRST * (LAST / FIRST) ** share)
+
+
+class FleetMachine:
+    """One machine, recorded `every` so many days; `failing` is the share of points that fail."""
+
+    def __init__(self, number: int, failing: float = 0.05, every: int = 1, seed: int = 0) -> None:
+        self.seed, self.failing, self.number, self.name = seed, failing, number, f"machine-{number + 1:03d}"
+        random = self._random("machine")
+        self.speed = float(random.choice(SPEEDS))
+        self.two_speeds = bool(random.uniform() < 0.1)
+        self.load_known = bool(random.uniform() < 0.5)
+        days = np.arange(DAYS)
+        wander = _wandering(DAYS, LOAD_WANDER, 10.0, random)
+        self.load = np.where(days % 7 >= 5, LOAD_WEEKEND, 1.0) * np.exp(wander)
+        season = SEASON * np.sin(2 * math.pi * (days - 100) / 365.25)
+        self.temperature = 20.0 + season + 3.0 * random.standard_normal(DAYS)
+        self.speeds = np.where(self.two_speeds & (random.uniform(size=DAYS) < 0.3), 1200.0, self.speed)
+        self.recorded = [int(day) for day in days[::every] if random.uniform() >= MISSING]
+        self.points = [f"bearing-{place + 1}" for place in range(POINTS)]
+        self._histories = [self._history(place) for place in range(POINTS)]
+
+    def _random(self, part: str) -> np.random.Generator:
+        return random_stream(self.seed, f"fleet/{self.number}", part)
+
+    def _history(self, place: int) -> dict[str, NDArray[np.float64]]:
+        """How a point's levels, modes and gain go over the days, as factors (day,)."""
+        days, random = DAYS, self._random(f"history {place}")
+        walk = np.cumsum(GAIN_WALK / math.sqrt(365.25) * random.standard_normal(days))
+        swaps = random.uniform(size=days) < SWAPS / 365.25
+        new = RUN_IN * np.exp(-np.arange(days) / RUN_IN_DAYS) * (random.uniform() < NEW)
+        modes = [_wandering(days, MODE_DRIFT, MODE_DAYS, random) for _ in range(4)]
+        return {
+            "noise": np.exp(_wandering(days, LEVEL_DRIFT, LEVEL_DAYS, random)),
+            "roughness": np.exp(_wandering(days, LEVEL_DRIFT, LEVEL_DAYS, random) + new),
+            "gain": np.exp(walk + np.cumsum(swaps * SWAP_GAIN * random.standard_normal(days))),
+            "contact": np.exp(np.cumsum(swaps * SWAP_MODE * random.standard_normal(days)) + modes[3]),
+            **{f"mode {number}": np.exp(modes[number]) for number in range(3)},
+            "knock": (random.uniform(size=days) < KNOCKS) * random.uniform(0.5, 3.0, size=days),
+        }
+
+    @cached_property
+    def failures(self) -> list[Failure | None]:
+        """Of each point."""
+        found: list[Failure | None] = []
+        for place in range(POINTS):
+            random = self._random(f"failure {place}")
+            fails, part = random.uniform() < self.failing, str(random.choice(PARTS))
+            length = math.exp(random.uniform(*np.log(GROWTH)))
+            begin = float(random.uniform(SOUND, max(DAYS - length, SOUND + 1)))
+            found.append(Failure(part, begin, begin + length) if fails else None)
+        return found
+
+    @cached_property
+    def own(self) -> list[tuple[Simulated, Physics]]:
+        base = Simulated(seconds=1.0, rate=RATE, specimens=4, seed=self.seed)
+        first = 1 + POINTS * self.number
+        specimens = [make_specimen(base, "healthy", first + place) for place in range(POINTS)]
+        return [(specimen.settings, specimen.physics) for specimen in specimens]
+
+    def varied(self, place: int, day: int) -> tuple[Simulated, Physics]:
+        """The settings and physics of a point on a day, with what varies."""
+        settings, own = self.own[place]
+        varied = self._histories[place]
+        warm = 10 ** (-WARMTH * (float(self.temperature[day]) - 20.0) / 20)
+        gain = varied["gain"][day]
+        modes = tuple(value * varied[f"mode {number}"][day] for number, value in enumerate(own.resonance_gains))
+        return replace(settings, noise=settings.noise * warm * varied["noise"][day] * gain), replace(
+            own, impact=own.impact * gain,
+            roughness=own.roughness * warm * varied["roughness"][day] * gain, unbalance=own.unbalance * gain,
+            resonance_gains=modes, contact_gain=own.contact_gain * varied["contact"][day],
+            misalignment=tuple(gain * size for size in own.misalignment),
+            gear_amplitudes=tuple(gain * size for size in own.gear_amplitudes),
+            motor_amplitudes=tuple(gain * size for size in own.motor_amplitudes),
+        )  # fmt: skip
+
+    def signals(self, day: int) -> list[NDArray[np.float32]]:
+        """What each point's sensor hears on a day, (time,)."""
+        load, own = float(self.load[day]), []
+        condition = Condition(float(self.speeds[day]), REFERENCE.torque * load, REFERENCE.force * load)
+        for place, failure in enumerate(self.failures):
+            length = failure.length(day) if failure is not None and day <= failure.end else 0.0
+            defects = (Defect(failure.part, length),) if failure is not None and length else ()
+            origin = f"fleet/{self.number}/{place}/{day}"
+            settings, physics = self.varied(place, day)
+            signal = simulate(settings, condition, defects, origin, physics)
+            if knock := self._histories[place]["knock"][day]:
+                random = random_stream(self.seed, origin, "knock")
+                at = random.integers(0, signal.size, size=3)
+                signal[at] += knock * 20 * signal.std()
+            own.append(signal)
+        heard = [own[place] + NEIGHBOUR * sum(own[other] for other in (place - 1, place + 1) if 0 <= other < len(own))
+                 for place in range(len(own))]  # fmt: skip
+        return [signal.astype(np.float32) for signal in heard]
+
+
+def _wandering(days: int, deviation: float, correlation: float, random: np.random.Generator) -> NDArray[np.float64]:
+    """An Ornstein-Uhlenbeck process (day,) with this standard deviation and time of correlation in days."""
+    kept = math.exp(-1 / correlation)
+    steps = random.standard_normal(days) * deviation
+    steps[1:] *= math.sqrt(1 - kept**2)
+    return np.asarray(lfilter([1.0], [1.0, -kept], steps))
 
 
 def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     """What is measured of a simulated machine on a day."""
-    rate, points = machine.fleet.rate, []
+    rate, points = RATE, []
     for name, signal in zip(machine.points, machine.signals(day), strict=True):
 
         def stream(signal: NDArray[np.float32] = signal, name: str = name) -> Stream:
             return Stream(f"{machine.name}#{name}", rate, iter([signal]))
 
-        bearing = replace(machine.settings(0).bearing, ball_diameter=6.75, pitch_diameter=28.5, contact_angle=0.0)
+        bearing = replace(machine.own[0][0].bearing, ball_diameter=6.75, pitch_diameter=28.5, contact_angle=0.0)
         found = FoundRecording(
             stream, f"{machine.name}#{name}", float(machine.speeds[day]), bearing, machine.name, name
         )
         points.append(FoundPoint(found.name, (found,)))
     load = round(float(machine.load[day]), 2) if machine.load_known else None
     measurement = FoundMeasurement(machine.name, tuple(points))
-    return measure(measurement, Given(trust_speed=True), machine.time(day), machine.name, load=load)
+    return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name, load=load)
 
 
-def simulate_machine(task: tuple[SimulatedFleet, int, Path]) -> float:
-    """Measures all recordings of one machine and writes them; seconds."""
-    fleet, number, folder = task
-    path, start = folder / f"{number:04d}.json", clock.perf_counter()
+def simulate_machine(number: int, asked: argparse.Namespace) -> None:
+    """Measures all recordings of one machine and writes them."""
+    path = asked.out / f"{number:04d}.json"
     if path.exists():
-        return 0.0
-    machine, rows = fleet.machine(number), []
-    memories = {name: PointMemory(machine.name, name, WatchRule()) for name in machine.points}
-    named: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for day in machine.recorded:
-        found = snapshots_of(machine, day)
-        for each in found if any(machine.failures) else ():
-            memories[each.point].observe(each)
-        for each in found if any(machine.failures) else ():
-            own = memories[each.point]
-            status = own.assess([other for other in memories.values() if other is not own]).status
-            if status.fault is not None:
-                named[each.point].append((day, status.fault))
-        rows.append([day, [each.values for each in found]])
+        return
+    machine = FleetMachine(number, asked.failing, asked.every, asked.seed)
     content = {
-        "machine": machine.name, "points": machine.points, "rows": rows, "named": named,
+        "machine": machine.name, "points": machine.points, "rate": RATE,
+        "rows": [[day, [each.values for each in snapshots_of(machine, day)]] for day in machine.recorded],
         "failures": [None if each is None else [each.part, each.begin, each.end] for each in machine.failures],
-        "swaps": [machine.swapped(place) for place in range(len(machine.points))], "rate": fleet.rate,
-        "load_known": machine.load_known,
     }  # fmt: skip
     draft = path.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(content, default=float))
     draft.replace(path)
-    return clock.perf_counter() - start
 
 
-def run_fleet(fleet: SimulatedFleet, folder: Path, jobs: int, limit: float, first: int, last: int | None) -> None:
-    """Measures machines until all are done, or no more can be finished within the limit of seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    start, longest = clock.perf_counter(), 0.0
-    with ProcessPoolExecutor(jobs) as pool:
-        waiting = [(fleet, number, folder) for number in range(first, last or fleet.machines)]
-        running: list[Any] = []
-        while waiting or running:
-            running = [each for each in running if not each.done() or (longest := max(longest, each.result())) < 0]
-            left = limit - (clock.perf_counter() - start)
-            while waiting and len(running) < jobs and left > 1.3 * longest:
-                running.append(pool.submit(simulate_machine, waiting.pop(0)))
-            if waiting and left <= 1.3 * longest and not running:
-                print(f"{len(waiting)} machines are left; run it again")
-                return
-            clock.sleep(0.2)
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """Of a replayed fleet."""
-
-    alarms: list[tuple[str, str, int]]  # machine, point, day
-    days: float  # of points that are healthy, or before their defect begins
-    false: int
-    found: int
-    failures: int
-    leads: list[float]  # lead over the time since the lines exceed
-    early: list[float]  # days
-
-
-def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
-    """Replays the measurements of a fleet, day by day."""
+def judge(folder: Path) -> None:
+    """Replays the measurements of a fleet, day by day, and prints what came of it."""
     machines = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    memories = {
-        (each["machine"], point): PointMemory(each["machine"], point, rule)
-        for each in machines
-        for point in each["points"]
-    }
+    names = [(each["machine"], point) for each in machines for point in each["points"]]
+    memories = {name: PointMemory(*name, WatchRule()) for name in names}
     by_day = [dict(each["rows"]) for each in machines]
     alarms: dict[tuple[str, str], list[int]] = defaultdict(list)
     repaired: set[tuple[str, str]] = set()
@@ -139,21 +233,16 @@ def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
             for point, values, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
                 own = memories[name, point]
                 if failure is not None and day > failure[2] and (name, point) not in repaired:
-                    own.relearn(86400.0 * day)
+                    own.relearn(DAY * day)
                     repaired.add((name, point))
-                own.observe(
-                    Snapshot(
-                        name, point, 86400.0 * day, "", "", each["rate"], None, values, None, values["rpm"], turns=100.0
-                    )
-                )
+                row = [DAY * day, "", "", each["rate"], None, values, None, values["rpm"]]
+                own.observe(Snapshot(name, point, *row, turns=100.0))
             for place, point in enumerate(each["points"]):
                 own = memories[name, point]
                 if day not in rows:
                     continue
                 beside = [memories[name, other] for other in each["points"] if other != point]
-                alike = (
-                    [memories[other["machine"], point] for other in machines if other is not each] if sisters else []
-                )
+                alike = [memories[other["machine"], point] for other in machines if other is not each]
                 failure = each["failures"][place]
                 sound = failure is None or not failure[1] <= day <= failure[2]
                 for event in own.assess(beside, alike).events:
@@ -163,111 +252,44 @@ def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
                         own.relearn(event.time)  # a person looks, finds nothing, and sets a new baseline
                     elif event.kind in ("alarm", "grown"):
                         own.acknowledge(event.time)
-    return _count(machines, alarms)
+    print_verdicts(machines, alarms)
 
 
-def _count(machines: Sequence[dict[str, Any]], alarms: dict[tuple[str, str], list[int]]) -> Verdicts:
-    healthy, false, found, failures = 0.0, 0, 0, 0
-    leads, early = list[float](), list[float]()
-    listed = [(*key, day) for key, days in alarms.items() for day in days]
+def print_verdicts(machines: Sequence[dict[str, Any]], alarms: dict[tuple[str, str], list[int]]) -> None:
+    """Prints false alarms in a year of a point that is healthy, failures found, and days from the first alarm to the end."""
+    healthy, false, failures, leads = 0.0, 0, 0, list[float]()
     for each in machines:
         last = each["rows"][-1][0]
-        for place, point in enumerate(each["points"]):
-            failure, own = each["failures"][place], alarms.get((each["machine"], point), [])
-            if failure is None:
-                healthy += last
-                false += len(own)
-                continue
-            part, begin, end = failure
-            failures += 1
-            healthy += begin + max(last - end, 0)
-            false += sum(day < begin or day > end for day in own)
-            hits = [day for day in own if begin <= day <= end]
-            fault = {"inner": "inner_race", "outer": "outer_race", "ball": "ball"}[part]
-            exceeds = _exceeds(each, place, fault, begin, end)
-            found += bool(hits)
-            if hits:
-                early.append(end - hits[0])
-            if exceeds is not None:
-                leads.append((end - hits[0]) / (end - exceeds) if hits else 0.0)
-    return Verdicts(listed, healthy, false, found, failures, leads, early)
-
-
-def _exceeds(machine: dict[str, Any], place: int, fault: str, begin: float, end: float) -> float | None:
-    """The day from which on the lines of a defect exceed reference lines by EXCEEDS, smoothed; None: never."""
-    days = [day for day, _ in machine["rows"] if begin <= day <= end]
-    levels = [
-        values[place][fault] - values[place]["reference"]
-        for day, values in machine["rows"]
-        if begin <= day <= end and fault in values[place]
-    ]
-    for number in range(len(levels) - SMOOTHED + 1):
-        if np.median(levels[number : number + SMOOTHED]) >= EXCEEDS:
-            return float(days[number + SMOOTHED // 2])
-    return None
-
-
-def print_verdicts(found: Verdicts, rule: WatchRule) -> None:
-    years = found.days / 365.25
-    low, high = poisson_interval(found.false)
-    print(
-        f"false alarms: {found.false} in {years:.0f} point-years: {found.false / years:.3f} a year ({low / years:.3f}–{high / years:.3f}), stated {rule.false_alarms:g}"
-    )
-    interval = binomial_interval(found.found, found.failures)
-    print(f"failures found: {found.found} of {found.failures} ({100 * interval[0]:.0f}–{100 * interval[1]:.0f} %)")
-    if found.leads:
+        for point, failure in zip(each["points"], each["failures"], strict=True):
+            begin, end = (last + 1, last + 1) if failure is None else failure[1:]
+            days = alarms.get((each["machine"], point), [])
+            healthy += last if failure is None else begin + max(last - end, 0)
+            false += sum(day < begin or day > end for day in days)
+            failures += failure is not None
+            leads += [end - day for day in days if begin <= day <= end][:1]
+    years, interval = healthy / 365.25, poisson_interval(false)
+    low, high = (count / years for count in interval)
+    print(f"false alarms: {false} in {years:.0f} point-years: {false / years:.3f} a year ({low:.3f}–{high:.3f})")
+    if failures:
+        low, high = (100 * share for share in binomial_interval(len(leads), failures))
         print(
-            f"median lead {np.median(found.early):.0f} days; {100 * np.median(found.leads):.0f} % of the time since the lines exceed {EXCEEDS:g} dB (of {len(found.leads)} whose lines do)"
+            f"failures found: {len(leads)} of {failures} ({low:.0f}–{high:.0f} %), median lead {np.median(leads):.0f} days"
         )
 
 
 def poisson_interval(count: int) -> tuple[float, float]:
     """95 % of a Poisson mean."""
-    from scipy.stats import chi2
-
     return float(chi2.ppf(0.025, 2 * count) / 2) if count else 0.0, float(chi2.ppf(0.975, 2 * count + 2) / 2)
-
-
-def rate(repeats: int) -> None:
-    """False alarms a year of random scores that do not change, against the stated rate."""
-    from scipy.signal import lfilter
-
-    random = np.random.default_rng(0)
-    draws: dict[str, Callable[[int], NDArray[np.float64]]] = {
-        "normal": random.standard_normal, "t, 5 degrees": lambda n: random.standard_t(5, n),
-        "exponential": lambda n: random.exponential(size=n),
-        "correlated 0.5": lambda n: np.asarray(lfilter([0.75**0.5], [1, -0.5], random.standard_normal(n))),
-    }  # fmt: skip
-    for name, draw in draws.items():
-        for size in (20, 30, 60):
-            alarms, limit, count = 0, threshold(86400.0, 1.0), 2 * 365
-            for _ in range(repeats):
-                scores = draw(size + count)
-                tail, evidence = Tail.of(scores[:size].tolist()), 0.0
-                for score in scores[size:]:
-                    evidence = add_evidence(evidence, tail.p_value(float(score)), limit)
-                    if evidence >= limit:
-                        alarms, evidence = alarms + 1, 0.0
-            low, high = poisson_interval(alarms)
-            years = 2 * repeats
-            print(
-                f"{name:16} baseline {size}: {alarms / years:.3f} a year ({low / years:.3f}–{high / years:.3f}), stated 1"
-            )
 
 
 def real(folder: Path, store: str, channels: str | None, memoryless: bool) -> None:
     """Watches a run to failure and prints, for each point, hours before the end at which each rule holds an alarm."""
-    import bearcat
-    from bearcat.watch.store import Store
-
     bearcat.watch(folder, store, channels=channels, jobs=2)
     with Store.open(store) as opened:
         points = sorted(opened.fleet(), key=lambda point: point.point)
         trends = {each.point: opened.trend(each.machine, each.point, most=10**6) for each in points}
-        events = [event for event in opened.events(most=10**6) if event.kind in ("alarm", "grown", "over")]
     end = max(rows[-1].time for rows in trends.values())
-    begin = min(rows[0].time for rows in trends.values())
-    print(f"{folder.name}: {(end - begin) / 3600:.1f} h; hours before the end")
+    print(f"{folder.name}: hours before the end")
     single = _memoryless(folder, channels) if memoryless else {}
     for name, rows in trends.items():
         levels, first = np.array([row.values["rms"] for row in rows]), max(3, round(0.15 * len(rows)))
@@ -285,10 +307,6 @@ def real(folder: Path, store: str, channels: str | None, memoryless: bool) -> No
         times = [row.time for row in rows]
         cells = [f"{label} {_hours(times, flags, end)}" for label, flags in rules.items()]
         print(f"  {name}: {'; '.join(cells)}; first check {_hours(times, marked, end, 1)}; last {rows[-1].status}")
-    for event in events:
-        print(
-            f"  {(end - event.time) / 3600:.1f} h, {(event.time - begin) / (end - begin):.0%} of life: {event.sentence}"
-        )
 
 
 def _hours(times: Sequence[float], flags: Sequence[bool], end: float, held: int = 3) -> str:
@@ -301,9 +319,6 @@ def _hours(times: Sequence[float], flags: Sequence[bool], end: float, held: int 
 
 def _memoryless(folder: Path, channels: str | None) -> set[tuple[float, str]]:
     """Time and point of recordings that `diagnose` alone calls faulty."""
-    import bearcat
-    from bearcat.watch.folder import WatchedFolder
-
     found = set()
     for arrival in WatchedFolder(folder).scan():
         for each in bearcat.diagnose(arrival.path, channels=channels):
@@ -315,45 +330,27 @@ def _memoryless(folder: Path, channels: str | None) -> set[tuple[float, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    fleet = commands.add_parser("fleet")
+    fleet, judged, run = (commands.add_parser(name) for name in ("fleet", "judge", "real"))
     fleet.add_argument("--out", type=Path, required=True)
-    fleet.add_argument("--jobs", type=int, default=2)
-    fleet.add_argument("--machines", type=int, default=50)
-    fleet.add_argument("--days", type=int, default=730)
-    fleet.add_argument("--every", type=int, default=1, help="days between recordings")
-    fleet.add_argument("--failing", type=float, default=0.05)
-    fleet.add_argument("--seed", type=int, default=0)
-    fleet.add_argument("--first", type=int, default=0)
-    fleet.add_argument("--last", type=int)
-    fleet.add_argument("--limit", type=float, default=math.inf, help="seconds")
-    judged = commands.add_parser("judge")
+    for name, default, help in (
+        ("jobs", 2, "processes"), ("machines", 50, "of four points each"), ("every", 1, "days between recordings"),
+        ("failing", 0.05, "share of points"), ("seed", 0, "of what is drawn"),
+    ):  # fmt: skip
+        fleet.add_argument(f"--{name}", type=type(default), default=default, help=help)
     judged.add_argument("folder", type=Path)
-    judged.add_argument("--false-alarms", type=float, default=1.0)
-    judged.add_argument("--alone", action="store_true", help="without sister machines")
-    run = commands.add_parser("real")
     run.add_argument("folder", type=Path, help="recordings with a manifest")
     run.add_argument("--store", required=True)
     run.add_argument("--channels")
     run.add_argument("--alone", action="store_true", help="compare with diagnose, which has no memory")
-    random = commands.add_parser("rate")
-    random.add_argument("--repeats", type=int, default=200)
-    arguments = parser.parse_args()
-    if arguments.command == "fleet":
-        made = SimulatedFleet(
-            arguments.machines,
-            days=arguments.days,
-            failing=arguments.failing,
-            every=arguments.every,
-            seed=arguments.seed,
-        )
-        run_fleet(made, arguments.out, arguments.jobs, arguments.limit, arguments.first, arguments.last)
-    elif arguments.command == "judge":
-        rule = WatchRule(false_alarms=arguments.false_alarms)
-        print_verdicts(judge(arguments.folder, rule, not arguments.alone), rule)
-    elif arguments.command == "real":
-        real(arguments.folder, arguments.store, arguments.channels, arguments.alone)
+    asked = parser.parse_args()
+    if asked.command == "fleet":
+        asked.out.mkdir(parents=True, exist_ok=True)
+        with ProcessPoolExecutor(asked.jobs) as pool:
+            list(pool.map(simulate_machine, range(asked.machines), repeat(asked)))
+    elif asked.command == "judge":
+        judge(asked.folder)
     else:
-        rate(arguments.repeats)
+        real(asked.folder, asked.store, asked.channels, asked.alone)
 
 
 if __name__ == "__main__":
