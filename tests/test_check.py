@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -18,7 +17,6 @@ from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.runs.adapt import check_run
-from bearcat.storage import digest
 from bearcat.trust.accuracy import (
     STEADY,
     Estimate,
@@ -44,7 +42,7 @@ from bearcat.trust.estimates import (
     uncertain_recordings,
 )
 from bearcat.trust.pooling import pool, tally
-from tests.made_records import made_result
+from tests.made_records import made_result, sealed
 from tests.pooled import by_model
 from tests.reference import checks as reference
 from tests.test_artefact import made_model
@@ -306,11 +304,7 @@ def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_rep
 
 @pytest.mark.parametrize("place", ["../victim", "/victim", "beside-x/../../victim", ".."])
 def test_a_record_that_names_a_folder_outside_its_own_is_refused(run, place):
-    found = json.loads((run.folder / "record.json").read_text())
-    sums, saved = found.pop("checksums"), {"recipe": "DANN", "adapted": True, "folder": place, "reason": ""}
-    found |= {"saved": saved}
-    plain = json.dumps(found, sort_keys=True).encode()
-    (run.folder / "record.json").write_text(json.dumps(found | {"checksums": sums | {"record.json": digest(plain)}}))
+    sealed(run.folder, {"saved": {"recipe": "DANN", "adapted": True, "folder": place, "reason": ""}})
     with pytest.raises(InputError, match="folder"):
         check_run(run.folder, truth_of(run))
 

@@ -170,7 +170,7 @@ def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: P
     for row, true in enumerate(("x", "y")):
         total = sum(label == true for label, _ in labels)
         for column, guess in enumerate(("x", "y")):
-            assert shown[row, column] == pytest.approx(100 * labels.count((true, guess)) / total)
+            assert shown[row, column] == pytest.approx(labels.count((true, guess)) / total)
 
 
 def test_bars_are_the_numbers_of_the_runs(tmp_path: Path):

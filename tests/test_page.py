@@ -246,7 +246,6 @@ def test_a_report_by_other_scores_has_their_tables_tests_and_figures_and_no_othe
     tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
     for metric in ("nll", "brier"):
         assert {f"rig-time-{metric}{end}.tex" for end in ("", "-ranking", "-tests")} <= tables
-    assert "rig-time-runtime.csv" in tables
     assert not any("accuracy" in name or "ece" in name for name in tables)
     figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     assert {"rig-time-ranks-NLL.svg", "rig-time-bars-Brier-score.svg"} <= figures

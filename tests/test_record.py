@@ -9,17 +9,9 @@ import pytest
 from bearcat.methods.recipe import RECIPES
 from bearcat.record import Record, RunSettings
 from bearcat.report.results import Cell
-from bearcat.storage import digest
-from tests.made_records import made_diagnosis, made_result
+from tests.made_records import made_diagnosis, made_result, sealed
 
 CELL = Cell("rig", "time", "a→b", "CAT*-Temperature", 3)
-
-
-def sealed(record: dict) -> str:
-    """With a checksum that fits, as only a foreign program could write it."""
-    rest = {name: value for name, value in record.items() if name != "checksums"}
-    own = digest(json.dumps(rest, sort_keys=True).encode())
-    return json.dumps(rest | {"checksums": record["checksums"] | {"record.json": own}})
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -42,11 +34,10 @@ def test_a_record_is_read_as_it_was_written(tmp_path, labelled):
 )  # fmt: skip
 def test_a_foreign_record_is_refused_though_its_checksum_fits(tmp_path, entry, value):
     made_result(tmp_path / "run", CELL)
-    path = tmp_path / "run" / "record.json"
-    path.write_text(sealed(json.loads(path.read_text()) | {entry: value}))
+    sealed(tmp_path / "run", {entry: value})
     with pytest.raises(ValueError, match="cannot be read as the record of a run") as error:
         Record.read(tmp_path / "run")
-    assert str(path) in str(error.value)
+    assert "record.json" in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -202,7 +202,7 @@ def test_targets_without_labels_are_left_out_by_name():
     assert f"no labels: DANN on {PADERBORN[2]}" in table.note
     only = result_tables([result("DANN", PADERBORN[0], 0, None)], [])
     assert [(table.name, table.rows) for table in only[:1]] == [("paderborn-time-accuracy", ())]
-    assert [table.name for table in only[1:]] == ["paderborn-time-runtime"]
+    assert len(only) == 1
     assert "no labels" in only[0].note
     assert result_tables([], []) == []
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,52 +209,36 @@ def _draw_reliability(panels: Sequence[tuple[str, Bins]]) -> Any:
 
 @house_style()
 def confusions(results: Sequence[Result]) -> ReportFigure | None:
-    """Of each true class, where its windows went: a panel for each method, its runs added up, rows in percent."""
-    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
-    unknown = {label for result in results for label in result.predictions.label if label} - set(classes)
-    rows = [*classes, *sorted(unknown)]
-    matrices: dict[str, Floats] = {}
-    for method in ordered_methods(results):
-        mine = [result.predictions for result in results if result.cell.method == method]
-        pairs = Counter(pair for found in mine for pair in zip(found.label, found.predicted, strict=True))
-        counts = np.array([[pairs[label, predicted] for predicted in classes] for label in rows], dtype=np.float64)
-        if counts.sum():
-            matrices[method] = counts
-    if not matrices:
+    """Of each true class, where its windows went: a panel for each method, its runs added up, shares of the row."""
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for result in sorted(results, key=lambda result: ordered_methods(results).index(result.cell.method)):
+        windows = zip(result.predictions.label, result.predictions.predicted, strict=True)
+        pairs.setdefault(result.cell.method, []).extend(pair for pair in windows if pair[0])
+    pairs = {method: found for method, found in pairs.items() if found}
+    if not pairs:
         return None
-    present = [row for row in range(len(rows)) if any(counts[row].sum() for counts in matrices.values())]
-    columns = min(2 if len(classes) > 6 else 3, len(matrices))
-    lines = math.ceil(len(matrices) / columns)
-    width = WIDE if columns > 1 else NARROW + 0.5
-    height = width / columns * 0.92 * max(0.45, len(present) / len(classes)) + 0.15
-    drawing = empty_figure(width, lines * height + 0.2)
-    axes = drawing.subplots(lines, columns, squeeze=False)
-    for spare in axes.flat[len(matrices) :]:
-        spare.set_visible(False)
-    weakest = []
-    for axis, (method, counts) in zip(axes.flat, matrices.items(), strict=False):
-        share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        axis.imshow(share[present], cmap="Blues", vmin=0, vmax=125, aspect="auto")  # darker would swallow the numbers
-        for (row, column), value in np.ndenumerate(share[present]):
-            if value >= 1:
-                colour = "white" if value > 70 else "black"
-                axis.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
-        axis.set_xticks(range(len(classes)), [shortened(name, 14) for name in classes], rotation=90)
-        axis.set_yticks(range(len(present)), [shortened(rows[row], 14) for row in present])
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(True)
-        axis.set_title(shortened(method, 24))
-        worst = min((row for row in present if row < len(classes)), key=lambda row: share[row, row], default=None)
-        if worst is not None:
-            weakest.append(f"{method}: {rows[worst]} ({share[worst, worst]:.0f} %)")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("true class")
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    names = [*classes, *sorted({label for found in pairs.values() for label, _ in found} - set(classes))]
+    columns = min(2 if len(names) > 6 else 3, len(pairs))
+    lines, width = math.ceil(len(pairs) / columns), WIDE if columns > 1 else NARROW + 0.5
+    drawing = empty_figure(width, lines * (width / columns * 0.92 + 0.15) + 0.2)
+    axes = drawing.subplots(lines, columns, squeeze=False).flat
+    for axis in axes[len(pairs) :]:
+        axis.set_visible(False)
+    for axis, (method, found) in zip(axes, pairs.items(), strict=False):
+        labels, predicted = zip(*found, strict=True)
+        ConfusionMatrixDisplay.from_predictions(
+            labels, predicted, labels=names, display_labels=[shortened(name, 14) for name in names], normalize="true",
+            values_format=".0%", cmap="Blues", colorbar=False, xticks_rotation="vertical", ax=axis,
+            text_kw={"fontsize": 7},
+        )  # fmt: skip
+        axis.set(xlabel="", ylabel="", title=shortened(method, 24))
     drawing.supxlabel("predicted class", fontsize=8)
-    caption = (
-        "Where the target windows of each true class (row) went, in percent of the row"
-        f"{', all runs of a method added up' if len(results) > len(matrices) else ''}; numbers below 1 % are left out."
-        f" Least recognised: {'; '.join(weakest)}."
-    )
+    drawing.supylabel("true class", fontsize=8)
+    added = ", all runs of a method added up" if len(results) > len(pairs) else ""
+    caption = f"Where the target windows of each true class (row) went, in percent of the row{added}."
     return ReportFigure("confusion", "Confusion matrices on the target", caption, drawing)
 
 

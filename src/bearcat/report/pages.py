@@ -33,9 +33,8 @@ from bearcat.report.results import (
 )
 from bearcat.report.stats import METRICS, USUAL, Comparison, comparisons
 from bearcat.report.tables import result_tables
-from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
+from bearcat.report.typeset import Section, Table, TableEntry, count, listed, number_entry, percent_entry
 from bearcat.storage import write_atomically
-from bearcat.trust.accuracy import agreement
 
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
@@ -132,8 +131,7 @@ def _first_sections(record: Record) -> list[Section]:
 
 def _research_section(result: Result, together: Sequence[Result]) -> Section:
     """Scores, estimates, temperatures and figures."""
-    record, mine = result.record, result.predictions
-    data, settings, familiarity = record.data, record.settings, result.saved.record.estimates.familiarity
+    record, data, settings = result.record, result.record.data, result.record.settings
     sentences = [
         record.decision.sentence,
         f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
@@ -144,18 +142,6 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     ]
     if record.scores.target is None:
         sentences.append("The target has no labels, so nothing here could be checked.")
-    for run in together:
-        if result.adapts and not run.adapts and run.predictions.recording == mine.recording:
-            share = agreement(mine.predicted, run.predictions.predicted)
-            sentences.append(
-                f"{result.cell.method} and {run.cell.method} agree on {_percent(share)} of the windows, so adaptation"
-                f" helped or harmed {_percent(1 - share)} at most."
-            )
-    sentences.append(
-        f"Unfamiliar windows: limits are set for {_percent(familiarity.rate)} of the target's windows;"
-        f" {_percent(familiarity.false_alarms)} of held-out ones were beyond them, and"
-        f" {_percent(familiarity.source_unfamiliar)} of the source's."
-    )
     warned = [typeset.Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together) if caveat.kind == "Negative transfer"]
     warned += [caveat for caveat in caveats([result]) if caveat.kind == "Estimate off"]
@@ -197,10 +183,6 @@ def _chosen_tables(record: Record) -> tuple[Table, ...]:
     rows = tuple(tuple(TableEntry(getattr(choice, name)) for name in header) for choice in record.chosen)
     note = "Each can be given instead (docs/add-your-data.md)."
     return (Table("chosen", "Chosen from the recordings", note, header, rows),) if rows else ()
-
-
-def _percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:.1f} %"
 
 
 def write_bench_report(
@@ -333,7 +315,8 @@ def _tidy(result: Result) -> dict[str, Any]:
         own = found.get(name)
         row |= {f"{score.name}_{name.split()[0]}": getattr(own, score.name, None) for score in fields(RecordingScores)}
     row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
-    row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
+    row |= {"seconds": record.run_seconds, "together": record.stack, "parameters": record.parameters}
+    row |= {"memory": record.memory, "device": record.device, "identity": record.data.identity}
     return row
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
@@ -24,7 +24,6 @@ import numpy as np
 from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.methods.recipe import RECIPES
 from bearcat.report import stats
-from bearcat.report.recordings import DIAGNOSIS, NETWORK, PHYSICS, witness_scores
 from bearcat.report.results import (
     Missing,
     Result,
@@ -42,11 +41,6 @@ from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_ent
 TITLES = {name: METRICS[name].title for name in USUAL} | {"ece15": METRICS["ece"].title.replace("10", "15")}
 UNCALIBRATED = "The arg max of uncalibrated logits, as the published code counts; vector and matrix scaling change it."
 Cells = Mapping[tuple[str, str], Spread]  # (method, task)
-# Columns about recordings: the score, and which of two cells is the worse; None: neither is.
-RECORDING_SCORES: dict[str, tuple[str, Callable[[list[float]], float] | None]] = {
-    "Missed": ("missed", max), "Passed as ok": ("passed", max), "False alarms": ("false_alarms", max),
-    "Type right": ("type_right", min), "Check": ("check", None), "ECE": ("ece", max),
-}  # fmt: skip
 # Whose figures, the file, its rows of task scores, and what they are. The paper's averages are not used: three are a
 # tenth below the mean of their tasks. An ablation's rows that repeat another table are kept once. UDTL's "Basis" is our
 # source-only; all its methods are kept, though only two are ours.
@@ -75,10 +69,9 @@ def result_tables(
             tables.append(_score_table(group, comparison))
         if comparison.pairs:
             tables += [_ranking_table(group, comparison), _test_table(group, comparison)]
-    tables += _recording_tables(group)
     for metric in TITLES if compared is None or set(USUAL) <= compared.keys() else ():
         tables += _published_tables(group, metric)
-    return [*tables, _runtime_table(group)]
+    return tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,59 +192,6 @@ def _test_table(group: _Group, comparison: Comparison) -> Table:
     )
     title = f"Pairwise tests of {METRICS[comparison.metric].short}"
     return group.table(f"{comparison.metric}-tests", title, note, header, rows)
-
-
-def _recording_tables(group: _Group) -> list[Table]:
-    """Recordings by target, method and witness: the mean over cells, and the worst cell beside it."""
-    found = [(result, scores) for result in group.results if (scores := witness_scores(result))]
-    first, rows = ordered_methods([result for result, _ in found])[:1], []
-    for target in dict.fromkeys(result.record.settings.mix for result, _ in found):
-        mine = [(result, scores) for result, scores in found if result.record.settings.mix == target]
-        for method in ordered_methods([result for result, _ in mine]):
-            for witness in (PHYSICS, NETWORK, DIAGNOSIS):
-                cells = [
-                    scores[witness] for result, scores in mine if result.cell.method == method and witness in scores
-                ]
-                if cells and (witness != PHYSICS or method in first):  # which is the same for all methods
-                    name = NOTHING if witness == PHYSICS else method
-                    row = [TableEntry(target or "all classes"), TableEntry(name), TableEntry(witness)]
-                    row += [number_entry(sum(cell.recordings for cell in cells), "{}"), number_entry(len(cells), "{}")]
-                    for score, worst in RECORDING_SCORES.values():
-                        values = [value for cell in cells if (value := getattr(cell, score)) is not None]
-                        row.append(group.percent(float(np.mean(values)) if values else None))
-                        row += [group.percent(worst(values) if values else None)] if worst is not None else []
-                    rows.append(row)
-    if not rows:
-        return []
-    headings = [(name, *(["worst"] if worst else [])) for name, (_, worst) in RECORDING_SCORES.items()]
-    header = ("Target", "Method", "Witness", "Recordings", "Cells", *(word for words in headings for word in words))
-    note = (
-        "Percent of recordings, mean over cells (task and seed); worst: of the worst cell. Missed: faulty recordings"
-        " called healthy or decided ok; passed as ok: those that nobody would look at. False alarms: healthy recordings"
-        " called faulty or decided alarm. Type right: of faulty recordings. Check: left for a person. ECE: 10 bins;"
-        " few recordings in a cell make it large."
-    )
-    return [group.table("recordings", "Recordings", [note], header, rows)]
-
-
-def _runtime_table(group: _Group) -> Table:
-    """What a run of each method cost: medians over its runs."""
-    rows = []
-    for method in ordered_methods(group.results):
-        records = [result.record for result in group.results if result.cell.method == method]
-        memory = [record.memory / 1e6 for record in records if record.memory is not None]
-        weights = [record.parameters for record in records if record.parameters is not None]
-        row = [TableEntry(method), number_entry(len(records), "{}")]
-        row += [number_entry(float(np.median([record.run_seconds for record in records])), "{:.1f}")]
-        row += [number_entry(float(np.median([record.stack for record in records])), "{:.0f}")]
-        row += [number_entry(float(np.median(values)) if values else None, "{:.0f}") for values in (weights, memory)]
-        rows.append([*row, TableEntry(", ".join(sorted({record.device for record in records})))])
-    header = ("Method", "Runs", "Seconds a run", "Runs together", "Parameters", "Memory, MB", "Device")
-    note = (
-        "Medians over runs. Seconds: a run's share of those that were trained together. Parameters: trained numbers of"
-        " a run. Memory: the most that all runs together held on a graphics card, else that the process held."
-    )
-    return group.table("runtime", "Time and memory", [note], header, rows)
 
 
 def published_figures(dataset: str, kind: str, metric: str) -> dict[str, dict[tuple[str, str], float]]:
