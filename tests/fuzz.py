@@ -1,8 +1,7 @@
 """Mutated recordings of every format, manifests, options and query fields: none may end what reads it, nor be its fault.
 
 The everyday tests (test_hostile.py) do this for some seconds; `make fuzz` sends each format ten thousand mutations
-through a server and a thousand through each command, and prints statuses, deaths and memory; tests/fuzz_watch.py adds
-requests of an assistant. A file that breaks something is kept in tests/found, which test_hostile.py
+through a server and a thousand through each command, and prints statuses, deaths and memory. A file that breaks something is kept in tests/found, which test_hostile.py
 reads from then on.
 
     python -m tests.fuzz --mutations 10000 --seconds 3600
@@ -389,7 +388,7 @@ def command_problem(status: int | None, said: str, printed: str, words: list[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    choices = ("server", "commands", "adapt", "check", "report", "mcp", "all")
+    choices = ("server", "commands", "adapt", "check", "report", "all")
     parser.add_argument("--what", choices=choices, default="all")
     parser.add_argument(
         "--mutations", type=int, default=10_000, help="of each format through a server; a tenth of it by commands"
@@ -399,9 +398,9 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more are sent")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
-    from tests import fuzz_runs, fuzz_watch
+    from tests import fuzz_runs
 
-    others = fuzz_runs.PARTS | fuzz_watch.PARTS
+    others = fuzz_runs.PARTS
     parts = [given.what] if given.what != "all" else ["commands", "server", *others]
     failed, share = 0, given.seconds / len(parts)
     for part in parts:

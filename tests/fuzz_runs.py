@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import shutil
 import tempfile
 import time
@@ -37,7 +38,19 @@ from tests.fuzz import (
     mutated,
     mutations,
 )
-from tests.fuzz_watch import CELLS, MARKUP, raw
+
+MARKUP = "<script>document.title='taken'</script>"
+CELLS = (
+    None, 0, -1, 2, 2**62, 0.5, -1e300, 1e300, float("inf"), 1e12, b"", b"\xff\0\x1b", bytes(999), "", "nonsense", "ok",
+    MARKUP, "\"'><img src=x onerror=alert(1)>", "a\x1b[2J\u202e\0b", "=1+1", "x" * 10_000, "[" * 10_000, '["a", 3]', "{}",
+    "9" * 5000, "1e999", "../..", '{"false_alarms": -1, "baseline": 1e9, "period": NaN}',
+)  # fmt: skip
+
+
+def raw(text: str) -> bool:
+    """Whether a text has characters that a terminal or a browser would act upon."""
+    return re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", text.replace("\r\n", "\n")) is not None
+
 
 TRAINED = ("--recipe", "DANN", "--epochs", "1", "--window", "256", "--device", "cpu")
 TOGETHER = 7  # mutated recordings beside thirty good ones, which decide for all
