@@ -86,22 +86,6 @@ def own_evidence(folder: Path, record: Record) -> dict[str, object]:
     return {"finite": not record.failed, "one_class": None if record.saved.adapted else record.evidence.one_class}
 
 
-def test_the_reliability_in_the_record_is_that_of_the_predictions(finished):
-    record = json.loads((finished / "record.json").read_text())
-    rows = rows_of(finished / "predictions.csv")
-    confidence = np.array([float(row["confidence"]) for row in rows])
-    right = np.array([row["label"] == row["predicted"] for row in rows])
-    bins = record["reliability"]["target"]["calibrated"]
-    for number, (lower, upper) in enumerate(zip(bins["edges"][:-1], bins["edges"][1:], strict=True)):
-        inside = (confidence > lower) & (confidence <= upper)
-        assert bins["mass"][number] == inside.sum()
-        if inside.any():
-            assert bins["confidence"][number] == pytest.approx(confidence[inside].mean(), abs=1e-5)
-            assert bins["accuracy"][number] == pytest.approx(right[inside].mean())
-        else:
-            assert bins["confidence"][number] is bins["accuracy"][number] is None
-
-
 def test_predictions_and_record_agree(finished):
     record = json.loads((finished / "record.json").read_text())
     rows = rows_of(finished / "predictions.csv")
@@ -109,17 +93,6 @@ def test_predictions_and_record_agree(finished):
     assert len(rows) == record["data"]["target_test"]
     right = np.mean([row["label"] == row["predicted"] for row in rows])
     assert right == pytest.approx(record["scores"]["target"]["accuracy"], abs=1e-6)
-
-
-def test_curves_have_a_row_per_epoch_and_every_number(finished):
-    rows = list(rows_of(finished / "curves.csv"))
-    assert [row["epoch"] for row in rows] == [str(epoch) for epoch in range(6)]
-    for name in (
-        "loss_supervised", "loss_labels", "loss_confusion", "loss_alignment", "pseudo_label_share",
-        "pseudo_label_accuracy", "threshold:healthy", "temperature", "source_accuracy_teacher", "target_ece_teacher",
-        "target_accuracy_student", "source_ece_student",
-    ):  # fmt: skip
-        assert rows[-1][name] != "", name
 
 
 def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
@@ -384,16 +357,3 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
         assert not record.evidence.finite
         assert "NaN" in record.decision.sentence
         assert any("NaN" in warning for warning in record.warnings)
-
-
-def test_a_target_of_very_many_recordings_is_diagnosed_in_part_and_says_so(tmp_path, monkeypatch):
-    from bearcat.runs import run as work
-    from bearcat.runs.adapt import adapt
-    from bearcat.runs.plan import Wishes, make_plan
-
-    monkeypatch.setattr(work, "MOST_RECORDINGS", 2)
-    settings = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
-    wishes = Wishes(settings=settings, input="frequency", window=256, recipe="source-only", epochs=1, device="cpu")
-    found = adapt(make_plan(wishes), tmp_path / "out")
-    assert len(found.recordings) == found.record.evidence.recordings == 2
-    assert any("2 of 3" in warning for warning in found.warnings)

@@ -21,7 +21,7 @@ from bearcat.runs import execute as executing
 from bearcat.runs.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, RunStore, identify, open_store, results
+from bearcat.runs.store import RunStore, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -226,17 +226,6 @@ def test_a_time_limit_stops_at_a_checkpoint_and_nothing_is_trained_twice(make):
     assert {*site.kinds()} == {"done"}
 
 
-def test_a_checkpoint_of_runs_that_were_finished_otherwise_is_removed_and_of_others_kept(make, whole):
-    site = make()
-    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    over = site.store.stack([spec.identity for spec in site.specs[2:]])
-    open_still = site.store.stack([site.specs[0].identity, "another grid's"])
-    for folder in (over, open_still):
-        (folder / CHECKPOINT).write_bytes(b"weights")
-    assert site.execute()
-    assert list((site.store.path / "stacks").iterdir()) == [open_still]
-
-
 def test_two_processes_on_one_store_train_each_run_once(make, whole):
     site = make()
     said = [site.store.path.parent / name for name in ("one", "other")]
@@ -340,13 +329,6 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole, tmp_
     agree(whole, site, 0)
 
 
-def test_where_nothing_can_be_written_is_one_sentence(make, tmp_path):
-    (tmp_path / "file").write_text("")
-    for place in (tmp_path / "file" / "store", Path("/proc/store")):
-        with pytest.raises(InputError, match=r"cannot be used as a store .*--store"):
-            open_store(place, create=True)
-
-
 def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, command):
     text = HEAD.replace('tasks = ["a:b"]', 'tasks = ["a:b", "c:b"]').replace("= 4", "= 2") + SOURCE_ONLY
     site = make(text + '[[method]]\nname = "large"\nrecipe = "DANN"\nset.schedule.batch = 5000\n')
@@ -413,12 +395,3 @@ def test_the_automatic_size_of_a_stack_fits_the_memory_and_longer_windows_need_m
     monkeypatch.setattr(executing, "free_memory", lambda _: 0)
     assert stack_size(spec.recipe, data, CPU) == 1
     assert bytes_of_run(longer.recipe, Library().split(longer).training) > need
-
-
-def test_status_counts_and_estimates(make, whole, command):
-    site = make(GRID.replace("seeds = 2", "seeds = 3"))
-    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    status, output, errors = command("bench", "status", *site.words()[2:])
-    assert (status, errors) == (0, "")
-    assert "6 cells: 4 done, 2 missing" in output
-    assert ["source-only", "2", "0", "0", "1"] in [line.split() for line in output.splitlines()]

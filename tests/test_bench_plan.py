@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -80,24 +79,6 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
     path.write_text("[[part]]\ndata = 'simulated'\nmethods = ['source-only']\nsedds = 1")
     with pytest.raises(InputError, match=r"part 1: .*seeds"):
         read_grid(path)
-
-
-def test_the_folder_on_the_command_line_is_that_of_the_one_part_that_needs_it(tmp_path):
-    root = recorded(tmp_path / "mine", "ab")
-    parts = [("simulated", "N15_M07_F10:N09_M07_F10"), ("folder", "a:b"), ("cwru", "0:1")]
-    texts = [f"[[part]]\ndata = '{name}'\ntasks = ['{task}']\nmethods = ['source-only']\n" for name, task in parts]
-    planned = plan(read_grid(written(tmp_path, "".join(texts[:2]))), root)
-    assert {spec.data for spec in planned} == {"simulated", "folder"}
-    assert planned[-1].dataset.root == root
-    with pytest.raises(InputError, match=r"2 datasets.*BEARCAT_DATA"):
-        plan(read_grid(written(tmp_path, "".join(texts))), root)
-
-
-def test_the_domains_of_the_grids_are_those_of_the_datasets(real_data):
-    for name in ("cwru", "hit-sm"):
-        planned = plan(read_grid(GRIDS / f"{name}.toml"), real_data(name))
-        known = planned[0].dataset.catalogue().domains
-        assert {domain for spec in planned for domain in spec.domains} == {*known}
 
 
 def test_frequency_runs_label_later_and_shorter_runs_keep_their_phases():
@@ -251,12 +232,6 @@ def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path)
     assert {*before} < {*more}
 
 
-def test_a_new_result_version_changes_every_name(tmp_path, monkeypatch):
-    before = names(written(tmp_path, SMALL))
-    monkeypatch.setattr("bearcat.runs.spec.RESULT_VERSION", 10_000)
-    assert not {*before} & {*names(written(tmp_path, SMALL))}
-
-
 def recorded(root: Path, domains: str) -> Path:
     """A folder of noise, two classes to a domain."""
     for number, place in enumerate(root / domain / label for domain in domains for label in ("one", "two")):
@@ -288,48 +263,3 @@ def test_a_store_remembers_data_that_are_not_on_this_machine(tmp_path):
     for library in (Library(), Library(remembered=open_store(tmp_path / "other", create=True).fingerprints())):
         with pytest.raises(InputError, match="there is no such folder"):
             identify(planned, store, library)
-
-
-def test_a_grid_without_inputs_takes_each_recipes_own(tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text('data = "simulated"\nmethods = ["DANN", "dense-MCC"]\ndomains = ["0", "1"]\nseeds = 1\n')
-    found = {spec.recipe_name: spec.preparation.input.split(":")[0] for spec in plan(read_grid(path))}
-    assert found == {"DANN": "time", "dense-MCC": "physics"}
-
-
-def test_a_recipe_of_ones_own_is_known_to_its_script(tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text('data = "simulated"\nmethods = ["mine"]\n')
-    with pytest.raises(InputError, match="unknown recipe 'mine'.*the script alone that adds it"):
-        read_grid(path)
-
-
-def test_a_suited_input_is_remembered_where_the_recordings_are_gone(tmp_path):
-    """`bench status` and `bench report` of a grid on physics need the store alone."""
-    for domain, speed in (("a-600rpm", 1), ("b-900rpm", 2)):
-        for label in ("healthy", "inner"):
-            place = tmp_path / "rig" / domain / label
-            place.mkdir(parents=True)
-            np.savez(place / "x.npz", x=np.random.default_rng(speed + len(label)).standard_normal(4096), fs=8000.0)
-    grid = tmp_path / "grid.toml"
-    grid.write_text(
-        f'data = "{tmp_path / "rig"}"\nmethods = ["dense-MCC"]\ndomains = ["a-600rpm", "b-900rpm"]\nseeds = 1\n'
-    )
-    library = Library()
-    specs = [library.identified(spec) for spec in plan(read_grid(grid), library=library)]
-    shutil.rmtree(tmp_path / "rig")
-    (tmp_path / "rig").mkdir()
-    later = Library(remembered=library.fingerprints)
-    again = [later.identified(spec) for spec in plan(read_grid(grid), library=later)]
-    assert [spec.identity for spec in again] == [spec.identity for spec in specs]
-    assert "envelope-orders" in again[0].preparation.input
-    with pytest.raises(InputError):
-        [Library().identified(spec) for spec in plan(read_grid(grid))]
-
-
-def test_hints_call_the_script_that_knows_the_recipes(monkeypatch):
-    from bearcat.cli.options import program
-
-    for script, expected in (("/x/bin/bearcat", "bearcat"), ("mine/recipes.py", "python mine/recipes.py")):
-        monkeypatch.setattr(sys, "argv", [script, "bench", "run"])
-        assert program() == expected

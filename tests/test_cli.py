@@ -6,12 +6,9 @@ import csv
 import io
 import json
 import re
-from typing import get_type_hints
 
 import pytest
-from typer.models import OptionInfo
 
-from bearcat.cli import app
 from tests.commands import bearcat
 from tests.test_folder import put
 
@@ -62,27 +59,9 @@ def test_missing_files_are_named_and_the_status_is_2(tmp_path):
     assert re.search(r"^bearcat: cwru: .*\b40\b", result.stderr, re.MULTILINE)
 
 
-def test_one_domain_can_be_checked_alone(real_data, tmp_path):
-    for number in (97, 105, 118, 130, 169, 185, 197, 209, 222, 234):
-        (tmp_path / f"{number}.mat").symlink_to(real_data("cwru") / f"{number}.mat")
-    assert bearcat("data", "check", "cwru", "--root", tmp_path).returncode == 2
-    assert bearcat("data", "check", "cwru", "--root", tmp_path, "--domain", "load0").returncode == 0
-
-
 def test_settings_reach_the_dataset_and_json_is_complete():
-    result = bearcat(
-        "data",
-        "check",
-        "simulated",
-        "--set",
-        "seconds=0.5",
-        "--set",
-        "severities=1",
-        "--window",
-        "512",
-        "--format",
-        "json",
-    )
+    settings = ("--set", "seconds=0.5", "--set", "severities=1", "--window", "512")
+    result = bearcat("data", "check", "simulated", *settings, "--format", "json")
     found = json.loads(result.stdout)
     assert result.returncode == 0
     assert len(found["rows"]) == 16  # healthy, inner, outer, both × 4 conditions
@@ -134,16 +113,3 @@ def test_list_version_and_help():
         assert name in listed
     assert bearcat("--version").stdout.startswith("bearcat 0.")
     assert "check" in bearcat("data", "--help").stdout
-
-
-def test_an_option_whose_metavar_is_its_name_in_capitals_is_declared_by_name():
-    """typer 0.27 would call it by the metavar: --RPM."""
-    groups = [app, *(group.typer_instance for group in app.registered_groups)]
-    found = 0
-    for command in (command for group in groups for command in group.registered_commands):
-        for name, hint in get_type_hints(command.callback, include_extras=True).items():
-            for option in getattr(hint, "__metadata__", ()):
-                if isinstance(option, OptionInfo) and option.metavar == name.upper():
-                    assert f"--{name}" in (option.default, *option.param_decls), command.callback.__name__
-                    found += 1
-    assert found >= 3

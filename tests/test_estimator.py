@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -208,15 +206,6 @@ def test_a_recordings_probabilities_are_pooled_from_the_logarithms_of_its_window
         assert np.allclose(model.predict_proba([recording])[0], product / product.sum(), atol=1e-6)
 
 
-def test_whole_recordings_are_held_out_where_every_class_has_two():
-    codes, row = np.array([0, 0, 1, 1, 1]), np.repeat(np.arange(5), 10)
-    for seed in range(10):
-        held = held_out(codes, row, 0.2, np.random.default_rng(seed))
-        sides = [set(held[row == number]) for number in range(5)]
-        assert all(len(side) == 1 for side in sides)
-        assert all(set(held[codes[row] == code]) == {True, False} for code in (0, 1))
-
-
 # Other people's tools
 
 
@@ -227,18 +216,6 @@ def test_in_a_pipeline_the_target_is_scaled_with_the_source(packed, routing):
     alone = AdaptedClassifier("DANN", **QUICK).fit(scaled.transform(X), y, sample_domain=domain)
     assert np.array_equal(pipeline.predict_proba(X), alone.predict_proba(scaled.transform(X)))
     assert np.array_equal(clone(pipeline).fit(X, y, sample_domain=domain).predict(X), pipeline.predict(X))
-
-
-def test_importing_changes_no_setting_of_scikit_learns_and_bearcat_itself_loads_nothing():
-    code = (
-        "import sys, bearcat\n"
-        "found = {'numpy', 'torch', 'sklearn', 'scipy'} & set(sys.modules); assert not found, found\n"
-        "import sklearn; before = sklearn.get_config()\n"
-        "bearcat.CATClassifier()\n"
-        "assert sklearn.get_config() == before; assert 'skada' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 # The model folder
@@ -295,39 +272,29 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
     [
         ({}, {"X_target": np.ones((5, 70))}, r"X_target .*\(1, 70\).*\(1, 80\)"),
         ({}, {"X_target": np.ones((5, 80)), "sample_domain": np.ones(90)}, "the target is given twice"),
-        ({}, {"X_target": np.full((5, 80), np.nan)}, "NaN"),
-        ({}, {"X_target": np.ones(80)}, "Expected 2D array, got 1D array"),
         ({}, {"X_target": np.ones((0, 80))}, "X_target is empty"),
         ({}, {"X": np.full((90, 80), 1e39)}, "infinity or a value too large"),
         ({"epochs": 1.5}, {}, "epochs .* not 1.5"),
         ({"batch_size": None}, {}, "batch_size .* not None"),
         ({}, {"sample_domain": np.ones(3)}, "sample_domain .* 90 rows"),
         ({}, {"sample_domain": np.full(90, 0.5)}, "whole numbers"),
-        ({}, {"sample_domain": np.array(["a"] * 90)}, "whole numbers"),
         ({}, {"sample_domain": np.full(90, -1)}, "names no source"),
         ({}, {"y": np.full(90, -1), "sample_domain": np.ones(90)}, r"row 0 .* masked \(-1\)"),
         ({}, {"y": ["healthy"] * 90}, "one class only, 'healthy'"),
         ({}, {"X": np.eye(12, 80), "y": np.arange(12)}, "leave none to calibrate"),
-        ({}, {"y": np.linspace(0, 1, 90)}, "Unknown label type"),
         ({}, {"X": [np.ones(70), np.ones(80)], "y": [0, 1]}, "different lengths.* window"),
-        ({"recipe": "CAD"}, {}, "unknown recipe 'CAD'"),
         ({"recipe": "CAT"}, {}, r"unknown recipe 'CAT'; did you mean .*CAT\*-Temperature"),
         ({}, {"X": np.ones((90, 80, 1))}, r"X has the shape \(90, 80, 1\), .*transpose\(0, 2, 1\)"),
         ({}, {"sample_domain": np.ones((60, 80))}, r"third argument is sample_domain, .*X_target=Xt"),
-        ({"input": "wavelet"}, {}, "unknown input 'wavelet'"),
         ({"test_share": 1.0}, {}, "test_share"),
         ({"batch_size": 0}, {}, "batch_size must be at least 1"),
-        ({"epochs": 0}, {}, "epochs must be at least 1"),
         ({"stride": 10}, {}, "stride is for cutting recordings"),
         ({"random_state": -1}, {}, "whole number from 0 on"),
-        ({"device": "tpu"}, {}, "unknown device 'tpu'"),
         ({"window": 100}, {}, "recording 0 of X: .* 100"),
-        ({"window": 20}, {}, "20 points"),
         ({"window": 40}, {"X": [], "y": []}, "X holds no recordings"),
         ({"window": 40}, {"X_target": []}, "X_target holds no recordings"),
         ({"window": 40}, {"X_target": np.ones(80)}, "X_target is one signal"),
         ({"window": 40}, {"X_target": [np.full(80, np.nan)]}, "recording 0 of X_target: .*NaN"),
-        ({"window": 40}, {"y": np.zeros(3)}, "inconsistent numbers of samples"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("papers_network")
@@ -350,20 +317,6 @@ def test_a_recipe_brings_its_own_input_and_a_decision(shift):
     nothing = AdaptedClassifier("DANN", epochs=1, batch_size=16).fit(random.normal(size=(60, 80)), np.arange(60) % 3)
     assert nothing.decision_.action == "do not use"
     assert "learnt nothing" in nothing.decision_.reasons[0]
-
-
-def test_an_unknown_calibrator_gets_a_suggestion(shift):
-    with pytest.raises(InputError, match="unknown calibrator 'Temprature'; did you mean 'Temperature'?"):
-        CATClassifier("Temprature").fit(*shift[:2])
-
-
-def test_windows_of_another_shape_are_refused_when_predicting(shift):
-    Xs, ys, Xt, _ = shift
-    model = AdaptedClassifier("source-only", epochs=1).fit(Xs, ys)
-    with pytest.raises(ValueError, match="X has 70 features"):
-        model.predict(Xt[:, :70])
-    with pytest.raises(InputError, match=r"\(2, 40\).*\(1, 80\)"):
-        model.predict(Xt.reshape(-1, 2, 40))
 
 
 def test_physics_takes_what_the_parameters_allow():

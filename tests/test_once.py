@@ -106,22 +106,6 @@ def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypa
     assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
 
 
-def test_predicting_a_file_opens_that_file_and_no_neighbour(mine, whole, tmp_path, command):
-    folder = tmp_path / "new"
-    folder.mkdir()
-    files = sorted((mine / "pump-B-900rpm").glob("*.csv"))
-    for file in files:
-        (folder / file.name).write_bytes(file.read_bytes())
-    (folder / "manifest.csv").write_text(
-        "path,domain,rate,rpm,bearing\n" + "".join(f"{file.name},new,16000,900,6203\n" for file in files)
-    )
-    with openings(folder) as opened:
-        status, _, errors = command("predict", whole / "model", folder / files[0].name)
-    assert status in (0, 1, 3), errors
-    assert opened.pop("manifest.csv") >= 1
-    assert set(opened) == {files[0].name}
-
-
 def contents(folder: Path) -> dict[str, object]:
     """What a run's folder holds, without what it took."""
     found: dict[str, object] = {}

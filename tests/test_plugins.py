@@ -149,21 +149,6 @@ def test_editing_a_plug_in_by_one_character_trains_exactly_its_runs_again(record
     assert "0 trained" in run(tmp_path / "elsewhere" / "theirs")
 
 
-def test_the_folder_of_adapt_says_whose_code_is_another(recordings, code, tmp_path):
-    words = (
-        "adapt", "--data", recordings, "--source", "a", "--target", "b", "--recipe", "gap", "--input", "time",
-        "--window", "64", "--epochs", "1", "--recipe-set", "encoder=dense:widths=8", "--device", "cpu", "--out", "out",
-    )  # fmt: skip
-    python(code / "command.py", *words, folder=tmp_path, pictures=False)
-    before = (tmp_path / "out" / "record.json").stat().st_mtime_ns
-    python(code / "command.py", *words, folder=tmp_path, pictures=False)
-    assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == before
-    (code / "losses.py").write_text(LOSS.replace("0.1", "0.3"))
-    printed = python(code / "command.py", *words, folder=tmp_path, pictures=False, status=(2,))
-    assert "holds another run" in printed
-    assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == before
-
-
 def test_rows_of_the_package_name_no_code():
     rows = [
         *(kind() for kind in INPUTS.values()),

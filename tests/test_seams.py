@@ -67,16 +67,6 @@ def example(tables: Callable[[], None]) -> Callable[[str], dict[str, Any]]:
     return lambda name: runpy.run_path(str(EXAMPLES / name))
 
 
-def test_the_record_names_the_kernels_of_each_part(example):
-    example("add_an_encoder.py")
-    recipe = replace(RECIPES["DANN"], schedule=replace(SHORT, epochs=3), encoder="my-dense:widths=16")
-    trained = train([Run(recipe, toy(), seed) for seed in (0, 1)], CPU)
-    assert trained.kernels["encoder"] == "plain"
-    assert set(trained.kernels) == {"encoder", "alignment"}
-    with pytest.raises(InputError, match="bfloat16"):
-        train([Run(recipe, toy(), 0)], CPU, precision="bfloat16")
-
-
 def test_runs_of_a_new_ingredient_stack(example):
     example("add_an_ingredient.py")
     recipe = replace(RECIPES["my-CORAL"], schedule=replace(SHORT, epochs=5), dropout=0.0)

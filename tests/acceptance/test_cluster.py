@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import signal
@@ -26,7 +25,6 @@ from bearcat.runs.execute import Cluster, Execution
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.measuring import Reading, measure_file, on_cluster
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
-from tests.test_watch import content, record, watch
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
@@ -136,18 +134,6 @@ def test_recordings_of_watched_machines_are_measured_on_a_cluster_that_has_no_su
     assert [(each.point, each.recording, each.values) for each in begun()] == [
         (each.point, each.recording, each.values) for each in here
     ]
-
-
-def test_a_watch_finds_the_same_on_a_cluster_in_the_same_order(cluster, tmp_path):
-    for day, machine in itertools.product(range(4), ("pump 1", "fan 20")):
-        record(tmp_path / "plant", machine, "DE", day)
-    there = ("--executor", "ray", "--address", cluster.get_runtime_context().gcs_address)
-    places = {tmp_path / "here.db": (), tmp_path / "there.db": there}
-    here, other = (watch(tmp_path / "plant", place, *words) for place, words in places.items())
-    assert (here.returncode, here.stdout) == (other.returncode, other.stdout), other.stderr
-    mine, theirs = map(content, places)
-    assert len(mine["snapshots"]) == 8
-    assert theirs == mine
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):
