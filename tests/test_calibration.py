@@ -143,17 +143,6 @@ def test_padding_changes_nothing(name, rubbish):
     assert_same(calibrator.fit(longer), calibrator.fit(evidence))
 
 
-@scalings
-def test_a_weight_of_two_is_the_window_twice(calibrator):
-    evidence = make(runs=1)
-    counts = torch.arange(150) % 4
-    repeated = Evidence(
-        source_logits=evidence.source_logits.repeat_interleave(counts, dim=1),
-        source_labels=evidence.source_labels.repeat_interleave(counts, dim=1),
-    )
-    assert_same(calibrator.fit(change(evidence, source_weight=0.1 * counts[None].double())), calibrator.fit(repeated))
-
-
 def test_more_freedom_never_fits_worse():
     evidence = make()
     fitted = [Calibration.identity(3, 4)]
@@ -488,12 +477,6 @@ def test_pseudocal_fits_mixtures_of_unlike_windows():
         reference.places(1.0, 100.0, 2000), key=lambda place: reference.nll(logits, kept, [1] * len(kept), place)
     )
     assert PseudoCal().fit(evidence).temperature.item() == pytest.approx(slow, rel=0.004)
-
-
-def test_pseudocal_on_a_target_of_one_class_changes_nothing():
-    evidence = make()
-    alike = change(evidence, target_logits=torch.zeros_like(evidence.target_logits) + torch.tensor([0.0, 3, 0, 0]))
-    assert torch.equal(PseudoCal().fit(alike).temperature, torch.ones(3, dtype=torch.float64))
 
 
 def test_recordings_say_how_many_windows_can_be_right_at_most():

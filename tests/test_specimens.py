@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
-from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.specimens import (
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
@@ -169,19 +168,6 @@ def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(sch
     assert UNKNOWN_BEARINGS in unknown.warnings
 
 
-def test_leakage_counts_specimens_sessions_and_recordings_told_by_their_specimen():
-    source, target = (
-        windows_of("a", SEVERAL).recordings,
-        windows_of("b", {"healthy": ("h1", "h9")}, copies=2).recordings,
-    )
-    found = leakage(source, target)
-    told = [any(o.specimen == i.specimen and o.label == i.label for o in source) for i in target]  # slowly, one by one
-    assert found.purity == np.mean(told) == 0.5
-    assert found.specimens == {"healthy": 5, "inner": 5}
-    assert found.sessions == {"healthy": 6, "inner": 5}
-    assert leakage_between_domains((*source, *target)).purity == pytest.approx((1 + 2) / 13)
-
-
 def test_the_benches_name_their_specimens_and_machines_across_datasets(real_data):
     hit = HITSM(root=real_data("hit-sm"), label_by="type").catalogue()
     assert hit.classes == ("normal", "inner", "outer")
@@ -194,17 +180,6 @@ def test_the_benches_name_their_specimens_and_machines_across_datasets(real_data
     for dataset, setting in ((CWRU, "label_by"), (CWRU, "domain_by"), (HITSM, "label_by")):
         with pytest.raises(InputError, match=setting):
             dataset(root=real_data("cwru"), **{setting: "colour"}).catalogue()
-
-
-def test_a_manifest_names_specimens_and_machines(tmp_path):
-    for number in range(4):
-        put(tmp_path / f"{number}.csv", number)
-    rows = ("0.csv,d,healthy,p1,B1", "1.csv,d,inner,p1,B2", "2.csv,e,healthy,p2,B3", "3.csv,e,,p2,B2")
-    manifest(tmp_path, "\n".join(["path,domain,label,machine,specimen", *rows]))
-    read = [entry.read() for entry in Folder(root=tmp_path).catalogue().entries]
-    assert [(info.machine, info.specimen) for info in read] == [("p1", "B1"), ("p1", "B2"), ("p2", "B3"), ("p2", "B2")]
-    assert leakage(read[:2], read[2:]).purity == 0.5
-    assert prepare(read, Preparation()).recordings[3].specimen == "B2"
 
 
 @pytest.mark.parametrize(
@@ -258,19 +233,6 @@ def plant(tmp_path):
 
 def change(root: Path, old: str, new: str) -> None:
     manifest(root, (root / "manifest.csv").read_text().replace(old, new))
-
-
-def test_own_recordings_that_say_their_specimens_are_split_by_them(plant):
-    task = Task(("lab",), "pump")
-    for old, new, scheme in (
-        ("", "", "specimen"),
-        (",pump-A\n", ",inner-A\n", "block"),
-        (",inner-A\n", ",\n", "block"),
-    ):
-        change(plant, old, new)
-        dataset = Folder(root=plant)
-        _, _, chosen = choose_settings(dataset, dataset.catalogue(), task, Requested())
-        assert chosen.split == Split(scheme)
 
 
 def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.methods.selftraining import SelfTraining, Teacher
+from bearcat.methods.selftraining import SelfTraining
 from bearcat.training.batches import Batches, stack_data
 from bearcat.training.evaluate import Fitting, predict, watcher
 from bearcat.training.loop import Run, Trained, new_state, stack_key, train
@@ -280,32 +279,6 @@ def test_the_published_code_is_the_twins_to_the_last_digit(name):
     assert_published(name, label_from=2, windows=15, batch=4)
 
 
-def test_counting_in_training_mode_does_not_depend_on_neighbours_with_more_batches():
-    recipe = replace(RECIPES["AT*"], schedule=PHASES).with_settings({"published": "true", "labels.tau": "0.4"})
-    runs = [Run(recipe, toy(number, 25, target, dtype=np.float64), number) for number, target in ((0, 17), (1, 40))]
-    together, alone = train(runs, CPU), train(runs[:1], CPU)
-    for key, value in alone.network.state_dict().items():
-        torch.testing.assert_close(together.network.state_dict()[key][0], value[0], rtol=1e-6, atol=1e-9, msg=key)
-
-
-def test_calibrating_at_an_epochs_end_begins_an_epoch_later_and_goes_on_after_a_resume(tmp_path, whole):
-    run = Run(live(RECIPES["CAT*-Temperature"], calibrate="end"), toy(), 5)
-    path = tmp_path / "checkpoint.safetensors"
-
-    def interrupt(end):
-        if end.epoch == 9:
-            raise Interrupted
-
-    at_end = train([run], CPU)
-    begins = [
-        int(trained.history["temperature"].isfinite().any(dim=1).long().argmax()) for trained in (whole[1], at_end)
-    ]
-    assert begins == [7, 8]
-    with pytest.raises(Interrupted):
-        train([run], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
-    same_weights(train([run], CPU, checkpoint=path, checkpoint_seconds=0), at_end)
-
-
 # --- identities -------------------------------------------------------------------------------------------------------
 
 
@@ -375,16 +348,6 @@ def test_a_final_calibrator_alone_is_fitted_once_to_the_finished_network():
     assert "temperature" not in alone.history  # training did not see it
 
 
-def test_dann_of_coefficient_zero_is_source_only():
-    """In what is learnt. The running statistics see the target too, and so differ; and so do dropout's draws, left out here."""
-    dann = train([Run(still(RECIPES["DANN"].change("alignment", weight=0.0)), toy(), 0)], CPU)
-    source = train([Run(still(RECIPES["source-only"]), toy(), 0)], CPU)
-    for (name, found), (_, expected) in zip(
-        dann.student.named_parameters(), source.student.named_parameters(), strict=True
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7, msg=name)
-
-
 def test_sam_of_radius_zero_is_adam():
     sharp = train([Run(still(RECIPES["AT*"].change("sharpness", radius=0.0)), toy(dtype=np.float64), 0)], CPU)
     plain = train([Run(still(RECIPES["AT+MCC"]), toy(dtype=np.float64), 0)], CPU)
@@ -392,17 +355,6 @@ def test_sam_of_radius_zero_is_adam():
         sharp.student.named_parameters(), plain.student.named_parameters(), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9, msg=name)
-
-
-def test_a_teacher_of_momentum_zero_is_the_student_a_step_ago():
-    recipe = still(RECIPES["AT"].change("labels", teacher=Teacher(momentum=0.0)))
-    students = []
-    trained = train(
-        [Run(recipe, toy(), 0)], CPU, progress=lambda end: students.append(copy.deepcopy(end.student.state_dict()))
-    )
-    assert trained.teacher is not None
-    for name, value in trained.teacher.named_parameters():
-        assert torch.equal(value, students[-2][name]), name  # an epoch is one step here
 
 
 @pytest.mark.parametrize("name", ["CAT*-Temperature", "CAT-CPCS"])

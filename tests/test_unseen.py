@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -91,27 +90,6 @@ def test_known_states_are_of_one_input():
         make_recipe(UNSEEN_RECIPE, "physics")
 
 
-def folder_of(root: Path, specimens: dict[str, str], rpm: str = "1500", rate: float = 12_000) -> Path:
-    """A manifest of two domains, source and target, with this specimen for each recording."""
-    root.mkdir()
-    rows = []
-    for number, (name, specimen) in enumerate(specimens.items()):
-        domain, label, _ = name.split("-")
-        np.save(root / f"{name}.npy", np.random.default_rng(number).standard_normal(60_000).astype(np.float32))
-        rows.append({
-            "path": f"{name}.npy", "domain": domain, "label": label if domain == "source" else "", "rate": rate,
-            "rpm": rpm, "bearing": "6205", "specimen": specimen,
-        })  # fmt: skip
-    with (root / "manifest.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return root
-
-
-SOURCE = {f"source-{label}-{number}": f"{label} {number}" for label in ("healthy", "inner") for number in (1, 2, 3)}
-
-
 def machine(label: str) -> Recording:
     """A simulated bearing with a clear defect."""
     settings = Simulated(seconds=3.0, severities=(1.5,))
@@ -151,14 +129,6 @@ def test_a_model_folder_called_general_precedes_the_model_of_that_name(tmp_path,
     (tmp_path / "general" / METADATA).write_text("{}")
     with pytest.raises(InputError, match="weights"):
         open_model(Path("general"))
-
-
-def test_without_a_bearing_the_general_model_says_what_it_needs(tmp_path):
-    recording = replace(machine("healthy"), bearing=None)
-    np.savez(tmp_path / "one.npz", signal=recording.signal, rate=12_000.0)
-    result = bearcat("predict", "general", str(tmp_path / "one.npz"), "--rpm", "1500")
-    assert result.returncode == 2
-    assert "bearing" in result.stderr
 
 
 def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
