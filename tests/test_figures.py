@@ -14,7 +14,7 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.record import RecordedBins
 from bearcat.report import figures
-from bearcat.report.figures import complete_cells, mean_and_spread
+from bearcat.report.figures import mean_and_spread
 from bearcat.report.results import Cell
 from bearcat.report.stats import compare
 from bearcat.report.typeset import file_name
@@ -75,13 +75,6 @@ def test_curves_of_unequal_length_and_with_holes_average_what_is_there():
     assert mean.tolist() == [2.0, 5.0, 3.0]
     assert spread[0] == pytest.approx(np.sqrt(2))
     assert np.isnan(spread[1:]).all()
-
-
-def test_averages_use_only_cells_that_every_method_finished(tmp_path: Path):
-    results = made(tmp_path)
-    lacking = [run for run in results if run.cell != Cell("rig", "time", "b→a", "DANN", 1)]
-    kept = complete_cells(lacking)
-    assert {(run.cell.task, run.cell.seed) for run in kept} == {("a→b", 0), ("a→b", 1), ("b→a", 0)}
 
 
 def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp_path: Path):

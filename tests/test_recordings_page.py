@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
-from bearcat.report.pages import write_recordings_page
-from bearcat.report.plots import draw_evidence
 from tests.reference.drawing import highest_of_parts
 from tests.test_diagnosis import simulated
 
@@ -114,17 +111,3 @@ def test_options_that_mean_nothing_here_are_refused(command, tmp_path, words, ke
     status, _, problem = command("report", tmp_path / "a.json", *words)
     assert status == 2
     assert key in problem
-
-
-def test_the_list_names_machines_that_a_manifest_names(found: Diagnoses, tmp_path: Path):
-    text = write_recordings_page(found, tmp_path / "a.html", "Plant").read_text(encoding="utf-8")
-    assert "machine</th>" not in text, "folders are in the names of recordings"
-    named = Diagnoses(replace(each, machine="Pump 7") for each in found)
-    assert write_recordings_page(named, tmp_path / "b.html", "Plant").read_text(encoding="utf-8").count("Pump 7") == 4
-
-
-def test_a_picture_has_its_resolution_whatever_was_drawn_before(found: Diagnoses):
-    drawn = next(each for each in found if each.drawing is not None)
-    first, second = draw_evidence(drawn), draw_evidence(drawn)
-    second.render("svg")
-    assert first.render("png") == second.render("png")

@@ -20,9 +20,9 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
 from bearcat.record import DomainScores, RunSettings, Scores
 from bearcat.report.results import Cell, Missing, Result
-from bearcat.report.stats import compare, comparisons
+from bearcat.report.stats import compare
 from bearcat.report.tables import published_figures, result_tables
-from bearcat.report.typeset import Table, TableEntry, csv_text, latex, write_table
+from bearcat.report.typeset import Table, TableEntry, csv_text, latex
 from tests.made_records import bare_record
 
 PAIRS = list(permutations(range(4), 2))
@@ -110,14 +110,6 @@ def test_wins_are_counted_by_hand_and_decimals_are_the_papers():
     assert all(len(entry.text.partition(".")[2]) == 2 for entry in column(ranking, "Average").values())
 
 
-def test_runs_of_the_published_code_count_as_the_recipe_and_other_settings_do_not():
-    for settings, named_so in (({"published": "true"}, True), ({"passes": "separate"}, False)):
-        run = result("CAT*-CPCS", PADERBORN[0], 0, 0.5)
-        recipe = RECIPES["CAT*-CPCS"].for_input("time").with_settings(settings)
-        settings = with_recipe(run.record.settings, {"name": "CAT*-CPCS"} | recipe.to_dict())
-        assert replace(run, record=replace(run.record, settings=settings)).is_named_recipe == named_so
-
-
 def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
     results = [run for run in grid(("DANN", "AT*")) if run.cell.method == "AT*"]
     results += [run for run in grid(("source-only", "CAT*-CPCS")) if run.cell.method == "source-only"]
@@ -137,16 +129,6 @@ def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
         assert {name for name, entry in entries.items() if entry.bold} == {
             name for name, entry in entries.items() if entry.text.partition(" ")[0] == best
         }
-
-
-def test_what_prints_alike_is_bold_alike():
-    results = [
-        result(*cell) for cell in (("DANN", "a→b", 0, 0.99964), ("AT*", "a→b", 0, 0.99958), ("AT", "a→b", 0, 0.999))
-    ]
-    entries = column(named(result_tables(results, []), "paderborn-time-accuracy"), "a→b")
-    assert {name: (entry.text, entry.bold) for name, entry in entries.items()} == {
-        "DANN": ("100.0", True), "AT*": ("100.0", True), "AT": ("99.9", False),
-    }  # fmt: skip
 
 
 def test_too_few_runs_make_nobody_equal_to_the_best():
@@ -196,23 +178,6 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ta
     assert "4 of 9, 5 left out" in table.note
 
 
-def test_targets_without_labels_are_left_out_by_name():
-    results = [*grid(("DANN", "AT*"), PADERBORN[:2], 2), result("DANN", PADERBORN[2], 0, None)]
-    table = named(result_tables(results, []), "paderborn-time-accuracy")
-    assert f"no labels: DANN on {PADERBORN[2]}" in table.note
-    only = result_tables([result("DANN", PADERBORN[0], 0, None)], [])
-    assert [(table.name, table.rows) for table in only[:1]] == [("paderborn-time-accuracy", ())]
-    assert len(only) == 1
-    assert "no labels" in only[0].note
-    assert result_tables([], []) == []
-
-
-def test_tasks_stand_in_the_order_of_their_numbers():
-    tasks = ["mfs-1200→mfs-600", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-600→mfs-900"]
-    table = result_tables(grid(("DANN", "AT*"), tasks, 1, "hit-sm"), [])[0]
-    assert table.header[3:] == ("mfs-600→mfs-900", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-1200→mfs-600")
-
-
 # Published figures
 
 
@@ -243,34 +208,6 @@ def test_published_figures_stand_beside_ours_with_the_difference():
     assert ("AT*", "UDTL") not in rows
     assert "window" in table.note
     assert named(tables, "paderborn-time-ece-published").rows
-
-
-def test_accuracy_before_calibration_stands_beside_the_papers():
-    def of_scores(run: Result) -> Result:
-        before = run.score("target", "accuracy") - (0.1 if "Vector" in run.cell.method else 0.0)
-        scores = replace(run.record.scores.target, accuracy_uncalibrated=before)
-        return replace(run, record=replace(run.record, scores=Scores(None, scores)))
-
-    results = [of_scores(run) for run in grid(("AT*", "CAT*-Vector"), seeds=1)]
-    found = comparisons(results, ("accuracy", "accuracy-uncalibrated", "ece"))
-    tables = result_tables(results, [], compared=found)
-    before, after = (
-        column(named(tables, f"paderborn-time-{name}"), "0→1") for name in ("accuracy-uncalibrated", "accuracy")
-    )
-    assert before["CAT*-Vector"].value == pytest.approx(after["CAT*-Vector"].value - 10)
-    assert before["AT*"].value == after["AT*"].value
-    rows = {(row[0].text, row[1].text): row for row in named(tables, "paderborn-time-accuracy-published").rows}
-    assert rows["CAT*-Vector", "ours"][3].value == pytest.approx(before["CAT*-Vector"].value)
-    assert named(tables, "paderborn-time-ece15-published").rows
-
-
-def test_averages_beside_the_published_are_over_tasks_that_both_have():
-    results = grid(("AT*", "CAT*-Temperature"), ["mfs-600→mfs-900", "mfs-600→mfs-1200"], 2, "hit-sm")
-    table = named(result_tables(results, []), "hit-sm-time-accuracy-published")
-    assert table.header == ("Method", "Figures", "Average", "mfs-600→mfs-1200")
-    assert table.rows[1][2].value == pytest.approx(87.19)
-    assert "seed 42 alone" in table.note
-    assert named(result_tables(results, []), "hit-sm-time-ece15-published").rows[1][2].value == pytest.approx(12.38)
 
 
 # Text
@@ -316,15 +253,6 @@ def test_csv_has_full_precision_and_deviations():
     read = list(csv.DictReader(io.StringIO(csv_text(table))))
     assert float(read[0]["0→1"]) == table.rows[0][3].value
     assert float(read[0]["0→1 sd"]) == table.rows[0][3].spread
-
-
-def test_files_are_written_whole_and_again(tmp_path: Path):
-    tables = result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), [])
-    for _ in range(2):
-        for table in tables:
-            write_table(table, tmp_path / "deep")
-        written = {path.name for path in (tmp_path / "deep").iterdir()}
-        assert written == {f"{table.name}.{kind}" for table in tables for kind in ("tex", "csv")}, "no drafts"
 
 
 def test_without_pandas_a_sentence_says_what_to_install(monkeypatch):
