@@ -7,10 +7,9 @@
 """
 
 from bearcat.models.networks import ENCODERS, Encoder, Network, build_network, find_encoder
-from bearcat.models.plain import Frozen
 from bearcat.models.stacked import Randomness, StackedConvolution, StackedDense, StackedNorm, dropout
 
 __all__ = [
-    "ENCODERS", "Encoder", "Frozen", "Network", "Randomness", "StackedConvolution", "StackedDense", "StackedNorm",
+    "ENCODERS", "Encoder", "Network", "Randomness", "StackedConvolution", "StackedDense", "StackedNorm",
     "build_network", "dropout", "find_encoder",
 ]  # fmt: skip

@@ -11,7 +11,6 @@ which one a device can take. `Accelerated` modules have kernels of their own; ot
 from __future__ import annotations
 
 import copy
-import errno
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ from torch.nn import functional
 
 from bearcat.errors import InputError
 from bearcat.models import native, stacked
-from bearcat.models.plain import SILERO_FFT, Frozen, PlainModules, SileroLayers, is_stacked, seeded, silero_weights
+from bearcat.models.plain import PlainModules, is_stacked, seeded
 from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.ranges import check_range
 from bearcat.settings import from_text
@@ -257,27 +256,13 @@ class Linear(Encoder):
         return 2 * channels * points
 
 
-@dataclass(frozen=True)
-class Silero(Encoder):
-    """Convolutions pretrained on speech, which stay frozen (extra `silero`), and trained dense layers behind them."""
-
-    shortest = SILERO_FFT
-    widths: tuple[int, ...] = (128,)  # of the dense layers; none: the head alone is trained
-    level: float = 0.1  # standard deviation of a window, full scale being 1
-
-    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        def behind(features: int) -> nn.Module:
-            return DenseEncoder(runs, (features, *self.widths), dropout)
-
-        return Frozen(SileroLayers(self.level), runs, channels, points, silero_weights, behind)
-
-
-ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear, "silero": Silero}
+ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear}
 """All encoders by name; a row more is an encoder more.
 
 >>> ENCODERS["dense"]().widths
 (256, 128)
 """
+REMOVED = {"silero": "use 'cnn' or 'dense', or v0.3"}
 
 
 def find_encoder(text: str) -> Encoder:
@@ -286,6 +271,9 @@ def find_encoder(text: str) -> Encoder:
     >>> find_encoder("dense:widths=64,32").widths
     (64, 32)
     """
+    name = text.partition(":")[0]
+    if name in REMOVED and name not in ENCODERS:
+        raise InputError(f"the encoder '{name}' is gone; {REMOVED[name]}")
     return from_text(text, ENCODERS, "encoder")
 
 
@@ -397,9 +385,7 @@ def _runs(path: str, device: torch.device) -> bool:
         draws.next()
         values = torch.ones(1, 1, 64, device=device)
         return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0))
-    except Exception as error:  # whatever it is, there is the plain path; but a full disk is to be said
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise
+    except Exception:  # whatever it is, there is the plain path, and a run's record says so
         return False
 
 
@@ -465,8 +451,6 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     for module in network.modules():
         if isinstance(module, StackedNorm):
             module.reset()
-        elif isinstance(module, Frozen):
-            module.load()
         elif module not in drawn and module not in by_themselves:  # it would depend on what else is drawn
             for name, _ in module.named_parameters(recurse=False):
                 raise InputError(
