@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import os
-import subprocess
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -106,38 +102,6 @@ def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(wi
         assert np.abs(found - expected.numpy()).max() <= 1e-10 * np.abs(found).max()
 
 
-@pytest.mark.parametrize(
-    ("gamma", "beta", "times"),
-    [
-        pytest.param(1.0, 0.0, 3, id="an everyday layer"),
-        pytest.param(0.05, 4.0, 0.1, id="a mean of eighty deviations"),
-        pytest.param(1.0, -2.5, 1, id="seldom anything"),
-    ],
-)
-def test_the_last_weights_gradient_is_rounded_off_about_as_little_as_torchs(gamma, beta, times):
-    """`gamma` and `beta` of what the last layer sees; its error in float32 is at most `times` that of torch's layers."""
-    torch.manual_seed(1)
-    exact = build_network("cnn", 1, 1, 300, classes=5, dropout=0.0).double()
-    initialise(exact, [1], 0)
-    with torch.no_grad():
-        exact.encoder.norms[2].weight.fill_(gamma)
-        exact.encoder.norms[2].bias.fill_(beta)
-    windows, away = torch.randn(1, 24, 1, 300, dtype=torch.float64), {}
-    expected = None
-    for name, path, dtype in (
-        ("exact", "plain", torch.float64),
-        ("torch", "plain", torch.float32),
-        ("native", "native", torch.float32),
-    ):
-        student = copy.deepcopy(exact).to(dtype)
-        use_path([student], path, "float32")
-        features = student.encoder(windows.to(dtype), True, None, None, 2)
-        (found,) = torch.autograd.grad(features.sum(), student.encoder.convolutions[3].weight)
-        expected = found if expected is None else expected
-        away[name] = far(found, expected)
-    assert away["native"] < times * away["torch"], away
-
-
 def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():
     _, fast = made(3, 1, 200, torch.float32)
     alone = build_network("cnn", 1, 1, 200, classes=5, dropout=0.0)
@@ -203,35 +167,6 @@ def test_what_is_no_number_stays_none():
     assert logits[1].isnan().all()
 
 
-def test_code_that_computes_something_else_is_not_used(monkeypatch):
-    right = native.forward
-    fast_path.cache_clear()
-
-    def wrong(*given):
-        pooled, kept = right(*given)
-        return 1.01 * pooled, kept
-
-    monkeypatch.setattr(native, "forward", wrong)
-    assert fast_path(torch.device("cpu")) == "plain"
-    monkeypatch.undo()
-    fast_path.cache_clear()
-    assert fast_path(torch.device("cpu")) == "native"
-
-
-def test_code_whose_gradients_are_wrong_is_not_used(monkeypatch):
-    right = native.backward
-    fast_path.cache_clear()
-
-    def wrong(*given):
-        of_weights, of_norms = right(*given)
-        return [0 * gradient for gradient in of_weights], of_norms
-
-    monkeypatch.setattr(native, "backward", wrong)
-    assert fast_path(torch.device("cpu")) == "plain"
-    monkeypatch.undo()
-    fast_path.cache_clear()
-
-
 @pytest.mark.parametrize(
     ("windows", "domains"),
     [
@@ -265,88 +200,59 @@ def test_too_little_memory_is_a_memory_error_so_that_stacks_are_halved():
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that need not be fast, compiled in a fifth of the time."""
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Libraries are looked for anew, and compiled in a fifth of the time: they need not be fast."""
     monkeypatch.setattr(native, "FLAGS", ("-O0", *native.FLAGS[1:]))
+    for known in (native._library, fast_path):
+        known.cache_clear()
+    yield
+    monkeypatch.undo()
+    for known in (native._library, fast_path):
+        known.cache_clear()
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_damaged_or_foreign_library_is_not_loaded_but_made_again(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("part", ["forward", "backward"])
+def test_code_that_computes_something_else_is_not_used(part, monkeypatch):
+    right = getattr(native, part)
+
+    def wrong(*given):
+        first, second = right(*given)
+        return (1.01 * first, second) if part == "forward" else ([0 * gradient for gradient in first], second)
+
+    assert fast_path(torch.device("cpu")) == "native"
+    fast_path.cache_clear()
+    monkeypatch.setattr(native, part, wrong)
+    assert fast_path(torch.device("cpu")) == "plain"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_library_that_others_could_have_written_is_not_loaded_but_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
-
-    def compiled() -> Path:
-        native._library.cache_clear()
-        native._library(torch.float32)
-        (library,) = (tmp_path / "cache").glob("*.so")
-        return library
-
-    def put(content: bytes) -> None:
-        library.unlink()  # a file that is loaded must not change under its user
-        library.write_bytes(content)
-
-    try:
-        library = compiled()
-        whole = library.read_bytes()
-        put(whole[: len(whole) // 2])
-        assert compiled().read_bytes()[: len(whole) // 2] == whole[: len(whole) // 2]
+    native._library(torch.float32)
+    (library,) = (tmp_path / "cache").glob("*.so")
+    library.unlink()  # a file that is loaded must not change under its user
+    library.write_bytes(b"of somebody else")
+    library.chmod(0o666)
+    with pytest.raises(ValueError, match="somebody else"):
         native._loaded(library)
-        library.parent.chmod(0o777)
-        put(b"of somebody else")
-        native._library.cache_clear()
-        native._library(torch.float32)  # compiled for itself, elsewhere
-        assert library.read_bytes() == b"of somebody else"
-    finally:
-        monkeypatch.undo()
-        native._library.cache_clear()
+    native._library.cache_clear()
+    native._library(torch.float32)
+    assert library.read_bytes() != b"of somebody else"
+    moved = library.rename(library.with_name("elsewhere"))
+    library.symlink_to(moved)
+    with pytest.raises(OSError, match="symbolic"):
+        native._loaded(library)
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_library_that_others_could_replace_is_not_kept_and_a_link_is_not_followed(tmp_path, monkeypatch):
-    shared = tmp_path / "shared"
-    (shared / "cache").mkdir(parents=True, mode=0o700)
-    monkeypatch.setenv("BEARCAT_CACHE", str(shared / "cache"))
-    try:
-        shared.chmod(0o777)  # the folder above, not the cache itself
-        native._library.cache_clear()
-        native._library(torch.float32)
-        assert not list((shared / "cache").glob("*.so"))
-        shared.chmod(0o1777)  # as /tmp: nobody can move what belongs to another
-        native._library.cache_clear()
-        native._library(torch.float32)
-        (library,) = (shared / "cache").glob("*.so")
-        moved = library.rename(library.with_name("elsewhere"))
-        library.symlink_to(moved)
-        with pytest.raises(OSError, match="symbolic"):
-            native._loaded(library)
-    finally:
-        monkeypatch.undo()
-        native._library.cache_clear()
-
-
-@pytest.mark.usefixtures("hasty")
-def test_the_file_that_was_compared_is_the_one_that_is_loaded(tmp_path, monkeypatch):
-    """Whoever swaps it in between swaps nothing."""
+@pytest.mark.usefixtures("fresh")
+def test_where_nothing_can_be_kept_every_process_compiles_for_itself(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file where the folder should be")
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
-    digest = hashlib.file_digest
-
-    def compare_then_swap(stream, name):
-        found = digest(stream, name)
-        library.unlink()
-        library.write_bytes(b"of somebody else")
-        return found
-
-    try:
-        native._library.cache_clear()
-        native._library(torch.float32)
-        (library,) = (tmp_path / "cache").glob("*.so")
-        monkeypatch.setattr(native.hashlib, "file_digest", compare_then_swap)
-        assert native._loaded(library).multiply
-        assert library.read_bytes() == b"of somebody else"
-    finally:
-        monkeypatch.undo()
-        native._library.cache_clear()
+    assert native._library(torch.float32).forward
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("program", [None, "exit 1", "exit 0"])
 def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatch):
     """One that is not there, one that fails, one that makes nothing."""
@@ -355,52 +261,7 @@ def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatc
         (tmp_path / "cc").chmod(0o755)
     monkeypatch.setenv("CC", str(tmp_path / "cc"))
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
-    for known in (native._library, fast_path):
-        known.cache_clear()
-    try:
-        assert fast_path(torch.device("cpu")) == "plain"
-        if program != "exit 0":
-            with pytest.raises(InputError, match="needs a C compiler"):
-                native._library(torch.float32)
-    finally:
-        monkeypatch.undo()
-        for known in (native._library, fast_path):
-            known.cache_clear()
-    assert fast_path(torch.device("cpu")) == "native"
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_full_cache_changes_no_digit(tmp_path, monkeypatch):
-    """The compiler fails there, and elsewhere it works; where there is no room at all, that is said."""
-    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
-    compiled = native._compiled
-
-    def full(compiler, real, folder):
-        if folder.is_relative_to(tmp_path):
-            raise subprocess.CalledProcessError(1, compiler, stderr=b"No space left on device")
-        return compiled(compiler, real, folder)
-
-    try:
-        monkeypatch.setattr(native, "_compiled", full)
-        native._library.cache_clear()
-        assert native._library(torch.float32).forward
-        assert not list((tmp_path / "cache").glob("*.so"))
-        monkeypatch.setattr(native, "LEAST_FREE", 2**62)
-        native._library.cache_clear()
-        with pytest.raises(OSError, match="space"):
-            fast_path.__wrapped__(torch.device("cpu"))
-    finally:
-        monkeypatch.undo()
-        native._library.cache_clear()
-
-
-def test_a_group_that_others_are_in_is_not_ours_alone(monkeypatch):
-    for members, alone in ((["somebody"], False), ([], True)):
-        monkeypatch.setattr("grp.getgrgid", lambda _, members=members: SimpleNamespace(gr_mem=members))
-        monkeypatch.setattr("pwd.getpwnam", lambda _: SimpleNamespace(pw_uid=12_345))
-        monkeypatch.setattr("pwd.getpwall", list)
-        native._is_own_group.cache_clear()
-        assert native._is_own_group(os.getuid()) is alone
-    native._is_own_group.cache_clear()
-    assert not native._is_own_group(os.getuid() + 1)
-    native._is_own_group.cache_clear()
+    assert fast_path(torch.device("cpu")) == "plain"
+    if program != "exit 0":
+        with pytest.raises(InputError, match="needs a C compiler"):
+            native._library(torch.float32)

@@ -16,15 +16,10 @@
 typedef REAL real; /* float or double */
 
 /* Vector registers, and how many of them a tile of outputs may fill. */
-#if defined(__AVX512F__)
-#define BYTES 64
-#define WIDE 4
-#elif defined(__AVX__)
-#define BYTES 32
-#define WIDE 2
+#ifdef __AVX512F__
+enum { BYTES = 64, WIDE = 4 };
 #else
-#define BYTES 16
-#define WIDE 4
+enum { BYTES = 32, WIDE = 2 }; /* the compiler splits them where registers are shorter */
 #endif
 #define LANES (BYTES / (long)sizeof(real))
 typedef real vector __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
@@ -117,7 +112,7 @@ static inline __attribute__((always_inline)) void strip(
 }
 
 /* C (height × width) = (C +) A·B; width is a multiple of 16. Rows of B begin ldb apart and may overlap. */
-static inline __attribute__((always_inline)) void overlapping(
+static inline __attribute__((always_inline)) void product(
     const long width, const long ldb, const long am, const long ak, long height, long depth, const real *a, const real *b,
     real *c, const int add) {
     const int wide = width / LANES < WIDE ? (int)(width / LANES) : WIDE;
@@ -126,23 +121,17 @@ static inline __attribute__((always_inline)) void overlapping(
         strip(rows, wide, am, ak, height, depth, a, b + n, ldb, c + n, width, add);
 }
 
-static inline __attribute__((always_inline)) void product(
-    const long width, const long am, const long ak, long height, long depth, const real *a, const real *b, real *c,
-    const int add) {
-    overlapping(width, width, am, ak, height, depth, a, b, c, add);
-}
-
 /* The same with its strides known to the compiler: y (time × outputs) of z (time × inputs). */
 static void convolve(int layer, long inputs, long time, const real *z, const real *weight, real *y) {
     long depth = TAPS[layer] * inputs;
     switch (layer) {
         case 0:
-            if (inputs == 1) product(16, 1, 1, time, depth, z, weight, y, 0);
-            else product(16, inputs, 1, time, depth, z, weight, y, 0);
+            if (inputs == 1) product(16, 16, 1, 1, time, depth, z, weight, y, 0);
+            else product(16, 16, inputs, 1, time, depth, z, weight, y, 0);
             break;
-        case 1: product(32, 16, 1, time, depth, z, weight, y, 0); break;
-        case 2: product(64, 32, 1, time, depth, z, weight, y, 0); break;
-        default: product(128, 64, 1, time, depth, z, weight, y, 0);
+        case 1: product(32, 32, 16, 1, time, depth, z, weight, y, 0); break;
+        case 2: product(64, 64, 32, 1, time, depth, z, weight, y, 0); break;
+        default: product(128, 128, 64, 1, time, depth, z, weight, y, 0);
     }
 }
 
@@ -150,8 +139,8 @@ static void convolve(int layer, long inputs, long time, const real *z, const rea
 static void convolve_back(int layer, long time, const real *dy, const real *turned, real *dx) {
     long depth = TAPS[layer] * OUTPUTS[layer];
     switch (layer) {
-        case 1: product(16, 32, 1, time, depth, dy, turned, dx, 0); break;
-        default: product(32, 64, 1, time, depth, dy, turned, dx, 0);
+        case 1: product(16, 16, 32, 1, time, depth, dy, turned, dx, 0); break;
+        default: product(32, 32, 64, 1, time, depth, dy, turned, dx, 0);
     }
 }
 
@@ -160,11 +149,11 @@ static void add_of_weight(int layer, long inputs, long time, const real *z, cons
     long height = TAPS[layer] * inputs;
     switch (layer) {
         case 0:
-            if (inputs == 1) product(16, 1, 1, height, time, z, dy, dw, 1);
-            else product(16, 1, inputs, height, time, z, dy, dw, 1);
+            if (inputs == 1) product(16, 16, 1, 1, height, time, z, dy, dw, 1);
+            else product(16, 16, 1, inputs, height, time, z, dy, dw, 1);
             break;
-        case 1: product(32, 1, 16, height, time, z, dy, dw, 1); break;
-        default: product(64, 1, 32, height, time, z, dy, dw, 1);
+        case 1: product(32, 32, 1, 16, height, time, z, dy, dw, 1); break;
+        default: product(64, 64, 1, 32, height, time, z, dy, dw, 1);
     }
 }
 
@@ -390,18 +379,18 @@ static void back_of_last(const struct plan *p, long at, long domain, real *restr
         CHANNELS(c, INPUTS) z[t * INPUTS + c] -= centre[c];
     for (long t = 0; t < time; t += PIECE) { /* rows that fit into the nearest cache, and short sums */
         long depth = time - t < PIECE ? time - t : PIECE;
-        overlapping(AROUND, INPUTS, 1, INPUTS, INPUTS, depth, z + t * INPUTS, z + t * INPUTS, lags, 1);
+        product(AROUND, INPUTS, 1, INPUTS, INPUTS, depth, z + t * INPUTS, z + t * INPUTS, lags, 1);
     }
     for (long t = 2; t < time; t++)
         CHANNELS(c, INPUTS) dx[t * INPUTS + c] = offset[c] + offset[INPUTS + c] + offset[2 * INPUTS + c];
-    product(INPUTS, INPUTS, 1, time - 2, 5 * INPUTS, z, p->within + domain * 5 * INPUTS * INPUTS, dx + 2 * INPUTS, 1);
+    product(INPUTS, INPUTS, INPUTS, 1, time - 2, 5 * INPUTS, z, p->within + domain * 5 * INPUTS * INPUTS, dx + 2 * INPUTS, 1);
     for (long side = 0; side < 4; side++) { /* the first and last two rows, which not every tap reaches */
         long row = side < 2 ? side : time - 2 + side;
         memset(dx + row * INPUTS, 0, INPUTS * sizeof(real));
         for (long tap = 0; tap < 3; tap++) {
             if (row < tap || row - tap >= time) continue;
             CHANNELS(c, INPUTS) dx[row * INPUTS + c] += offset[tap * INPUTS + c];
-            product(INPUTS, INPUTS, 1, 1, AROUND, z + (row - tap) * INPUTS, composed + tap * AROUND * INPUTS, dx + row * INPUTS, 1);
+            product(INPUTS, INPUTS, INPUTS, 1, 1, AROUND, z + (row - tap) * INPUTS, composed + tap * AROUND * INPUTS, dx + row * INPUTS, 1);
         }
     }
     for (long here = 0; here < MOST * PARTS; here++) {

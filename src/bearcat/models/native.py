@@ -12,12 +12,10 @@ under a name that depends on source, compiler and processor.
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import mmap
 import os
 import shlex
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -34,12 +32,11 @@ from torch import Tensor
 from bearcat.errors import InputError
 from bearcat.models.stacked import StackedNorm
 from bearcat.settings import cache_folder
-from bearcat.storage import abandoned
+from bearcat.storage import write_atomically
 
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 C_NAMES = {torch.float32: "float", torch.float64: "double"}
-LEAST_FREE = 2**21  # bytes of a disk on which to compile
 GROUP, MOST, PARTS, INPUTS, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
 
 
@@ -293,65 +290,25 @@ def _library(dtype: torch.dtype) -> Any:
     real = C_NAMES[dtype]
     words = [SOURCE.read_bytes(), known, real.encode(), " ".join(FLAGS).encode()]
     kept = cache_folder().absolute() / f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
-    try:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_private(kept.parent)
-        with suppress(OSError, ValueError):  # there is none, or it is not whole
-            return _loaded(kept)
-        for left in abandoned(kept.parent, ".draft-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=".draft-", dir=kept.parent) as folder:  # others may be doing the same
-            made = _compiled(compiler, real, Path(folder))
-            made.replace(kept)
-            made.with_suffix(".sha256").replace(kept.with_suffix(".sha256"))
+    with suppress(OSError, ValueError):  # there is none, or it is not ours
         return _loaded(kept)
-    # A folder that others can write, or we cannot, or that is full: every process compiles for itself.
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        with tempfile.TemporaryDirectory() as folder:
-            _check_private(Path(folder))
-            if shutil.disk_usage(folder).free < LEAST_FREE:  # plain layers would give other digits
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder) from None
-            return _loaded(_compiled(compiler, real, Path(folder)))
-
-
-def _check_private(folder: Path) -> None:
-    """PermissionError where anyone but us and root could put another file in a file's place, here or further up."""
-    if not hasattr(os, "getuid"):
-        return
-    resolved = folder.resolve(strict=True)
-    for place in (resolved, *resolved.parents):
-        found = place.stat()
-        others = 0o002 if _is_own_group(found.st_gid) else 0o022
-        shared = found.st_mode & others and not (found.st_mode & stat.S_ISVTX and place != resolved)
-        if shared or found.st_uid not in ((os.getuid(),) if place == resolved else (os.getuid(), 0)):
-            raise PermissionError(f"{place} can be written by others")
-
-
-@cache
-def _is_own_group(number: int) -> bool:
-    """Whether a group has our user's number, as the group of one user has, and no other member."""
-    import grp
-    import pwd
-
-    user = os.getuid()
-    try:
-        members = {pwd.getpwnam(name).pw_uid for name in grp.getgrgid(number).gr_mem}
-        members |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == number}
-    except KeyError:  # a member that nobody knows
-        return False
-    return number == user and members <= {user}
+    with tempfile.TemporaryDirectory() as folder:
+        made = _compiled(compiler, real, Path(folder))
+        with suppress(OSError):  # where the cache is full or read-only every process compiles for itself
+            write_atomically(kept, made.read_bytes())
+            kept.chmod(0o600)
+        made.chmod(0o600)
+        return _loaded(made)
 
 
 def _loaded(path: Path) -> Any:
-    """The library, opened once, of bytes that match their checksum: half a file would crash the process."""
+    """The library, opened once; ValueError unless it is a file of this user's that nobody else can write."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
-    found, opened = os.fstat(file), Path(f"/proc/self/fd/{file}")
-    recorded = path.with_suffix(".sha256").read_text(encoding="ascii")
-    with os.fdopen(os.dup(file), "rb") as stream:
-        whole = recorded == hashlib.file_digest(stream, "sha256").hexdigest()
-    if not (whole and stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022):
+    status, opened = os.fstat(file), Path(f"/proc/self/fd/{file}")
+    ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    if not (ours and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o022):
         os.close(file)
-        raise ValueError(f"{path} is not what was compiled")
+        raise ValueError(f"{path} may be somebody else's")
     # The file stays open: the loader knows libraries by name, and would take the next one of the same number for this.
     library = ctypes.CDLL(str(opened if opened.exists() else path))
     for name in ("forward", "begin_backward", "backward", "multiply", "rectified_dropout"):
@@ -360,11 +317,10 @@ def _loaded(path: Path) -> Any:
 
 
 def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
-    """Compiles the library, which shares torch's OpenMP and so its threads, and writes its checksum beside it."""
+    """Compiles the library, which shares torch's OpenMP and so its threads."""
     made, library = folder / "native.o", folder / "native.so"
     _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(made)])
     _called([*compiler, "-shared", str(made), "-o", str(library)])
-    library.with_suffix(".sha256").write_text(hashlib.sha256(library.read_bytes()).hexdigest(), encoding="ascii")
     return library
 
 
