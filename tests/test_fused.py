@@ -10,8 +10,9 @@ import os
 import pytest
 import torch
 
-from bearcat.models.networks import SHORTEST, Network, build_network, initialise
+from bearcat.models.networks import Network, build_network, initialise
 from bearcat.models.stacked import Randomness, dropped
+from tests.test_native import CASES, far
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -23,13 +24,6 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED el
 TOLERANCE = {"float32": (1e-5, 1e-4), "tf32": (3e-3, 0.2), "bfloat16": (2e-2, 0.6)}
 
 
-def far(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The distance as a share of the expected one's norm, (run, …) → the largest over runs. NaN is infinitely far."""
-    found, expected = found.detach().double().flatten(1), expected.detach().double().flatten(1)
-    share = (found - expected).norm(dim=1) / expected.norm(dim=1).clamp(min=1e-12)
-    return float(share.nan_to_num(float("inf")).max())
-
-
 def made(runs: int, channels: int, length: int) -> Network:
     student = build_network("cnn", runs, channels, length, classes=5, dropout=0.0)
     initialise(student, list(range(3, 3 + runs)), 0)
@@ -38,16 +32,6 @@ def made(runs: int, channels: int, length: int) -> Network:
             norm.weight.uniform_(-1.5, 1.5)
             norm.bias.uniform_(-0.5, 0.5)
     return student.to(DEVICE)
-
-
-CASES = [
-    # runs, domains, batch, channels, length, windows that are there
-    pytest.param(1, 1, 4, 1, 128, None, id="one run"),
-    pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
-    pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
-    pytest.param(2, 2, 5, 1, 90, [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1, 1, 1, 1, 1]], id="padded"),
-    pytest.param(2, 1, 6, 1, 90, [[1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]], id="padded in the middle"),
-]
 
 
 @pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])

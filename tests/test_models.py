@@ -179,17 +179,6 @@ def test_an_encoder_of_any_depth_drops_other_units_than_the_domain_classifier():
         assert not any(torch.equal(dropout(values, 0.5, draws, layer), other) for other in ours)
 
 
-@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
-def test_dropout_keeps_the_mean(probability):
-    draws = Randomness(torch.tensor([5]))
-    draws.next()
-    result = dropout(torch.ones(1, 200, 500), probability, draws, 0)
-    assert result.mean().item() == pytest.approx(1, abs=0.02)
-    assert (result == 0).float().mean().item() == pytest.approx(probability, abs=0.005)
-    assert torch.equal(dropout(result, 0.0, draws, 0), result)
-    assert torch.equal(dropout(result, 0.5, None, 0), result)
-
-
 def test_windows_too_short_for_the_encoder_are_refused():
     build_network("cnn", 1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
     with pytest.raises(InputError, match=f"at least {SHORTEST}"):
@@ -204,3 +193,28 @@ def test_an_exported_graph_pools_without_an_operation_that_onnx_lacks(length, mo
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
     monkeypatch.setattr(networks.functional, "adaptive_max_pool2d", None)
     assert torch.equal(networks._pooled(values), expected)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "widths"), [("linear", []), ("dense", [256, 128]), ("dense:widths=7,5,3", [7, 5, 3])]
+)
+def test_an_encoder_is_torchs_own_layers_run_by_run(encoder, widths):
+    network = build_network(encoder, runs=3, channels=2, points=11, classes=4, dropout=0.5)
+    initialise(network, [5, 6, 7], stream=20)
+    windows = torch.randn(3, 9, 2, 11)
+    logits, features = network(windows, batch_statistics=True)
+    for run in range(3):
+        layers: list[nn.Module] = [nn.Flatten()]
+        for size, before in zip(widths, [22, *widths], strict=False):
+            layers += [nn.Linear(before, size), nn.ReLU()]
+        plain = nn.Sequential(*layers, nn.Linear([22, *widths][-1], 4))
+        state = [tensor[run] for name, tensor in network.state_dict().items()]
+        for parameter, value in zip(plain.parameters(), state, strict=True):
+            parameter.data.copy_(value)
+        torch.testing.assert_close(logits[run], plain(windows[run]), rtol=1e-4, atol=1e-5)
+    assert features.shape == (3, 9, [22, *widths][-1])
+
+
+def test_an_encoder_without_widths_is_refused():
+    with pytest.raises(InputError, match="widths"):
+        build_network("dense:widths=", runs=1, channels=1, points=8, classes=2)

@@ -43,19 +43,18 @@ def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Net
     return plain, fast
 
 
+CASES = [  # runs, domains, windows of each, channels, length, and the places that hold a window
+    pytest.param(1, 1, 4, 1, 128, None, id="one run"),
+    pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
+    pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
+    pytest.param(1, 1, 19, 3, SHORTEST + 1, None, id="three channels, several groups of windows"),
+    pytest.param(2, 2, 5, 1, 90, [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1, 1, 1, 1, 1]], id="padded"),
+    pytest.param(2, 1, 6, 1, 90, [[1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]], id="padded in the middle"),
+]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(
-    ("runs", "domains", "batch", "channels", "length", "mask"),
-    [
-        # `mask`: the places that hold a window, (run, domain × batch)
-        pytest.param(1, 1, 4, 1, 128, None, id="one run"),
-        pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
-        pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
-        pytest.param(1, 1, 19, 3, SHORTEST + 1, None, id="three channels, several groups of windows"),
-        pytest.param(2, 2, 5, 1, 90, [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1, 1, 1, 1, 1]], id="padded"),
-        pytest.param(2, 1, 6, 1, 90, [[1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]], id="padded in the middle"),
-    ],
-)
+@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "mask"), CASES)
 def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, mask, dtype):
     plain, fast = made(runs, channels, length, dtype)
     windows = torch.randn(runs, domains * batch, channels, length, dtype=dtype)
@@ -124,24 +123,6 @@ def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_befo
         torch.set_num_threads(before)
     for result, all_of_them in zip(found, together, strict=True):
         assert torch.equal(result, all_of_them[1:2])
-
-
-def test_two_passes_may_wait_for_their_way_back_at_once():
-    _, fast = made(1, 1, 128, torch.float64)
-    _, other = made(1, 1, 128, torch.float64)
-    first, second = torch.randn(2, 1, 6, 1, 128, dtype=torch.float64)
-    weights = list(fast.encoder.convolutions.parameters())
-    both = fast(first, True)[0].square().sum() + fast(second, True)[0].square().sum()
-    found = torch.autograd.grad(both, weights)
-    expected = [torch.zeros_like(weight) for weight in weights]
-    for part in (first, second):
-        loss = other(part, True)[0].square().sum()
-        for total, gradient in zip(
-            expected, torch.autograd.grad(loss, other.encoder.convolutions.parameters()), strict=True
-        ):
-            total += gradient
-    for result, wanted in zip(found, expected, strict=True):
-        torch.testing.assert_close(result, wanted)
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
