@@ -214,13 +214,6 @@ def test_parquet_pages_that_announce_two_gibibytes_take_none_of_it(tmp_path, cod
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # kB, in this process
 
 
-def test_chunks_larger_than_their_dataset_are_refused(tmp_path):
-    with h5py.File(tmp_path / "chunks.mat", "w") as tree:
-        tree.create_dataset("a", shape=(1000,), maxshape=(None,), dtype="f8", chunks=(2**28,))
-    with pytest.raises(TooLargeError, match="chunks"):
-        open_stream(tmp_path / "chunks.mat")
-
-
 def test_flac_is_flac_alone(tmp_path):
     wavfile.write(tmp_path / "a.flac", 12_000, np.zeros(1000, dtype=np.int16))
     with pytest.raises(InputError, match="FLAC"):

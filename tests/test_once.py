@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bearcat.data import catalogue, open_dataset
+from bearcat.data import open_dataset
 from bearcat.record import RECORD, Record
 from bearcat.runs import adapt as adapting
 from bearcat.runs import run as running
@@ -57,7 +56,6 @@ def mine(tmp_path_factory) -> Path:
         place = root / ("pump-A-1500rpm" if labelled else "pump-B-900rpm") / (str(entry.label) if labelled else "")
         place.mkdir(parents=True, exist_ok=True)
         np.savetxt(place / f"{entry.label}.csv", entry.read().signal, fmt="%.6g")  # which is opened once to be read
-    time.sleep(2 * catalogue.GRAIN / 1e9)  # a file that was written a moment ago is hashed again
     return root
 
 

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -24,7 +25,6 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 Observer = Callable[[Recording], None]  # is shown each recording as it is decoded
 OMIT_DEFAULT = "omit default"  # in the metadata of a setting that a run's name holds only where it is not the default
-GRAIN = 50_000_000  # ns after a change in which a file may change again without another time of change
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,6 @@ def load(
 
 
 _kept: WeakKeyDictionary[Entry, tuple[list[int], Recording]] = WeakKeyDictionary()  # with the state of their files
-_digests: dict[Path, tuple[list[int], str]] = {}  # of files that this process has hashed, likewise
 
 
 def file_state(path: Path) -> list[int]:
@@ -203,11 +202,12 @@ def settled(state: Sequence[int], nanoseconds: int) -> bool:
 
 def content_digest(path: Path) -> str:
     """SHA-256 of a file's content, computed once by a process as long as the file's state stays the same."""
-    state = file_state(path)
-    if path not in _digests or _digests[path][0] != state:
-        lasting = settled(state, GRAIN)
-        _digests[path] = state if lasting else [], digest_file(path)
-    return _digests[path][1]
+    return _digest(path, *file_state(path))
+
+
+@cache
+def _digest(path: Path, *_: int) -> str:
+    return digest_file(path)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

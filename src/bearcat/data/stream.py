@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from bearcat.names import shown
 from bearcat.storage import check_regular
 
 DEEPEST = 8  # structs and cells inside each other
-LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
 RATE_NAMES = {  # in lower case, without signs between words and without Hz at the end
     "rate", "fs", "sr", "srate", "fsamp", "sampfreq", "samplerate", "samplefreq", "samplefrequency", "samplingrate",
     "samplingfreq", "samplingfrequency",
@@ -177,30 +175,16 @@ def _even(values: Samples) -> bool:
 
 
 def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    shape, columns, dtype = _npy_header(file)
-    return from_arrays(origin, {"": signals.StoredArray(file, dtype, file.tell(), shape, columns)})
-
-
-def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, whether columns follow each other, and type; the array begins where the file is then."""
     lib = np.lib.format
     read = lib.read_array_header_1_0 if lib.read_magic(file) == (1, 0) else lib.read_array_header_2_0
     shape, columns, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds objects, which are not read")
-    return shape, columns, dtype
+    return from_arrays(origin, {"": signals.StoredArray(file, dtype, file.tell(), shape, columns)})
 
 
 def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     archive = stack.enter_context(np.load(file, allow_pickle=False))
-    for member in archive.zip.infolist():
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack far more at once
-            raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
-        # An array that announces more than its member holds is refused before it takes memory.
-        with archive.zip.open(member) as content, suppress(ValueError):  # a text, or objects, which numpy refuses
-            shape, _, dtype = _npy_header(content)
-            if prod(shape) * dtype.itemsize > member.file_size:
-                raise EOFError(f"'{member.filename}' announces more samples than it holds")
     return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
 
 
@@ -282,8 +266,6 @@ def numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
             return
         if node.is_virtual or node.external:
             raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
-        if node.chunks and prod(node.chunks) > max(prod(node.shape), LARGEST_CHUNK // node.dtype.itemsize):
-            raise TooLargeError(f"{origin}: '{name}' has chunks larger than itself; save it again without chunks")
         found[name.replace("/", ".")] = node
 
     def visit(name: str, node: Any) -> None:

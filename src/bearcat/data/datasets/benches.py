@@ -10,6 +10,7 @@ recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass, replace
 from itertools import chain, product
@@ -39,23 +40,12 @@ from bearcat.data.signals import reading
 from bearcat.data.stream import mat_arrays, read_mat
 from bearcat.errors import InputError, suggest
 
-PADERBORN_RATE = 64_000.0  # of each of PADERBORN_CHANNELS
+PADERBORN_RATE = 64_000.0  # of the vibration
 CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")
-PADERBORN_CHANNELS = ("vibration_1", "phase_current_1", "phase_current_2")
-HEALTHY = ("K001", "K002", "K003", "K004", "K005", "K006")
-ARTIFICIAL = (
-    "KA01", "KA03", "KA05", "KA06", "KA07", "KA08", "KA09", "KI01", "KI03", "KI05", "KI07", "KI08",
-)  # fmt: skip
+PADERBORN_CHANNEL = "vibration_1"  # the published numbers come from it (docs/protocol.md)
 PAPER = (
     "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",
 )  # fmt: skip
-SETS = {
-    "paper": PAPER,
-    "healthy": HEALTHY,
-    "artificial": ARTIFICIAL,
-    "real": (*PAPER[:8], "KI04", *PAPER[8:]),  # KI04 is really damaged too, but not in the paper
-}
-DAMAGE = {"K0": "healthy", "KA": "outer", "KI": "inner", "KB": "both"}
 MEMBER_LIMIT = 512 * 2**20  # bytes of one file unpacked from an archive; real ones have about 9 MB
 
 BEARING = BEARINGS["6205"]  # of HIT-SM, and of CWRU at the drive end, where all faults are, whichever sensor hears them
@@ -96,15 +86,13 @@ SHARED_CLASSES = {
 class Paderborn:
     """`root` holds the files anywhere below it: in `KA04/`, in one flat folder, or still inside `KA04.rar`.
 
-    >>> Paderborn(Path("data/paderborn"), label_by="damage").about.licence
+    >>> Paderborn(Path("data/paderborn")).about.licence
     'CC BY-NC 4.0 (no commercial use)'
     """
 
     root: Path
-    bearings: tuple[str, ...] = ("paper",)  # names of SETS, or bearing codes
+    bearings: tuple[str, ...] = PAPER  # by their codes, a class each
     measurements: tuple[int, ...] = (1,)  # of 1–20; the paper uses the first
-    channel: str = "vibration_1"  # the published numbers come from it (docs/protocol.md)
-    label_by: str = "bearing"  # "bearing": a class per bearing, as the paper; "damage": healthy, outer, inner, both
 
     about: ClassVar[About] = About(
         title="Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz",
@@ -114,22 +102,21 @@ class Paderborn:
 
     def downloads(self) -> tuple[Download, ...]:
         base = "https://groups.uni-paderborn.de/kat/BearingDataCenter"
-        return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self._chosen())
+        return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self.bearings)
 
     def catalogue(self) -> Catalogue:
-        if self.channel not in PADERBORN_CHANNELS:
-            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, PADERBORN_CHANNELS)}")
-        if self.label_by not in ("bearing", "damage"):
-            raise InputError(f"label_by is 'bearing' or 'damage', not '{self.label_by}'")
+        wrong = [bearing for bearing in self.bearings if not re.fullmatch(r"K[0ABI]\d\d", bearing)]
+        if wrong or not self.bearings:
+            raise InputError(f"bearings are codes such as KA04, not {', '.join(wrong) or 'none'}")
         wrong = [number for number in self.measurements if not 1 <= number <= 20]
         if wrong or not self.measurements:
             raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
-        root, bearings = checked_root(self.root, "paderborn"), self._chosen()
+        root = checked_root(self.root, "paderborn")
         loose, archives = files_in(root, "*.mat"), filter(is_archive, chain(*files_in(root, "K*.*").values()))
         packed = grouped(archives, lambda path: path.name.split(".")[0])  # by the bearing in their name
         contents: dict[str, dict[str, list[tuple[Path, str]]]] = {}  # of archives, where files do not lie loose
         entries, problems = [], []
-        for condition, bearing, measurement in product(CONDITIONS, bearings, self.measurements):
+        for condition, bearing, measurement in product(CONDITIONS, self.bearings, self.measurements):
             name = f"{condition}_{bearing}_{measurement}.mat"
             places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
             if not places and bearing in packed:
@@ -142,42 +129,31 @@ class Paderborn:
             else:
                 paths = [path for path, _ in places]
                 problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
-        classes = tuple(dict.fromkeys(self._label(bearing) for bearing in bearings))
-        return Catalogue(CONDITIONS, classes, tuple(entries), tuple(problems))
-
-    def _chosen(self) -> tuple[str, ...]:
-        known = [*SETS, *HEALTHY, *ARTIFICIAL, *SETS["real"]]
-        for name in self.bearings:
-            if name not in known:
-                raise InputError(f"unknown bearing '{name}'{suggest(name, known)}")
-        return tuple(dict.fromkeys(bearing for name in self.bearings for bearing in SETS.get(name, (name,))))
-
-    def _label(self, bearing: str) -> str:
-        return bearing if self.label_by == "bearing" else DAMAGE[bearing[:2]]
+        return Catalogue(CONDITIONS, self.bearings, tuple(entries), tuple(problems))
 
     def _entry(self, condition: str, bearing: str, name: str, path: Path, member: str | None) -> Entry:
-        label, origin = self._label(bearing), path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
+        origin = path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
 
         def read() -> Recording:
-            wanted = name.removesuffix(".mat"), self.channel
+            stem = name.removesuffix(".mat")
             if member is None:
-                _, arrays = read_arrays(_read_channel, path, origin, *wanted)
+                _, arrays = read_arrays(_read_vibration, path, origin, stem)
             else:
                 with reading(origin, "a MATLAB file"), tempfile.NamedTemporaryFile(suffix=".mat") as file:
                     file.write(read_member(path, member, limit=MEMBER_LIMIT))
                     file.flush()
-                    _, arrays = read_arrays(_read_channel, Path(file.name), origin, *wanted)
+                    _, arrays = read_arrays(_read_vibration, Path(file.name), origin, stem)
             return Recording(
-                signal=arrays["signal"], rate=PADERBORN_RATE, label=label, domain=condition, channel=self.channel,
-                origin=origin, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
+                signal=arrays["signal"], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
+                channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
                 rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
             )  # fmt: skip
 
-        return Entry(condition, label, origin, path, f"paderborn-1 {member} {self.channel}", read)
+        return Entry(condition, bearing, origin, path, f"paderborn-1 {member} {PADERBORN_CHANNEL}", read)
 
 
-def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
-    """The data of a named channel: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
+def _read_vibration(path: str, origin: str, stem: str) -> Arrays:
+    """The vibration: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
     with Path(path).open("rb") as file:
         variables = read_mat(file, origin)
     structs = {name: value for name, value in variables.items() if hasattr(value, "_fieldnames")}
@@ -185,11 +161,10 @@ def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
     if measurement is None or "Y" not in measurement._fieldnames:
         there = ", ".join(variables) or "nothing"
         raise InputError(f"{origin}: has no struct '{stem}' with a field 'Y', only {there}; is it a file of this set?")
-    listed = [struct for struct in np.atleast_1d(measurement.Y) if {"Name", "Data"} <= {*dir(struct)}]
-    found = {str(struct.Name): struct.Data for struct in listed}
-    if channel not in found:
-        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, found)}")
-    return {}, {"signal": np.atleast_1d(found[channel])}
+    for struct in np.atleast_1d(measurement.Y):
+        if {"Name", "Data"} <= {*dir(struct)} and struct.Name == PADERBORN_CHANNEL:
+            return {}, {"signal": np.atleast_1d(struct.Data)}
+    raise InputError(f"{origin}: has no channel '{PADERBORN_CHANNEL}'; is it a file of this set?")
 
 
 @dataclass(frozen=True)
