@@ -76,13 +76,13 @@ def test_places_name_machine_and_point(tmp_path):
 def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path):
     stamp = "2024-05-01.wav"
     root = made(tmp_path / "plant", f"pump/DE/{stamp}", f".hidden/DE/{stamp}", f"pump/DE/.{stamp}")
-    made(
-        root,
+    names = (
         f"pump/\x1b[2J/{stamp}",
         f"{'m' * 201}/DE/{stamp}",
         f"../outside/DE/{stamp}",
         os.fsdecode(b"pump/\xff\xfe/1.wav"),
     )
+    made(root, *names)
     os.mkfifo(root / "pump" / "DE" / "pipe.wav")
     (root / "pump" / "loop").symlink_to(root)
     (root / "elsewhere").symlink_to(tmp_path / "outside")

@@ -203,26 +203,3 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path):
     with pytest.raises(InputError) as refused:
         Store.open("postgresql://bearcat:secret@127.0.0.1:1/plant")
     assert "secret" not in str(refused.value)
-
-
-def test_the_fleet_and_a_trend_read_no_more_than_they_need(address):
-    """The plan: the fleet is read from the points alone, a trend by its index."""
-    with Store.open(address, create=True) as store:
-        filled(store, 3)
-        asked = list[str]()
-        sql.event.listen(store.engine, "before_cursor_execute", lambda *words: asked.append(words[2]))
-        store.fleet()
-        assert not any("snapshots" in statement for statement in asked)
-        asked.clear()
-        store.trend("pump 3", "DE")
-        if store.path is None:
-            return  # with three rows PostgreSQL reads a table whole, whatever its indices
-        plans = []
-        with store.engine.connect() as connection:
-            for statement in [each for each in asked if "snapshots" in each]:
-                values = [1] * statement.count("?")
-                plans += [
-                    row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", tuple(values))
-                ]
-        assert any("snapshots_by_point" in plan for plan in plans), plans
-        assert not any(plan.startswith("SCAN") for plan in plans), plans

@@ -21,7 +21,6 @@ from tests.test_watch_store import (  # noqa: F401 (they run with the address be
     test_a_thinned_trend_is_even_and_keeps_alarms,
     test_one_process_watches_and_others_read_and_acknowledge,
     test_people_acknowledge_relearn_and_forget,
-    test_the_fleet_and_a_trend_read_no_more_than_they_need,
 )
 
 
