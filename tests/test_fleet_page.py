@@ -69,7 +69,7 @@ def add_point(store: Store, status: PointStatus, times: int) -> None:
             events = (Event(status.machine, status.point, moment, "alarm", "Outer race lines rose by 9 dB."),)
         state = "980 rpm" if slow else "1480 rpm"
         band = {"rms": (0.85, 1.15), "outer_race": (1.0, 5.0)} if number > 2 else {}
-        judged = Assessment(now, state, {}, 0.5, level, 5.0, "healthy", 0.9, band, events)
+        judged = Assessment(now, state, 0.5, level, 5.0, "healthy", 0.9, band, events)
         file = RecordingFile(path, f"{status.machine}/{status.point}", path, 1, 1, moment)
         store.add(file, [(snapshot, judged)], [made_memory(now)] if number in (0, times - 1) else [])
 
@@ -162,7 +162,7 @@ def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
         snapshot = Snapshot("pump", "drive end", END, "a.wav", "a", None, None, {}, None, None, no_signal="silence")
-        judged = Assessment(status, "", {}, None, 0.0, 5.0, "no signal", 1.0)
+        judged = Assessment(status, "", None, 0.0, 5.0, "no signal", 1.0)
         store.add(RecordingFile("a.wav", "a", "a", 1, 1, END), [(snapshot, judged)], [made_memory(status)])
         text = fleet_page(store)
     assert "Envelope spectrum" not in text

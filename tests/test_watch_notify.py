@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -134,6 +135,20 @@ def test_events_wait_for_addresses_unless_there_are_none(store, tmp_path):
     assert len(store.unsent()) == 1
     Watching(folder, store).once()
     assert store.unsent() == [], "nobody is flooded when notifications are switched on later"
+
+
+def test_a_problem_reaches_people_and_the_address_is_nowhere_else(tmp_path, command, monkeypatch):
+    broken = tmp_path / "plant" / "pump" / "DE" / "2024-05-01T10-00-00.wav"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"RIFF, but no more")
+    os.utime(broken, (1.7e9, 1.7e9))
+    with serving() as server:
+        monkeypatch.setenv("BEARCAT_NOTIFY", server.address)
+        _, out, said = command("watch", tmp_path / "plant", "--store", tmp_path / "plant.db", "--once")
+    assert [str(broken) in message["message"] for message in server.received] == [True]
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("plant.db*"))
+    assert SECRET not in out + said
+    assert SECRET.encode() not in stored
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def assessed(memory: PointMemory, status: str = OK, events: tuple[Event, ...] = 
     """What a memory says, with another status: when there is an alarm is not this file's affair."""
     found = memory.assess()
     memory.status = PointStatus(**vars(found.status) | {"status": status, "alarm": None})
-    return Assessment(memory.status, "1500 rpm", {}, 0.25, 1.5, 6.0, "healthy", 0.75, {"rms": (0.5, 2.0)}, events)
+    return Assessment(memory.status, "1500 rpm", 0.25, 1.5, 6.0, "healthy", 0.75, {"rms": (0.5, 2.0)}, events)
 
 
 def filled(store: Store, days: int, machine: str = "pump 3", alarm: int | None = None) -> None:

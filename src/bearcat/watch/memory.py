@@ -283,9 +283,8 @@ class PointMemory:
             events.append(self._event(snapshot.time, "baseline", f"{sentence}{more}"))
         self.status = status_of(self, snapshot, found)
         said = NO_SIGNAL if self.silent is not None else HEALTHY if found.probable <= SAFE_FAULT else CANNOT_TELL
-        named = {name: float(value) for name, value in zip(NAMES, self.change, strict=True) if np.isfinite(value)}
         return Assessment(
-            self.status, self.state.label, named if self.compared else {}, found.p_value, self.evidence, self.limit,
+            self.status, self.state.label, found.p_value, self.evidence, self.limit,
             found.fault or said, found.confidence,
             {name: (low, high) for name, (low, high) in self.state.band.items()},
             tuple(replace(event, sentence=describe(event, self.status)) for event in events),

@@ -191,7 +191,6 @@ class Assessment:
 
     status: PointStatus
     operating_state: str
-    change: Mapping[str, float]  # dB against the baseline, by measurement
     p_value: float | None  # None: still learning, or the snapshot was added to a block that is not complete
     evidence: float  # log of the accumulated evidence for a change; alarm at `threshold`
     threshold: float

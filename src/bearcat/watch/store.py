@@ -209,13 +209,7 @@ class Store:
                 yield connection
         except InputError:
             raise
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            ArithmeticError,
-            RecursionError,
-        ) as error:  # bearcat has not written it
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:  # others wrote it
             raise InputError(f"{self.name}: {DAMAGED}") from error
 
     @contextmanager
@@ -427,9 +421,9 @@ class Store:
         with self.transaction() as connection:
             connection.execute(sql.update(EVENTS).where(which).values(sent=True))
 
-    def acknowledge(self, machine: str, point: str | None = None, note: str = "", when: float | None = None) -> int:
+    def acknowledge(self, machine: str, point: str | None = None, note: str = "") -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
-        when = time.time() if when is None else when
+        when = time.time()
         with self.transaction() as connection:
             names = {
                 status.point for status in self._chosen(machine, point)
@@ -472,12 +466,10 @@ class Store:
                 connection.execute(sql.delete(RECORDINGS).where(part, sql.not_(used)))
             return len(points)
 
-    def export(self, machine: str | None = None) -> Iterator[dict[str, Any]]:
+    def export(self) -> Iterator[dict[str, Any]]:
         """Every snapshot as a row of plain values, by machine, point and time; they are read as they are asked for."""
         columns = (POINTS.c.machine, POINTS.c.point.label("name"), RECORDINGS.c.path, RECORDINGS.c.digest, SNAPSHOTS)
         query = sql.select(*columns).select_from(SNAPSHOTS.join(POINTS).join(RECORDINGS))
-        if machine is not None:
-            query = query.where(POINTS.c.machine == machine)
         query = query.order_by(SNAPSHOTS.c.point, SNAPSHOTS.c.time)
         with self._reading() as connection:
             for row in connection.execution_options(yield_per=1000).execute(query):
