@@ -47,8 +47,6 @@ class DomainScores:
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
     ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
     ece15_source_calibrated: float | None = None
-    ece_oracle: float | None = None  # by the temperature that the tested labels themselves choose: no method's result
-    ece15_oracle: float | None = None
     recordings: int | None = None  # with known labels; only of the target, as all below
     recording_accuracy: float | None = None
     false_alarms: float | None = None

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.calibration import Calibration, Evidence, Temperature, reliability_bins
+from bearcat.calibration import Calibration, reliability_bins
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import RecordingInfo, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
@@ -143,13 +143,6 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(trained, splits, evidence, source, target)
     scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
-    for domain, found in scored.items():  # by the labels that are tested: what a temperature could reach at best
-        known = labels[domain] != UNKNOWN
-        best = Temperature((0.05, 100.0)).fit(
-            Evidence(source_logits=plain[domain], source_labels=labels[domain], source_weight=known)
-        )
-        of_best = scores(plain[domain], best, labels[domain])
-        found |= {f"{name}_oracle": of_best[name] for name in ("ece", "ece15")}
     other = trained.source_calibration if trained.source_calibration is not stack else None
     for domain, found in scored.items() if other is not None else ():
         by_source = scores(plain[domain], other, labels[domain])
