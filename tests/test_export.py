@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
-import venv
 from dataclasses import asdict, replace
 from functools import cache
-from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from packaging.requirements import Requirement
 
-import bearcat
 from bearcat.calibration import Evidence, Vector
 from bearcat.data import Simulated, load
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import cut, spectral_shape, spectrum, standardise
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.predict import predict_windows
 from bearcat.deploy.predictor import load_onnx
 from bearcat.errors import InputError
-from bearcat.trust.pooling import pool, tally
-from tests.commands import python
 from tests.reference.windows import prepared
-from tests.test_artefact import REFUSED, USE, familiar_with, made_model, raw_windows, save_model
+from tests.test_artefact import REFUSED, USE, familiar_with, made_model, raw_windows
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -56,16 +45,9 @@ def exported(tmp_path_factory):
 def assert_same(model, path, windows):
     exported = load_onnx(export_onnx(model, path), threads=1)
     expected = model.log_probabilities(windows)
-    for graph in both_ways(exported):
-        assert np.abs(graph.predict(windows) - np.exp(expected)).max() <= PARITY
-        assert np.abs(graph.log_probabilities(windows) - expected).max() <= PARITY * max(np.abs(expected).max(), 1)
+    assert np.abs(exported.predict(windows) - np.exp(expected)).max() <= PARITY
+    assert np.abs(exported.log_probabilities(windows) - expected).max() <= PARITY * max(np.abs(expected).max(), 1)
     return exported
-
-
-def both_ways(graph):
-    """As bearcat runs it, with its own input beside the network's part, and the whole of it, as others do."""
-    assert graph.own_input
-    return graph, replace(graph, own_input=False)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +107,7 @@ def test_preparation_inside_the_graph_is_that_of_the_slow_twin(exported, kind):
     with torch.no_grad():
         logits = model.network(torch.from_numpy(expected)[None])[0]
     probabilities = model.calibration.probabilities(logits)[0].numpy()
-    for graph in both_ways(load_onnx(path, threads=1)):
-        assert np.abs(graph.predict(windows) - probabilities).max() <= PARITY
+    assert np.abs(load_onnx(path, threads=1).predict(windows) - probabilities).max() <= PARITY
 
 
 def test_one_window_or_many_at_once_or_none_are_the_same(exported):
@@ -163,8 +144,6 @@ def test_what_the_model_is_familiar_with_travels_in_the_file(exported):
     for name in ("log_probabilities", "logits", "features"):
         assert getattr(theirs, name) == pytest.approx(getattr(mine, name), abs=1e-4)
     shapes = spectral_shape(windows)
-    assert graph.own_input
-    np.testing.assert_array_equal(theirs.shapes, shapes)
     found = graph.familiarity.scores(theirs.features, shapes)
     assert found == pytest.approx(model.familiarity.scores(mine.features, shapes), abs=1e-3)
     assert 0 < graph.familiarity.beyond_limits(found).mean() < 1
@@ -190,63 +169,6 @@ def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path, exported)
         onnx.save(graph, tmp_path / "other.onnx")
         with pytest.raises(InputError, match="damaged metadata|a familiarity"):
             load_onnx(tmp_path / "other.onnx")
-
-
-def environment(folder: Path, packages: list[str]) -> Path:
-    """A new Python environment that holds these packages, what they need, and bearcat; returns its interpreter.
-
-    Packages are links to those installed here, so that nothing is downloaded; of what is not linked there is nothing.
-    """
-    venv.create(folder, with_pip=False, symlinks=True)
-    inside = next((folder / "lib").glob("python*/site-packages"))
-    wanted, done = list(packages), set()
-    while wanted:
-        requirement = Requirement(wanted.pop())
-        if requirement.name in done or not (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-            continue
-        done.add(requirement.name)
-        installed = metadata.distribution(requirement.name)
-        wanted += installed.requires or []
-        for top in {path.parts[0] for path in installed.files} - {"..", "__pycache__"}:
-            if not (inside / top).exists():
-                (inside / top).symlink_to(installed.locate_file(top))
-    (inside / "bearcat.pth").write_text(str(Path(bearcat.__file__).parents[1]))
-    return folder / "bin" / "python"
-
-
-def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
-    """In an environment of the packages that docs/deploy.md names for such a machine, and of no other."""
-    page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
-    named = re.search(r"^pip install (numpy .*)$", page, flags=re.MULTILINE)[1].split()
-    python = environment(tmp_path / "plant", named)
-    model, path = exported("time")
-    windows = raw_windows(model)
-    shutil.copy(path, tmp_path / "model.onnx")
-    np.save(tmp_path / "recording.npy", windows.reshape(-1))
-
-    code = """
-import importlib.util, json, sys
-from bearcat.cli import main
-print(json.dumps([importlib.util.find_spec(name) for name in ("torch", "onnx", "safetensors", "sklearn")]))
-for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window", "--format", "json"], ["model", "x"]):
-    sys.argv = ["bearcat", "predict", *words]
-    try:
-        main()
-    except SystemExit as stop:
-        print(f"status {stop.code}", file=sys.stderr)
-"""
-    result = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    modules, printed = result.stdout.split("\n", 1)
-    assert json.loads(modules) == [None] * 4
-    rows, expected = json.loads(printed)["windows"], predict_windows(model, windows)
-    assert [row["familiar"] for row in rows] == (~expected.unfamiliar).tolist()
-    found = np.array([row["confidence"] for row in rows])
-    assert np.abs(found - np.exp(expected.log_probabilities.max(axis=1))).max() <= PARITY
-    *_, first, sentence, last = result.stderr.splitlines()
-    assert first in ("status 0", "status 1", "status 3")
-    assert "model folder needs safetensors" in sentence
-    assert last == "status 2"
 
 
 def test_bad_files_and_windows_are_one_sentence(tmp_path, exported):
@@ -276,25 +198,6 @@ def test_bad_files_and_windows_are_one_sentence(tmp_path, exported):
             load_onnx(tmp_path / "other.onnx")
 
 
-def test_the_examples_of_the_documentation_run(tmp_path, exported):
-    from scipy.io import wavfile
-
-    model, path = exported("time")
-    shutil.copy(path, tmp_path / "model.onnx")
-    save_model(tmp_path / "model", model)
-    signal = np.random.default_rng(0).standard_normal(256 * 20 + 5).astype(np.float32)
-    wavfile.write(tmp_path / "recording.wav", 12_000, signal)
-    page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
-    examples = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    assert len(examples) == 2
-    diagnosis = pool(tally(model.log_probabilities(signal[: 256 * 20].reshape(20, 1, 256))))
-    for example in examples:
-        (tmp_path / "example.py").write_text(example, encoding="utf-8")
-        name, confidence = python(tmp_path / "example.py", folder=tmp_path).split()[:2]
-        assert name == model.classes[diagnosis.index]
-        assert float(confidence) == pytest.approx(diagnosis.confidence, abs=1e-5)
-
-
 def test_a_graph_takes_the_speed_and_the_orders_that_its_input_needs(tmp_path):
     use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
     model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64")
@@ -303,23 +206,17 @@ def test_a_graph_takes_the_speed_and_the_orders_that_its_input_needs(tmp_path):
     windows = raw_windows(model, 5)
     for rpm, bearing in ((900.0, BEARINGS["6205"]), (1500.0, BEARINGS["6203"])):
         expected = model.outputs(windows, rpm, bearing)
-        for graph, digits in zip(both_ways(exported), (1e-5, 5e-3), strict=True):
-            found = graph.outputs(windows, rpm, bearing)
-            np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, atol=digits)
-            assert np.median(abs(found.features - expected.features)) < 1e-3
+        found = exported.outputs(windows, rpm, bearing)
+        np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, atol=5e-3)
+        assert np.median(abs(found.features - expected.features)) < 1e-3
     for given, word in (((), "speed"), ((60000.0, BEARINGS["6205"]), "rpm"), ((900.0,), "bearing")):
         with pytest.raises(InputError, match=word):
             exported.predict(windows, *given)
 
 
-def test_an_input_of_another_version_or_of_nobody_here_is_left_to_the_graph(tmp_path, exported):
-    import onnx
-
+def test_a_graph_that_fails_is_one_sentence(exported, monkeypatch):
     model, path = exported("time")
-    changed = onnx.load(path)
-    (version,) = [each for each in changed.metadata_props if each.key == "input_version"]
-    version.value = "77"
-    onnx.save(changed, tmp_path / "other.onnx")
-    other, windows = load_onnx(tmp_path / "other.onnx", threads=1), raw_windows(model, 5)
-    assert not other.own_input
-    assert np.abs(other.predict(windows) - load_onnx(path, threads=1).predict(windows)).max() <= PARITY
+    opened = load_onnx(path)
+    monkeypatch.setattr(opened.graph, "run", lambda *_: 1 // 0)  # as onnxruntime does, by errors of its own classes
+    with pytest.raises(InputError, match="ONNX"):
+        opened.outputs(raw_windows(model, 3))

@@ -31,8 +31,7 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.recording import Speed
 from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
-from bearcat.deploy.graph import BATCH, PREPARED, Loaded
-from bearcat.deploy.predictor import BEHIND, FORMAT, Predictor, naming
+from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Graph, Predictor, naming
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
 from bearcat.models.plain import PlainModules
@@ -209,9 +208,7 @@ def _listed(values: Any, nothing: str, indent: str = "") -> str:
 
 
 class ExportForm(nn.Module):
-    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features, and what
-    its input makes of them.
-    """
+    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features."""
 
     def __init__(self, form: nn.Module, model: Model) -> None:
         super().__init__()
@@ -224,10 +221,9 @@ class ExportForm(nn.Module):
     def forward(self, windows: Tensor, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
         """Speed and orders of the bearing follow the windows, where the input needs them."""
         metadata = [tensor for tensor in (first, second) if tensor is not None]
-        prepared = self.form(windows, *metadata)
-        logits, features = self.network(prepared[None])
+        logits, features = self.network(self.form(windows, *metadata)[None])
         calibrated = logits[0] @ self.factor.T + self.bias
-        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0], prepared
+        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
 
 def export_onnx(model: Model, path: Path) -> Path:
@@ -242,7 +238,6 @@ def export_onnx(model: Model, path: Path) -> Path:
         "calibrated": model.calibrated,
         "familiarity": None if model.familiarity is None else _encoded(model.familiarity),
         "needs": model.needs,
-        "input_version": model.input_row.version,
         "made_by": {
             key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata
         },
@@ -273,7 +268,7 @@ def _traced(model: Model) -> Any:
                 verbose=False,
                 opset_version=OPSET,
                 input_names=["windows", *behind],
-                output_names=["probabilities", "log_probabilities", "logits", "features", PREPARED],
+                output_names=["probabilities", "log_probabilities", "logits", "features"],
                 dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in behind)),
             )
     except ImportError as error:
@@ -301,13 +296,13 @@ def _takes_any_number(program: Any, behind: dict[str, np.ndarray], traced: np.nd
         return False
     if find_spec("onnxruntime") is None:
         return True
-    session = Loaded(program.model_proto.SerializeToString(), threads=1)
+    session = Graph(program.model_proto.SerializeToString(), threads=1)
     windows = np.concatenate([traced, traced[:1]])
     try:
         found = session.run([str(value.name) for value in graph.outputs], {"windows": windows, **behind})
     except Exception:  # onnxruntime has a class for every kind of failure, all children of Exception
         return False
-    return all(len(array) == len(windows) for array in found.values())
+    return all(len(array) == len(windows) for array in found)
 
 
 def _encoded(familiarity: Familiarity) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, Input, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
-from bearcat.deploy.graph import PREPARED, SECONDS, Graph
 from bearcat.errors import InputError
 from bearcat.ranges import RANGES
 from bearcat.settings import from_plain
@@ -35,6 +35,7 @@ from bearcat.trust.pooling import Familiarity, Outputs
 
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model
 MOST_CLASSES, MOST_CHANNELS, LONGEST_TEXT = 10_000, 1024, 10_000
+BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/recording_speed.py)
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
@@ -242,14 +243,42 @@ def naming(place: Path, problem: str) -> Iterator[None]:
         raise InputError(f"{place}: {problem} ({type(error).__name__}); copy or make the model again") from error
 
 
+class Graph:
+    """An ONNX graph in onnxruntime. Several threads may run it at once."""
+
+    def __init__(self, content: bytes, threads: int | None = None) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the core
+        try:
+            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
+            raise InputError("is no ONNX file that onnxruntime can read; export the model again") from error
+        self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
+        self.inputs, self.outputs = (  # their axes but the first
+            {node.name: list(node.shape[1:]) for node in nodes}
+            for nodes in (self.session.get_inputs(), self.session.get_outputs())
+        )
+
+    def run(self, outputs: Sequence[str], arrays: Mapping[str, Array]) -> list[Array]:
+        """These outputs of `windows` and of what else the graph takes, whose first axis is 1."""
+        windows, parts = arrays["windows"], []
+        for first in range(0, max(len(windows), 1), BATCH):
+            parts.append(self.session.run(list(outputs), {**arrays, "windows": windows[first : first + BATCH]}))
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnnxModel(Predictor):
-    """A graph and what its metadata say. Its input is inside the graph, and needs no row of INPUTS; where it is one of
-    ours, in this version, we make it (`own_input`), since numpy's FFT is several times as fast as the graph's.
-    """
+    """A graph and its metadata. Its input is inside the graph, and needs no row of INPUTS."""
 
     graph: Graph
-    own_input: bool = False
 
     @classmethod
     def of_graph(cls, graph: Graph, path: Path) -> OnnxModel:
@@ -265,9 +294,7 @@ class OnnxModel(Predictor):
             familiarity = None if known is None else _decoded(known)
             _check_graph(graph, metadata, familiarity)
             preparation = Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")})
-            fields = cls.fields_of(metadata)
-            own = _own_input(graph, metadata, texts.get("input_version"))
-            return cls(graph=graph, preparation=preparation, familiarity=familiarity, own_input=own, **fields)
+            return cls(graph=graph, preparation=preparation, familiarity=familiarity, **cls.fields_of(metadata))
 
     @property
     def input(self) -> str:
@@ -286,23 +313,19 @@ class OnnxModel(Predictor):
         return self.run(windows, ["probabilities"], rpm, bearing)[0]
 
     def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        names = ("log_probabilities", "logits", "features")
-        if not self.own_input:
-            return Outputs(*self.run(windows, names, rpm, bearing))
-        prepared, shapes = self.prepared(self._checked(windows, rpm, bearing), rpm, bearing)
-        return replace(Outputs(*self.graph.run(names, {PREPARED: prepared})), shapes=shapes)
+        return Outputs(*self.run(windows, ("log_probabilities", "logits", "features"), rpm, bearing))
 
     def run(
         self, windows: Array, outputs: Sequence[str], rpm: float | None = None, bearing: Bearing | None = None
     ) -> list[Array]:
         """These of the graph's outputs: probabilities, log_probabilities, logits (before calibration), features."""
         given = self._checked(windows, rpm, bearing)
-        if self.own_input:
-            prepared = self.input_row.transform(given, self.sampling_rate, rpm, bearing)
-            return self.graph.run(outputs, {PREPARED: prepared})
         arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
         behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
-        return self.graph.run(outputs, {"windows": given} | behind)
+        try:
+            return self.graph.run(outputs, {"windows": given} | behind)
+        except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
+            raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
 
     def _checked(self, windows: Array, rpm: float | None, bearing: Bearing | None) -> Array:
         """The windows as the graph takes them; InputError where it cannot, or where it needs more."""
@@ -316,26 +339,14 @@ class OnnxModel(Predictor):
         return given
 
 
-def load_onnx(path: Path, threads: int | None = None, seconds: float = SECONDS) -> OnnxModel:
-    """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None).
-
-    A batch of windows may take so many `seconds`.
-    """
+def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
+    """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None)."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     with naming(path, "cannot be read"):
-        graph = Graph(read_regular(path), str(path), threads, seconds)
+        graph = Graph(read_regular(path), threads)
     return OnnxModel.of_graph(graph, path)
-
-
-def _own_input(graph: Graph, metadata: Mapping[str, Any], version: str | None) -> bool:
-    """Whether the graph says what its input made, and this version of the package makes the same."""
-    text, length = metadata["preparation"]["input"], metadata["preparation"]["length"]
-    if PREPARED not in graph.outputs or not INPUTS.get(text.partition(":")[0], int).__module__.startswith("bearcat."):
-        return False
-    row = find_input(text)
-    return version == str(row.version) and graph.outputs[PREPARED] == [metadata["channels"], row.points(length)]
 
 
 def _check_graph(graph: Graph, metadata: Mapping[str, Any], familiarity: Familiarity | None) -> None:
