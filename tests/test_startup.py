@@ -53,7 +53,7 @@ def test_diagnosing_starts_without_torch_and_without_most_of_scipy(tmp_path, wor
 
     from tests.test_artefact import made_model, save_model
 
-    save_model(tmp_path / "model", made_model())
+    save_model(tmp_path / "model", made_model("log-spectrum:bands=20", encoder="dense:widths=16"))
     signal = np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
     wavfile.write(tmp_path / "a.wav", 12_000, signal)
     call = [

@@ -1,4 +1,4 @@
-"""A trained model in its folder, read and run without torch where the package's own encoders allow it.
+"""A trained model in its folder. Dense layers run in numpy, so that a diagnosis starts without torch.
 
 >>> model = open_folder(Path("out/model"))
 >>> model.outputs(windows)             # windows as recorded (window, channel, sample)
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,21 +17,20 @@ import numpy as np
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.prepare import Preparation
-from bearcat.deploy.forward import FORWARD, forward
-from bearcat.deploy.predictor import FOLDER, Array, Predictor, check_format, check_metadata, naming
+from bearcat.deploy.predictor import BATCH, FOLDER, Array, Predictor, check_format, check_metadata, naming
 from bearcat.errors import InputError
 from bearcat.storage import digest, digest_json, read_json, read_regular
 from bearcat.trust.pooling import Familiarity, Outputs
 
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
+DENSE = ("dense", "linear")  # encoders that need no torch
 Parts = dict[str, dict[str, Array]]  # tensors by what they are of: network, calibration, familiarity
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NumpyModel(Predictor):
-    """A network of the package's own in numpy; its arrays are without the axis of runs."""
+    """Dense layers with ReLU and a linear head; arrays are without the axis of runs."""
 
-    encoder: str
     network: Mapping[str, Array]
     calibration: Mapping[str, Array] | None
 
@@ -44,11 +44,28 @@ class NumpyModel(Predictor):
 
     def classify(self, values: Array) -> Outputs:
         """The outputs of prepared windows (window, channel, point)."""
-        logits, features = forward(self.encoder, self.network, values)
+        logits, features = forward(self.network, values)
         calibrated = logits if self.calibration is None else _calibrated(logits, self.calibration)
         highest = calibrated.max(axis=-1, keepdims=True)
         total = np.log(np.exp(calibrated - highest).sum(axis=-1, keepdims=True))
         return Outputs(calibrated - highest - total, logits, features)
+
+
+def forward(weights: Mapping[str, Array], windows: Array) -> tuple[Array, Array]:
+    """Logits (window, class) and features (window, feature) of prepared windows (window, channel, point)."""
+    if "scaling.mean" in weights:
+        windows = (windows - weights["scaling.mean"]) * weights["scaling.factor"]
+    starts = range(0, max(len(windows), 1), BATCH)
+    features = np.concatenate([_dense(weights, windows[start : start + BATCH]) for start in starts])
+    return features @ weights["head.weight"].T + weights["head.bias"], features
+
+
+def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
+    values, number = windows.reshape(len(windows), math.prod(windows.shape[1:])), 0
+    while (weight := weights.get(f"encoder.dense.{number}.weight")) is not None:
+        values = np.maximum(values @ weight.T + weights[f"encoder.dense.{number}.bias"], 0)
+        number += 1
+    return values
 
 
 def _calibrated(logits: Array, calibration: Mapping[str, Array]) -> Array:
@@ -64,13 +81,12 @@ def open_folder(folder: Path) -> NumpyModel | None:
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
         metadata, parts, fields = read_folder(folder)
-        if metadata["encoder"].partition(":")[0] not in FORWARD:
+        if metadata["encoder"].partition(":")[0] not in DENSE:
             return None
         network, calibration = (
             {name: array[0] for name, array in parts[kind].items()} for kind in ("network", "calibration")
         )
-        fields |= {"encoder": metadata["encoder"], "network": network}
-        model = NumpyModel(**fields, calibration=calibration if metadata["calibrated"] else None)
+        model = NumpyModel(**fields, network=network, calibration=calibration if metadata["calibrated"] else None)
         tried = model.classify(np.zeros((1, model.channels, model.preparation.points), dtype=np.float32))
         if tried.log_probabilities.shape[1] != len(model.classes):
             raise ValueError("its layers give other classes")
