@@ -7,28 +7,21 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
-import warnings
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
-import h5py
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.api import diagnose
 from bearcat.calibration import Calibration
-from bearcat.deploy.find import FoundMeasurement, find_files, find_units
-from bearcat.deploy.jobs import CAN_FORK, in_processes
+from bearcat.deploy.find import FoundUnit, find_files
+from bearcat.deploy.jobs import Job, diagnose_units
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.predict import Given, at_rate_of, cut_stream, open_model, open_stream, predict_windows, resampled
 from bearcat.diagnosis.recording import COLUMNS, AlarmRule, Diagnosis
@@ -37,7 +30,6 @@ from bearcat.trust.pooling import pool, tally
 from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
-from tests.test_formats import write_24_bits
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -366,67 +358,6 @@ def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, se
     assert warned.count("\n") == 1
 
 
-MEMORY = """
-import re, sys
-from pathlib import Path
-from bearcat.deploy.predict import Given, at_rate_of, cut_stream, open_model, open_stream
-from tests.pooled import pool_stream
-model = open_model(Path(sys.argv[1]))
-for path in map(Path, sys.argv[2:]):
-    stream, _ = at_rate_of(model, open_stream(path), 24000)
-    windows = sum(len(windows) for _, windows in cut_stream(stream.blocks, 256, 256, 256))
-    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
-    print(path.name, windows, peak)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one program's memory is asked of /proc")
-def test_files_far_larger_than_the_memory_they_need(tmp_path, model_folder):
-    """16 MB (of text 9, of 24 bits 12) at another rate than the model's take no more memory than short files.
-
-    getrusage will not do: the peak it tells begins with that of the process which started this one.
-    """
-
-    def write(path: Path, signal: np.ndarray) -> None:
-        kind = path.name.partition(".")[2]
-        if kind == "npy":
-            np.save(path, signal)
-        elif kind == "csv":
-            path.write_text("\n".join(f"{value:.5f}" for value in signal[: 2**16].tolist() * (signal.size >> 16)))
-        elif kind == "parquet":  # one group of rows, which is not to be read at once either
-            times = np.arange(signal.size) / 24_000
-            table = pa.table({"time": times, "vibration": signal, "note": ["no number"] * signal.size})
-            parquet.write_table(table, path, row_group_size=signal.size, compression="none")
-        elif kind == "mat":
-            with h5py.File(path, "w") as file:
-                file["vibration"] = signal[None]
-        elif kind == "24.wav":
-            write_24_bits(path, (signal * 1e5).astype(np.int32), 24_000)
-        else:
-            wavfile.write(path, 24_000, signal)
-
-    kinds = ("npy", "wav", "24.wav", "csv", "parquet", "mat")
-    paths = {}
-    for name, samples in (("short", 2**19), ("long", 2**22)):
-        for kind in kinds:
-            paths[f"{name}.{kind}"] = samples // 4 if kind == "csv" else samples
-            write(tmp_path / f"{name}.{kind}", np.resize(noise(2**16), paths[f"{name}.{kind}"]))
-    order = [*list(paths)[: len(kinds)], *paths]  # short ones twice, for what libraries take when they are loaded
-    call = [sys.executable, "-c", MEMORY, str(model_folder / "model.onnx"), *(str(tmp_path / name) for name in order)]
-    result = subprocess.run(call, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines()]
-    assert {name: int(windows) for name, windows, _ in rows} == {
-        name: samples // 512 for name, samples in paths.items()
-    }
-    usual = int(rows[2 * len(kinds) - 1][2])
-    for name, _, peak in rows[2 * len(kinds) :]:
-        assert (tmp_path / name).stat().st_size > 2**23
-        assert int(peak) - usual < 8 * 1024, name  # kB
-    for name in paths:
-        (tmp_path / name).unlink()
-
-
 @pytest.mark.parametrize("kind", ["model", "model.onnx"])
 def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind, command):
     """What adapt was given is not asked for again."""
@@ -492,7 +423,6 @@ def test_a_model_that_needs_a_speed_that_nobody_says_is_given_the_measured_one(t
     assert not any("1380 rpm" in note for note in stated.notes)
 
 
-@pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux only")
 @pytest.mark.parametrize(("place", "by"), [("model", "recording"), ("model.onnx", "window")])
 def test_several_processes_give_the_same_answers_in_the_same_order(tmp_path, model_folder, place, by):
     for number in range(5):
@@ -508,19 +438,16 @@ def test_several_processes_give_the_same_answers_in_the_same_order(tmp_path, mod
     assert len({row["recording"] for row in rows}) == (8 if by == "recording" else 5)
 
 
-def dying(found: FoundMeasurement, _: object) -> list[Diagnosis]:
-    if found.name.endswith("1.wav"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return [Diagnosis.undecided(found.name, InputError("was asked for"))]
+def ending() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux only")
-def test_a_process_that_dies_is_one_sentence_about_a_recording(tmp_path):
-    for number in range(2):
-        wavfile.write(tmp_path / f"{number}.wav", 12_000, noise(100, number))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forks beside the threads of a test
-        pending = list(in_processes(list(find_units([tmp_path])), dying, [], 2))
-    assert [each.name for each in pending] == [str(tmp_path / "0.wav"), str(tmp_path / "1.wav")]
-    with pytest.raises(InputError, match=r"1\.wav.*jobs"):
-        pending[1].result(print)
+def refusing() -> None:
+    raise InputError("was asked for")
+
+
+def test_a_process_that_dies_is_a_sentence_about_each_recording_without_an_answer():
+    units = [FoundUnit("0.wav", refusing), FoundUnit("1.wav", ending)]
+    answers = list(diagnose_units(units, Job(), 2))
+    assert [answer.name for answer in answers] == ["0.wav", "1.wav"]
+    assert "jobs" in str(answers[1].problem)

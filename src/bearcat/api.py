@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing, asked_bearing, find_bearing, known_orders
 from bearcat.data.channels import Declared
 from bearcat.data.datasets.folder import MANIFEST
-from bearcat.deploy.find import FoundMeasurement, FoundUnit, alone, array_recording, find_units, number_or_channel
-from bearcat.deploy.jobs import shared
-from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics, open_model
+from bearcat.deploy.find import FoundUnit, alone, array_recording, find_units, number_or_channel
+from bearcat.deploy.jobs import Job, diagnose_units
+from bearcat.deploy.predict import Given, healthy_physics, open_model
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 
@@ -143,7 +143,7 @@ def diagnose(
     checked, unless you `trust_speed`; `rpm` may name the channel that holds it. `rpm`, `bearing` and `rate` are of
     recordings that do not say their own; with `override` they replace what files and manifests say. With
     `bearing="unknown"` lines of any bearing are looked for. `unit` of the samples, `group` and `mounting` of the
-    machine give its zone of ISO 20816-3. `jobs` processes share the recordings (Linux; 0: one for each core).
+    machine give its zone of ISO 20816-3. `jobs` processes share the recordings (0: one for each core).
 
     A file that cannot be used is to be checked, and `problems` of the result says why. InputError is raised where one
     file or array was given and it cannot be used, and not for folders and lists, whatever is in them.
@@ -152,7 +152,8 @@ def diagnose(
     >>> bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205").counts
     {'ok': 1, 'check': 0, 'alarm': 0}
     """
-    opened = None if model is None else open_model(Path(model) if isinstance(model, str | Path) else model.model)
+    path = None if model is None else Path(model) if isinstance(model, str | Path) else model.model
+    opened = None if path is None else open_model(path)
     known = None if orders is None else known_orders(bearing, orders)
     geometry, search = asked_bearing(bearing)
     number, speed = number_or_channel(rpm)
@@ -171,22 +172,17 @@ def diagnose(
             else:
                 yield from find_units([Path(each)], opened, channel, channels, speed, override)
 
-    def diagnosed(each: FoundMeasurement, _: Any) -> list[Diagnosis]:
-        return diagnose_measurement(each, opened, given)
-
     named = not isinstance(healthy, tuple | list) or bool(healthy)
     usual = (each for unit in units(healthy) for each in unit.measurements())
     given = replace(given, healthy=healthy_physics(usual, given) if named else {})
     single = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
     found = list[Diagnosis]()
-    measurements, diagnose_one = shared(units(files), diagnosed, [], jobs)
-    for each in measurements:
-        try:
-            found += diagnose_one(each, lambda _: None)
-        except InputError as error:  # the others go on
+    for answer in diagnose_units(units(files), Job(given, model=opened, path=path), jobs):
+        found += answer.diagnoses
+        if answer.problem is not None:  # the others go on
             if single and Path(str(files)).name != MANIFEST:
-                raise
-            found.append(Diagnosis.undecided(each.name, error))
+                raise answer.problem
+            found.append(Diagnosis.undecided(answer.name, answer.problem))
     return Diagnoses(found).beside_each_other()
 
 

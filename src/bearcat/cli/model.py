@@ -22,15 +22,9 @@ from bearcat.names import csv_cell, to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bearcat.data.stream import Stream
-    from bearcat.data.survey import Portrait
-    from bearcat.deploy.find import FoundMeasurement, FoundUnit
-    from bearcat.deploy.jobs import Diagnose
-    from bearcat.deploy.predict import WindowPredictions
+    from bearcat.deploy.jobs import MeasurementAnswer, Put
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import AlarmRule, Diagnosis
-
-    Put = Callable[[dict[str, Any]], None]
 
 INTERRUPTED = 130  # 128 + SIGINT
 WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
@@ -61,7 +55,6 @@ def predict(
     unfamiliar_alarm: Annotated[
         bool, Option(help="Whether a recording unlike those the model was adapted to is an alarm, or to be checked.")
     ] = True,
-    batch: Annotated[int, Option(min=1, help="Windows handed to the model at once.")] = 256,
     jobs: options.Jobs = 1,
 ) -> None:
     """Diagnose new recordings. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
@@ -73,14 +66,15 @@ def predict(
     from bearcat.data.bearing import asked_bearing
     from bearcat.data.survey import Portrait, odd_recordings
     from bearcat.deploy.find import find_units, number_or_channel
-    from bearcat.deploy.predict import Given, diagnose_measurement, open_model
+    from bearcat.deploy.jobs import Job, diagnose_units
+    from bearcat.deploy.predict import Given, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
     check_choice("--format", form, FORMATS)
     geometry, search = asked_bearing(bearing)
     number, speed = number_or_channel(rpm)
-    given = Given(rate, number, geometry, batch=batch, trust_speed=trust_speed, override=override, search=search)
+    given = Given(rate, number, geometry, trust_speed=trust_speed, override=override, search=search)
     opened = open_model(model)
     _print_decision(opened)
     names = opened.classes
@@ -94,64 +88,44 @@ def predict(
     for name, said, own in (("rpm", rpm, opened.rpm and f"{opened.rpm:g} rpm"), ("bearing", bearing, opened.bearing)):
         if said is None and own and name in opened.needs:
             print_note(f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} changes it")
-    portraits = list[Portrait]()
+    job = Job(replace(given, rule=rule), by == "window", opened, model)
+    units, portraits = find_units(files, opened, channel, channels, speed, override), list[Portrait]()
 
-    def diagnosed(found: FoundMeasurement, put: Put) -> list[Diagnosis]:
-        def put_windows(stream: Stream, windows: WindowPredictions) -> None:
-            for row in windows.rows(names, stream.rate):
-                put({"recording": stream.origin} | row)
+    def answers(put: Put) -> Iterator[MeasurementAnswer]:
+        for answer in diagnose_units(units, job, jobs, put):
+            portraits.extend(answer.portraits)
+            yield answer
 
-        return diagnose_measurement(found, opened, given, portraits, put_windows if by == "window" else None)
-
-    given = replace(given, rule=rule)
-    units = find_units(files, opened, channel, channels, speed, override)
-    status = _print_all(form, by, *_shared(units, diagnosed, jobs, portraits), rule)
+    status = _print_all(form, by, answers, rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     raise typer.Exit(status)
 
 
-def _shared(
-    units: Iterable[FoundUnit], diagnosed: Diagnose, jobs: int, portraits: list[Portrait]
-) -> tuple[Iterable[Any], Callable[[Any, Put], list[Diagnosis]]]:
-    """What there is to diagnose, and how: one after the other, or by so many processes (0: one for each core)."""
-    from bearcat.deploy.jobs import CAN_FORK, shared
-
-    if jobs > 1 and not CAN_FORK:
-        print_note("--jobs: several processes need Linux; recordings are diagnosed one after the other")
-    return shared(units, diagnosed, portraits, jobs)
-
-
 def _print_all(
-    form: str, by: str, found: Iterable[FoundMeasurement],
-    diagnosed: Callable[[FoundMeasurement, Put], list[Diagnosis]], rule: AlarmRule | None = None,
+    form: str, by: str, answers: Callable[[Put], Iterable[MeasurementAnswer]], rule: AlarmRule | None = None,
+    draw: Callable[[Diagnosis], None] = lambda _: None,
 ) -> int:  # fmt: skip
-    """Diagnoses recordings, then each beside the others of its machine, and prints them, a table worst first; the exit
-    status. A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
+    """Prints diagnoses of recordings, each beside the others of its machine, a table worst first; the exit status. A
+    file that cannot be used is named, and the others go on. By window, `answers` prints the windows themselves.
     """
-    import traceback
-
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED, Diagnoses, Diagnosis
 
     single, rows = list[Diagnosis](), form != "table" and by == "recording"
     interrupted = False
     with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
-        for measurement in found:
-            try:
-                several = diagnosed(measurement, put)
-                for note in measurement.notes if len(several) > 1 else ():
-                    print_note(f"{measurement.name}: {note}")
-                single += several
-            except InputError as error:
-                single.append(Diagnosis.undecided(measurement.name, error, error.for_command_line))
-            except Exception as error:  # a bug, of which the other recordings know nothing
-                traceback.print_exc()
-                sentence = f"{measurement.name}: {type(error).__name__}; please report this bug with the lines above"
-                single.append(Diagnosis.undecided(measurement.name, InputError(sentence, readable=True)))
-            except KeyboardInterrupt:  # what was computed is not lost
-                print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
-                interrupted = True
-                break
+        try:
+            for answer in answers(put):
+                for note in answer.notes if len(answer.diagnoses) > 1 else ():
+                    print_note(f"{answer.name}: {note}")
+                for diagnosis in answer.diagnoses:
+                    draw(diagnosis)
+                single += answer.diagnoses
+                if (error := answer.problem) is not None:
+                    single.append(Diagnosis.undecided(answer.name, error, error.for_command_line))
+        except KeyboardInterrupt:  # what was computed is not lost
+            print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
+            interrupted = True
         diagnoses, notes = Diagnoses(single).beside_each_other(rule=rule), dict[str, list[str]]()
         for diagnosis in diagnoses:
             for note in diagnosis.notes:
@@ -234,28 +208,24 @@ def serve(
     ] = None,
     host: Annotated[str, Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, Option(help="0 takes one that is free, and prints it.")] = 8000,
-    token: Annotated[
-        Names,
-        Option(
-            help="Requests must carry it: Authorization: Bearer TOKEN; repeat for more, of which each is a client of"
-            " its own.  \\[default: the lines of $BEARCAT_TOKEN]"
-        ),
-    ] = None,
     max_bytes: Annotated[int, Option(help="The longest body of a request.")] = 64 * 2**20,
     timeout: Annotated[float, Option(help="Seconds for a request, from its first byte to its answer.")] = 30.0,
     concurrency: Annotated[int, Option(help="Requests taken in at once; others get status 429.")] = 64,
     alarm: Alarm = None,
 ) -> None:
-    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C."""
+    """MeasurementAnswer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C.
+
+    With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
+    """
+    use_one_core()
     from bearcat.deploy.serve import Address, Limits
     from bearcat.deploy.serve import serve as run
 
-    tokens = [line.strip() for line in os.environ.get("BEARCAT_TOKEN", "").splitlines() if line.strip()]
-    tokens = tokens if token is None else list(token)
-    if not tokens and "BEARCAT_TOKEN" in os.environ:  # empty, as a secret that was not found often is
+    token = os.environ.get("BEARCAT_TOKEN")
+    if token == "":  # as a secret that is missing often is
         raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
     address = Address(host, port)
-    if not tokens and not address.loopback:
+    if token is None and not address.loopback:
         print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
 
     fleet = None
@@ -270,7 +240,7 @@ def serve(
         served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
         print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), tokens, alarm, started, _print_decision, fleet)
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_decision, fleet)
 
 
 def diagnose(
@@ -305,7 +275,8 @@ def diagnose(
     from bearcat.data.bearing import asked_bearing, known_orders
     from bearcat.data.channels import Declared
     from bearcat.deploy.find import find_measurements, find_units, number_or_channel
-    from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics
+    from bearcat.deploy.jobs import Job, diagnose_units
+    from bearcat.deploy.predict import Given, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
 
     check_choice("--format", form, FORMATS)
@@ -324,20 +295,13 @@ def diagnose(
             for note in Baseline.of(usual, KNOWN).notes:
                 print_note(note)
 
-    def diagnosed(found: FoundMeasurement, _: Put) -> list[Diagnosis]:
-        return diagnose_measurement(found, None, given)
+    def draw(diagnosis: Diagnosis) -> None:
+        if png is not None and diagnosis.drawing is not None:
+            _draw(diagnosis, png, drawn)
 
     units = find_units(files, None, channel, channels, speed, override)
-    found, diagnose_one = _shared(units, diagnosed, jobs, [])
-
-    def drawn_too(measurement: Any, put: Put) -> list[Diagnosis]:
-        diagnoses = diagnose_one(measurement, put)
-        for diagnosis in diagnoses:
-            if png is not None and diagnosis.drawing is not None:
-                _draw(diagnosis, png, drawn)
-        return diagnoses
-
-    raise typer.Exit(_print_all(form, "recording", found, drawn_too))
+    status = _print_all(form, "recording", lambda put: diagnose_units(units, Job(given), jobs, put), draw=draw)
+    raise typer.Exit(status)
 
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
@@ -357,10 +321,8 @@ def mcp(
     store: Annotated[
         str | None, Option(help="A store of `bearcat watch`, for status and history of its machines.")
     ] = None,
-    max_bytes: Annotated[int, Option(help="The longest recording.")] = 64 * 2**20,
-    timeout: Annotated[float, Option(help="Seconds for a recording.")] = 30.0,
 ) -> None:
     """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/mcp.md)."""
-    from bearcat.deploy.assistant import AssistantLimits, Recordings, serve_assistant
+    from bearcat.deploy.assistant import make_assistant
 
-    serve_assistant(Recordings(folder, AssistantLimits(max_bytes, timeout)), store)
+    make_assistant(folder, store).run("stdio")

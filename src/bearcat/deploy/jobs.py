@@ -1,97 +1,111 @@
-"""Recordings diagnosed by several processes, each with one thread: the same answers, in the same order.
+"""Recordings diagnosed one after the other or by several processes: the same answers, in the same order.
 
-Processes are forked, so that each has the model and what was read of manifests; what a graph or a reader of files runs
-in is started anew in each. One that dies is a problem of the recordings it had not yet answered for.
-
->>> for pending in in_processes(list(find_units(paths)), diagnosed, portraits, jobs=4):
-...     print(pending.name, pending.result(put))
+>>> for answer in diagnose_units(find_units(paths), Job(path=Path("out/model")), jobs=4):
+...     print(answer.name, answer.diagnoses)
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from bearcat.child import follow_parent
+from bearcat.data.stream import Stream
 from bearcat.data.survey import Portrait
-from bearcat.deploy.find import FoundMeasurement, FoundUnit
+from bearcat.deploy.find import FoundUnit
+from bearcat.deploy.predict import Given, WindowPredictions, diagnose_measurement, open_model
+from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 
 Put = Callable[[dict[str, Any]], None]
-Diagnose = Callable[[FoundMeasurement, Put], list[Diagnosis]]
-Answer = tuple[str, tuple[str, ...], list[Diagnosis], list[dict[str, Any]], list[Portrait]]
-
-CAN_FORK = sys.platform == "linux"  # elsewhere libraries may have threads that a fork loses
-_work: list[Any] = []  # of a process: units, how they are diagnosed, and the portraits that are made on the way
 
 
-@dataclass(eq=False)
-class Pending:
-    """A measurement that a process diagnoses; its notes come with its result."""
+@dataclass(frozen=True, eq=False)
+class Job:
+    """How recordings are diagnosed: a model, where there is one, and what the user says of them."""
+
+    given: Given = field(default_factory=Given)
+    by_window: bool = False
+    model: Predictor | None = None
+    path: Path | None = None  # of the model, which each process opens for itself
+    call: str = field(default_factory=lambda: uuid4().hex)  # processes may outlive it, and the model may change
+
+
+@dataclass(frozen=True, eq=False)
+class MeasurementAnswer:
+    """Diagnoses of one measurement, or why there are none; `rows` are of windows that nobody was given before."""
 
     name: str
-    answer: Future[Answer]
-    portraits: list[Portrait]
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    problem: InputError | None = None
     notes: tuple[str, ...] = ()
-
-    def result(self, put: Put) -> list[Diagnosis]:
-        """Waits for the diagnoses; puts the rows and portraits that were made on the way."""
-        try:
-            self.name, self.notes, diagnoses, rows, portraits = self.answer.result()
-        except BrokenProcessPool as error:
-            ended = "the process that was to diagnose it ended, for want of memory perhaps"
-            raise InputError(f"{self.name}: {ended}; run it again with fewer --jobs") from error
-        for row in rows:
-            put(row)
-        self.portraits += portraits
-        return diagnoses
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    portraits: list[Portrait] = field(default_factory=list)
 
 
-def in_processes(
-    units: Sequence[FoundUnit], diagnosed: Diagnose, portraits: list[Portrait], jobs: int
-) -> Iterator[Pending]:
-    """Every unit in order, before its result is there; `diagnosed` adds to `portraits`. Closing this ends all."""
-    context = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(min(jobs, len(units)) or 1, context, _begin, (units, diagnosed, portraits))
+def diagnose_units(
+    units: Iterable[FoundUnit], job: Job, jobs: int = 1, put: Put | None = None
+) -> Iterator[MeasurementAnswer]:
+    """An answer for each unit, in order, by so many processes (0: one for each core).
+
+    `put` gets the rows of windows, as they come where there is one process.
+    """
+    if jobs == 1:
+        for unit in units:
+            yield diagnose_unit(unit, job, put)
+        return
+    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+
+    several, done, task = list(units), 0, delayed(partial(diagnose_unit, job=replace(job, model=None)))
     try:
-        answers = [pool.submit(_answer, number) for number in range(len(units))]
-        yield from (Pending(unit.name, answer, portraits) for unit, answer in zip(units, answers, strict=True))
-    except BaseException:  # Ctrl-C, or nobody wants the rest
-        for process in multiprocessing.active_children():
-            process.terminate()
-        pool.shutdown(cancel_futures=True)
-        raise
-    pool.shutdown()
+        with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
+            for answer in Parallel(return_as="generator")(task(unit) for unit in several):
+                for row in answer.rows:
+                    if put is not None:
+                        put(row)
+                done += 1
+                yield answer
+    except BrokenProcessPool:
+        for unit in several[done:]:
+            ended = "a process that diagnosed recordings ended, for want of memory perhaps"
+            yield MeasurementAnswer(
+                unit.name, problem=InputError(f"{unit.name}: {ended}; run it again with fewer --jobs")
+            )
 
 
-def shared(
-    units: Iterable[FoundUnit], diagnosed: Diagnose, portraits: list[Portrait], jobs: int
-) -> tuple[Iterator[Any], Callable[[Any, Put], list[Diagnosis]]]:
-    """What there is to diagnose, and how: one after the other, or by so many processes (0: one for each core)."""
-    jobs = jobs or len(os.sched_getaffinity(0) if CAN_FORK else ()) or 1
-    if jobs == 1 or not CAN_FORK:
-        return (each for unit in units for each in unit.measurements()), diagnosed
-    return in_processes(list(units), diagnosed, portraits, jobs), Pending.result
+def diagnose_unit(unit: FoundUnit, job: Job, put: Put | None = None) -> MeasurementAnswer:
+    """The answer for one unit; an error of ours is printed, and concerns this unit alone."""
+    rows, portraits, name = list[dict[str, Any]](), list[Portrait](), unit.name
+    model, put = job.model, put or rows.append
+    if model is None and job.path is not None:
+        model = _opened(job.path, job.call)
+
+    def show(stream: Stream, windows: WindowPredictions) -> None:
+        if model is not None:
+            for row in windows.rows(model.classes, stream.rate):
+                put({"recording": stream.origin} | row)
+
+    try:
+        with closing(unit.measurements()) as measurements:  # its file too, whatever happens
+            found = next(measurements)
+            name = found.name
+            diagnoses = diagnose_measurement(found, model, job.given, portraits, show if job.by_window else None)
+            return MeasurementAnswer(name, diagnoses, None, found.notes, rows, portraits)
+    except InputError as error:
+        return MeasurementAnswer(name, problem=error.with_traceback(None), rows=rows)
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"{name}: {type(error).__name__}; please report this bug with the lines above"
+        return MeasurementAnswer(name, problem=InputError(sentence, readable=True), rows=rows)
 
 
-def _begin(*work: Any) -> None:
-    _work[:] = work  # as it was forked, and not sent
-    follow_parent(signal.SIGINT)
-
-
-def _answer(number: int) -> Answer:
-    units, diagnosed, portraits = _work
-    portraits.clear()
-    rows = list[dict[str, Any]]()
-    with closing(units[number].measurements()) as measurements:  # its file too, whatever happens
-        measurement = next(measurements)
-        return measurement.name, measurement.notes, diagnosed(measurement, rows.append), rows, portraits
+@lru_cache(maxsize=1)
+def _opened(path: Path, _: str) -> Predictor:
+    return open_model(path)
