@@ -22,7 +22,6 @@ from bearcat.errors import InputError
 from bearcat.report.results import read_result
 from bearcat.runs.grid import read_grid
 from bearcat.storage import digest_json
-from tests import fuzz
 from tests.conftest import make_recording
 from tests.test_artefact import made_model, save_model
 from tests.test_isolated import CRASH
@@ -42,17 +41,6 @@ def test_files_that_crash_their_parser_are_a_sentence_on_the_command_line(models
     status, printed, said = command("predict", models / "model", tmp_path, "--alarm", "healthy", "--format", "csv")
     assert (status in (1, 3), "crash.mat" in said) == (True, True)
     assert "a.wav" in printed, "the others go on"
-
-
-def test_files_that_once_broke_something_are_named(command, tmp_path):
-    """Those that `make fuzz` keeps."""
-    status, printed, said = command("diagnose", fuzz.FOUND, "--rpm", 1500, "--bearing", "6205", "--format", "csv")
-    for store in fuzz.FOUND.glob("*.db"):
-        assert command("report", store, "--out", tmp_path / "page.html")[0] in (0, 2)
-    names = [path.name for path in fuzz.FOUND.iterdir() if path.is_file() and path.suffix != ".db"]
-    assert len(names) >= 4
-    assert [name for name in names if name not in printed] == []
-    assert (status in (1, 2, 3), "Traceback" in said) == (True, False)
 
 
 def test_resampling_has_bounds_before_anything_is_allocated():
