@@ -16,7 +16,6 @@ import pytest
 from bearcat.deploy.serve import Limits
 from bearcat.deploy.serve.answer import Served
 from bearcat.deploy.serve.app import make_app
-from bearcat.deploy.serve.fair import Clients
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
@@ -171,7 +170,7 @@ def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
 
 def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
     model = made_model("frequency", 256, rate=8000.0)
-    app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), Clients(), fleet=fleet_pages(str(plant)))
+    app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), fleet=fleet_pages(str(plant)))
 
     async def answers() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:

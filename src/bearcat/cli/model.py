@@ -213,7 +213,7 @@ def serve(
     concurrency: Annotated[int, Option(help="Requests taken in at once; others get status 429.")] = 64,
     alarm: Alarm = None,
 ) -> None:
-    """MeasurementAnswer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C.
+    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C.
 
     With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
     """

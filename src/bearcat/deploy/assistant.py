@@ -15,7 +15,7 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import asked_bearing
-from bearcat.data.stream import UPLOADS
+from bearcat.data.stream import FORMATS
 from bearcat.deploy.find import find_files, find_measurements
 from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.errors import InputError
@@ -67,8 +67,8 @@ def sentences(hidden: str = "") -> Iterator[None]:
 
 
 def recordings_below(root: Path) -> list[Path]:
-    """Files below the folder that a server would read too; links out of it are left out."""
-    found = [path for path in find_files([root]) if path != root and path.suffix.lower() in UPLOADS]
+    """Files below the folder of formats that are read; links out of it are left out."""
+    found = [path for path in find_files([root]) if path != root and path.suffix.lower() in FORMATS]
     return [path for path in found if path.is_file() and real_path(path).is_relative_to(root)]
 
 

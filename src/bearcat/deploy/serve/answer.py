@@ -2,17 +2,19 @@
 
 >>> served, query = Served(model, AlarmRule.of(model.classes)), PredictQuery(filename="monday.wav")
 >>> readers = Readers(count=2, most=2**29)
->>> answer = served.answer_file(readers, Path("private/1.wav"), query, Deadline(time.monotonic() + 30))
+>>> answer = served.answer_file(readers, Path("private/1.wav"), query, time.monotonic() + 30)
 """
 
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -20,17 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from bearcat import __version__
-from bearcat.data.bearing import BEARINGS, Bearing, asked_bearing, marks_of
+from bearcat.data.bearing import BEARINGS, Bearing, asked_bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import FORMATS
 from bearcat.deploy.find import FoundRecording
 from bearcat.deploy.predict import BATCH, Given, WindowPredictions, diagnose_found, pool_windows
 from bearcat.deploy.predictor import Predictor
-from bearcat.deploy.serve.fair import ClientReaders
-from bearcat.deploy.serve.picture import Folded, RecordingPicture, timeline
-from bearcat.deploy.turns import Deadline as Deadline
-from bearcat.deploy.turns import Turns
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
@@ -38,12 +36,11 @@ from bearcat.errors import InputError
 from bearcat.ranges import RANGES
 from bearcat.report.views import MOST, VIEWS, draw_view, viewed_recording
 
-FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
 MOST_WINDOWS = 20_000  # listed one by one
-HUGE = 2**1000  # a whole number of JSON beyond it is none
 RATE, SPEED = RANGES["rate"], RANGES["rpm"]
 Rate = Annotated[float, Field(ge=RATE.lowest, le=RATE.highest, allow_inf_nan=False)]
 Rpm = Annotated[float, Field(ge=SPEED.lowest, le=SPEED.highest, allow_inf_nan=False)]
+DRAWING = Lock()  # matplotlib draws one picture at a time
 
 
 def field_error(field: str, problem: str) -> InputError:
@@ -62,7 +59,6 @@ class PredictQuery(BaseModel):
     rate: Rate | None = Field(None, description="In Hz, of a recording that does not say its own.")
     channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
     by: Literal["recording", "window"] = Field("recording", description="window: a line for each window too.")
-    picture: bool = Field(False, description="Waveform, spectra and the timeline, in a bounded number of points.")
     view: Literal["waveform", "spectrum", "envelope", "kurtogram"] | None = Field(
         None, description="Draw this too: `view` of the answer has a title, a caption and a PNG as a data: address."
     )
@@ -89,7 +85,7 @@ class GivenWindows(BaseModel):
 
 
 class Answer(BaseModel):
-    """The diagnosis of a recording (docs/serve.md), with its windows and its picture where they are asked for."""
+    """The diagnosis of a recording (docs/serve.md), with its windows and a view where they are asked for."""
 
     recording: str | None
     decision: Literal["ok", "check", "alarm"]
@@ -113,32 +109,22 @@ class Answer(BaseModel):
     by_window: list[dict[str, Any]] | None = Field(
         None, description="Of each window: start (sample), seconds, class, …"
     )
-    picture: dict[str, Any] | None = Field(None, description="Waveform, spectra, marks (dB), and the windows in time.")
     view: dict[str, str] | None = Field(None, description="The view asked for: title, caption, image.")
 
 
 class _WindowLog:
-    """Collects results of windows as they arrive: lines where they are wanted, a timeline where it is drawn."""
+    """Collects lines of windows as they arrive, where they are wanted."""
 
-    def __init__(self, classes: Sequence[str], query: PredictQuery, deadline: Deadline) -> None:
-        self.classes, self.deadline = classes, deadline
+    def __init__(self, classes: Sequence[str], query: PredictQuery, until: float) -> None:
+        self.classes, self.until = classes, until
         self.lines: list[dict[str, Any]] | None = [] if query.by == "window" else None
-        self.timeline = Folded(len(self.classes) + 2, np.add) if query.picture else None
 
     def add(self, rate: float | None, windows: WindowPredictions) -> None:
-        self.deadline.check()
-        if self.timeline is not None:
-            best = windows.log_probabilities.argmax(axis=1)
-            rows = np.zeros((len(best), len(self.classes) + 2))
-            rows[np.arange(len(best)), best] = 1
-            rows[:, -2] = windows.confidence
-            rows[:, -1] = 0 if windows.unfamiliar is None else windows.unfamiliar
-            self.timeline.add(rows)
-        if self.lines is None:
-            return
-        if len(self.lines) + len(windows.starts) > MOST_WINDOWS:
-            raise field_error("by", f"there are more than {MOST_WINDOWS} windows; ask by recording, or cut it")
-        self.lines += windows.rows(self.classes, rate)
+        check_time(self.until)
+        if self.lines is not None:
+            if len(self.lines) + len(windows.starts) > MOST_WINDOWS:
+                raise field_error("by", f"there are more than {MOST_WINDOWS} windows; ask by recording, or cut it")
+            self.lines += windows.rows(self.classes, rate)
 
 
 @dataclass(frozen=True)
@@ -147,22 +133,17 @@ class Served:
 
     model: Predictor | None
     rule: AlarmRule
-    drawing: Turns = field(default_factory=partial(Turns, 1))  # who draws next
 
-    def answer_file(
-        self, readers: Readers | ClientReaders, path: Path, query: PredictQuery, deadline: Deadline
-    ) -> Answer:
+    def answer_file(self, readers: Readers, path: Path, query: PredictQuery, until: float) -> Answer:
         """The answer to an uploaded recording; `path` is never shown; the name shown is that in the query."""
         origin, model, (bearing, search) = query.filename or path.name, self.model, query.geometry()
         if model is None and query.by == "window":
             raise field_error("by", "there are no windows without a model; ask by recording")
-        log, held = _WindowLog(() if model is None else model.classes, query, deadline), list[Floats]()
-        deadline.check()
-        with readers.open_stream(path, query.channel, origin, deadline.until) as stream:
+        log, held = _WindowLog(() if model is None else model.classes, query, until), list[Floats]()
+        check_time(until)
+        with readers.open_stream(path, query.channel, origin, until) as stream:
             own_rate = stream.rate or query.rate
-            picture = RecordingPicture(own_rate) if query.picture else None
-            blocks = _timed(stream.blocks, deadline, held if query.view else None)
-            stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
+            stream = replace(stream, blocks=_timed(stream.blocks, until, held if query.view else None))
             found = FoundRecording(lambda: stream, origin, channel=stream.channel)
             given, rpm = Given(query.rate, query.rpm, bearing, rule=self.rule, search=search), query.rpm
             try:
@@ -171,33 +152,25 @@ class Served:
             except InputError as error:
                 if model is not None or error.field not in ("rpm", "bearing"):
                     raise
-                diagnosis = Diagnosis.undecided(origin, error)  # to be checked; the pictures are there
+                diagnosis = Diagnosis.undecided(origin, error)  # to be checked; it can still be drawn
         answer = self._answer(diagnosis, origin, (model and model.sampling_rate) or own_rate, rpm, log)
-        speed = rpm or (None if diagnosis.speed is None else diagnosis.speed.rpm)
-        marks = [] if speed is None else marks_of(bearing, speed)
-        if own_rate is None and marks:
-            answer.notes.append(f"{origin}: does not say its sampling rate, so no frequency is marked; give it as rate")
-        if picture is not None:
-            windows = None
-            if model is not None and log.timeline is not None:
-                step = model.preparation.step * (1.0 if answer.rate is None else 1 / answer.rate)
-                windows = timeline(log.timeline, len(model.classes), step)
-            answer.picture = picture.to_dict(marks) | {"timeline": windows}
         if query.view is not None:
-            deadline.check()
-            viewed = viewed_recording(origin, held, own_rate, rpm, bearing, query.channel)
-            with deadline.instead(self.drawing):  # matplotlib draws one picture at a time
-                figure = draw_view(viewed[0], query.view, viewed[1])
-                image = f"data:image/png;base64,{base64.b64encode(figure.render('png')).decode()}"
-            answer.view = {"title": figure.title, "caption": figure.caption, "image": image}
+            try:
+                viewed = viewed_recording(origin, held, own_rate, rpm, bearing, query.channel)
+                with DRAWING:
+                    check_time(until)
+                    figure = draw_view(viewed[0], query.view, viewed[1])
+                    image = f"data:image/png;base64,{base64.b64encode(figure.render('png')).decode()}"
+                answer.view = {"title": figure.title, "caption": figure.caption, "image": image}
+            except InputError as error:
+                answer.notes.append(f"no picture: {error}")
         return answer
 
-    def answer_windows(self, body: bytes, query: PredictQuery, deadline: Deadline) -> Answer:
+    def answer_windows(self, body: bytes, query: PredictQuery, until: float) -> Answer:
         """The answer to windows given as JSON; they are taken to be of one recording, a step of the model's apart."""
-        deadline.check()
         if (model := self.model) is None:
             raise InputError("windows need a model, and this server has none; send a recording", "content-type")
-        log = _WindowLog(model.classes, query, deadline)
+        log = _WindowLog(model.classes, query, until)
         windows, rate = read_windows(model, body)
         step = model.preparation.step
         batches = ((step * first, windows[first : first + BATCH]) for first in range(0, len(windows), BATCH))
@@ -239,13 +212,8 @@ class Served:
 
 
 def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
-    """JSON → windows (window, channel, sample) float32 and their rate; InputError names what does not fit."""
+    """JSON → windows (window, channel, sample) float32 and their rate; InputError names the field that does not fit."""
     channels, length, wanted = model.channels, model.preparation.length, model.sampling_rate
-    # What cannot be windows is refused before it is built: each list or object takes many times its bytes.
-    most = max(FEW_WINDOWS, len(body) // (2 * channels * length))  # a digit and a comma each
-    many_lists = body.count(b"[") > (1 + channels) * most + 1
-    if many_lists or body.count(b"{") + body.count(b'"') > FEW_WINDOWS:
-        raise field_error("body", f"cannot hold so many windows of {length} samples")
     try:
         given = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -255,47 +223,37 @@ def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
     for name in given:
         if name not in GivenWindows.model_fields:
             raise field_error(name[:80], "is no field; there are windows and rate")
-    rate, windows = given.get("rate"), given.get("windows")
+    rate = given.get("rate")
     if rate is not None and not RATE.holds(rate):
         raise field_error("rate", f"must be a number {RATE.words}, or left out")
     if rate is not None and wanted is not None and rate != wanted:
         raise field_error("rate", f"windows must be at the model's {wanted:g} Hz, not {rate:g}; resample them")
-    if not isinstance(windows, list) or not windows:
-        raise field_error("windows", "must be a list of one window at least")
-    _check_windows(windows, channels, length)
-    values = np.empty((len(windows), channels, length), dtype=np.float32)
+    try:
+        windows = np.array(given.get("windows"))
+    except ValueError:  # lists of different lengths
+        windows = np.empty(0)
+    shape = (-1, channels, length) if channels > 1 or windows.ndim == 3 else (-1, length)
+    if windows.dtype.kind not in "fiu" or windows.size == 0 or windows.shape[1:] != shape[1:]:
+        raise field_error(
+            "windows", f"must be a list of windows of {channels} channel(s) and {length} samples, numbers"
+        )
     with np.errstate(over="ignore"):
-        for at in range(0, len(windows), BATCH):  # numpy lets other threads wait for all that it is given at once
-            part = np.asarray(windows[at : at + BATCH], dtype=np.float64)
-            values[at : at + BATCH] = part.reshape(-1, channels, length)
-    infinite = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2)))
-    if infinite.size:
-        raise field_error(f"windows.{infinite[0]}", "has a value beyond what float32 holds")
+        values = windows.astype(np.float32).reshape(-1, channels, length)
+    if not np.isfinite(values).all():
+        raise field_error("windows", "hold a value beyond what float32 holds")
     return values, wanted if rate is None else float(rate)
 
 
-def _check_windows(windows: list[Any], channels: int, length: int) -> None:
-    """Names the first place that does not fit; pydantic would describe each, in hundreds of times its bytes."""
-    deep = isinstance(windows[0], list) and isinstance(next(iter(windows[0]), None), list)
-    for number, window in enumerate(windows):
-        field = f"windows.{number}"
-        rows = window if deep else [window]
-        if not isinstance(rows, list) or len(rows) != channels:
-            raise field_error(field, f"must have {channels} channel(s), as the model's windows do")
-        for channel, row in enumerate(rows):
-            if not isinstance(row, list) or len(row) != length:
-                raise field_error(field, f"must have {length} samples, as the model's windows do")
-            if set(map(type, row)) <= {float, int} and min(row) > -HUGE and max(row) < HUGE:
-                continue
-            for place, value in enumerate(row):
-                if type(value) is not float and (type(value) is not int or abs(value) >= HUGE):
-                    raise field_error(f"{field}.{channel}.{place}" if deep else f"{field}.{place}", "is no number")
+def check_time(until: float) -> None:
+    """TimeoutError where the request has no time left."""
+    if time.monotonic() > until:
+        raise TimeoutError
 
 
-def _timed(blocks: Iterable[Floats], deadline: Deadline, held: list[Floats] | None) -> Iterator[Floats]:
+def _timed(blocks: Iterable[Floats], until: float, held: list[Floats] | None) -> Iterator[Floats]:
     """The blocks, of which the first are held where a list is given, so that they can be drawn."""
     for block in blocks:
-        deadline.check()
+        check_time(until)
         if held is not None and sum(map(len, held)) < MOST:
             held.append(block)
         yield block

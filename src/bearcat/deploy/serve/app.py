@@ -1,12 +1,9 @@
 """The server's application: its addresses, access to them, and limits on simultaneous requests.
 
-A request of /predict takes one of `concurrency` places before a byte of its body is read (else 429). Workers are
-threads, of which as many compute at a time as there are cores, and one for another client (fair.py); onnxruntime
-computes without Python's lock. A place is free again when its worker has stopped, not when its client was answered 408,
-so that late work cannot pile up. Recordings are raw bodies rather than multipart forms: they go from the socket into a
-private file, and browsers ask before they send such bodies elsewhere.
+Recordings are raw bodies rather than multipart forms: they go from the socket into a temporary file, and browsers ask
+before they send such bodies elsewhere. Workers are threads, one for each core.
 
->>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), Clients())
+>>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits())
 """
 
 from __future__ import annotations
@@ -15,8 +12,11 @@ import asyncio
 import base64
 import hashlib
 import ipaddress
+import itertools
 import os
 import re
+import secrets
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +26,11 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -42,24 +42,16 @@ from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
 from bearcat.deploy.serve.answer import Answer, GivenWindows, PredictQuery, Served, field_error
-from bearcat.deploy.serve.fair import RISKY, ClientReaders, Clients, Place, Places, ReaderPools
-from bearcat.deploy.serve.uploads import UploadError, UploadFolder, storing
-from bearcat.deploy.turns import Turn, Turns
 from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes
-PATIENCE, SLOWEST = 5.0, 1024  # a body has these seconds, and one more for so many bytes that have come
-MOST_FIELDS = 32  # of a query, before it is parsed
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
+READERS = 2  # of risky formats; each may take 16 × max_bytes
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
-OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
-PATHS = {"/", "/predict", "/model", "/fleet", "/health", "/metrics", "/openapi.json"}
 CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
     "Content-Security-Policy": CLOSED,
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -67,8 +59,6 @@ HEADERS = {
 ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read the decision and what it rests on."
 
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
-
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second line for each counter, which is not needed
 
 
 @dataclass(frozen=True)
@@ -86,10 +76,6 @@ class Limits:
             raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
 
 
-class SlowBodyError(TimeoutError):
-    """A body that comes too slowly to keep its place."""
-
-
 class Refusal(BaseModel):
     """Why there is no answer."""
 
@@ -97,243 +83,118 @@ class Refusal(BaseModel):
     field: str | None = Field(None, description="The parameter or field it is about.")
 
 
-class Metrics:
-    """Counters of this server alone; their names get the ending _total."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
-        self.requests = counter("bearcat_requests", "Requests answered, by path and status.", ["path", "status"])
-        self.recordings = counter("bearcat_recordings", "Recordings, or sets of windows, by class.", ["class"])
-        self.decisions = counter("bearcat_decisions", "The same, by decision.", ["decision"])
-        self.windows = counter("bearcat_windows", "Windows diagnosed.")
-        self.unfamiliar = counter("bearcat_unfamiliar", "Recordings unfamiliar to the model.")
-        self.seconds = Histogram(
-            "bearcat_request_seconds", "Seconds from a request's head to its answer.", ["path"],
-            buckets=BOUNDS, registry=self.registry,
-        )  # fmt: skip
-        self.in_flight = gauge("bearcat_requests_in_flight", "Requests being answered.")
-        self.accepted = gauge("bearcat_predictions_in_flight", "Recordings being received, waiting or computed.")
-
-    def count(self, answer: Answer) -> None:
-        self.recordings.labels(**{"class": answer.label or answer.state}).inc()
-        self.decisions.labels(decision=answer.decision).inc()
-        self.windows.inc(answer.windows or 0)
-        self.unfamiliar.inc(answer.familiar is False)
-
-
 class PredictionService:
     """Receives recordings and windows and hands them to workers."""
 
-    def __init__(self, served: Served, limits: Limits, metrics: Metrics, clients: Clients) -> None:
-        self.served, self.limits, self.metrics, self.clients = served, limits, metrics, clients
-        self.places = Places(limits.concurrency)  # of requests being received, waiting or computed
-        self.cores = min(os.cpu_count() or 1, limits.concurrency)
-        self.turns = Turns(self.cores + 1, self.cores)  # one is always another client's
+    def __init__(self, served: Served, limits: Limits) -> None:
+        self.served, self.limits = served, limits
+        self.accepted, self.numbers = 0, itertools.count()
 
     @asynccontextmanager
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
         with (
-            UploadFolder() as self.uploads,
-            ThreadPoolExecutor(2 * self.limits.concurrency, thread_name_prefix="bearcat") as self.workers,
+            tempfile.TemporaryDirectory(prefix="bearcat-") as folder,
+            ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat") as self.workers,
         ):
-            self.readers = ReaderPools(Readers(RISKY, EXPANSION * self.limits.max_bytes), self.cores)
+            self.folder = Path(folder)
+            self.readers = Readers(READERS, EXPANSION * self.limits.max_bytes)
             yield
 
     async def answer(self, request: Request, query: PredictQuery) -> Response:
-        """The answer as JSON, or a refusal; the place is kept until nothing of the request runs any more.
-
-        Refusals are values here: an exception in a future refers to frames that refer to the future, with all the
-        request has sent.
-        """
-        client = self.clients.of(request.client.host if request.client else "", request.scope["headers"])
-        timer = asyncio.timeout(self.limits.timeout)
-        place = self.places.take(client, timer)
-        if place is None:
-            return self._busy()
-        self.metrics.accepted.set(len(self.places))
-        job: asyncio.Future[Answer | Response] | None = None
-        deadline = Turn(time.monotonic() + self.limits.timeout, self.turns, client)
+        """The answer as JSON, or a refusal."""
+        if self.accepted >= self.limits.concurrency:
+            busy = f"the server is busy with {self.accepted} requests; try again in a second"
+            return _refuse(429, busy, headers={"Retry-After": "1"})
+        self.accepted += 1
+        until = time.monotonic() + self.limits.timeout
+        path = self.folder / f"{next(self.numbers)}{Path(query.filename or '').suffix.lower()}"
         try:
-            async with timer:
-                work = partial(self._worked, await self._receive(request, query, deadline), query, deadline)
-                job = asyncio.get_running_loop().run_in_executor(self.workers, work)
-                await _done(job, request)
-            answer = job.result()
-        except Exception as error:
-            deadline.until = 0
-            return self._busy() if place.lost else self._refusal_of(error, query, job is not None)
-        finally:
-            place.timer = None
-            if job is None or job.done():
-                self._leave(place, job)
-            else:
-                job.add_done_callback(partial(self._leave, place))
-            del job
-        if isinstance(answer, Response):
-            return answer
-        self.metrics.count(answer)
-        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
-
-    def _worked(self, work: Callable[[], Answer], query: PredictQuery, turn: Turn) -> Answer | Response:
-        try:
-            return work()
-        except Exception as error:
-            return self._refusal_of(error, query, True)
-        finally:
-            turn.give()
-
-    def _busy(self) -> Response:
-        busy = f"the server is busy with {self.limits.concurrency} requests; try again in a second"
-        return _refuse(429, busy, headers={"Retry-After": "1"})
-
-    def _refusal_of(self, error: Exception, query: PredictQuery, received: bool) -> Response:
-        """The answer to an error of the request's; any other is raised again."""
-        if isinstance(error, TimeoutError):
-            slow = "the answer took" if received else "the request's body took"
-            reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
-            if isinstance(error, SlowBodyError):
-                reason = f"the request's body came slower than {SLOWEST} bytes a second; send it faster"
-            return _refuse(408, reason, headers={"Connection": "close"})
-        if isinstance(error, UploadError):
-            return _refuse(507, str(error), headers={"Retry-After": "60"})
-        if isinstance(error, ClientDisconnect):
+            async with asyncio.timeout(self.limits.timeout):
+                work = await self._receive(request, query, path, until)
+                answer = await asyncio.get_running_loop().run_in_executor(self.workers, work)
+        except TimeoutError:
+            slow = f"the request took longer than {self.limits.timeout:g} s; send less at once"
+            return _refuse(408, slow, headers={"Connection": "close"})
+        except ClientDisconnect:
             return _refuse(499, "the client went away")
-        if isinstance(error, InputError):
+        except InputError as error:
             status = 413 if isinstance(error, TooLargeError) else 415 if error.field == "content-type" else 422
             return _refuse(status, str(error), error.field or ("file" if query.filename else "body"))
-        raise error
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else "its folder is gone"
+            return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
+        finally:
+            self.accepted -= 1
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
-    def _leave(self, place: Place, job: asyncio.Future[Answer | Response] | None) -> None:
-        if job is not None and not job.cancelled():
-            job.exception()  # retrieved, since the client of this job was answered 408 already
-        self.places.leave(place)
-        self.metrics.accepted.set(len(self.places))
-
-    async def _receive(self, request: Request, query: PredictQuery, deadline: Turn) -> Callable[[], Answer]:
+    async def _receive(self, request: Request, query: PredictQuery, path: Path, until: float) -> Callable[[], Answer]:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             for name in query.model_fields_set - {"by", "rpm", "bearing"}:
                 raise field_error(name, "is for uploaded recordings; leave it out of the address of windows")
-            content = bytearray()
-            async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON)):
-                content += chunk
-            return partial(self.served.answer_windows, bytes(content), query, deadline)
+            chunks = [chunk async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON))]
+            return partial(self.served.answer_windows, b"".join(chunks), query, until)
         if kind != "application/octet-stream":
             wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
             raise InputError(f"send {wanted}, or windows as application/json", "content-type")
-        return partial(self._answer_upload, await self._store_upload(request, query), query, deadline)
-
-    async def _store_upload(self, request: Request, query: PredictQuery) -> Path:
         if query.filename is None:
             raise field_error("filename", "is missing; add ?filename=NAME to the address, for it says the format")
-        suffix = Path(query.filename).suffix.lower()
-        if suffix not in FORMATS:
-            raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(FORMATS)}")
+        if path.suffix not in FORMATS:
+            raise field_error("filename", f"unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
         query.geometry()  # a wrong one need not wait for the recording
-        path, file = self.uploads.create(suffix)
-        try:
+        with path.open("xb") as file:
             async for chunk in self._bounded(request, self.limits.max_bytes):
-                with storing():
-                    file.write(chunk)
-            with storing():
-                file.close()
-        except BaseException:
-            with suppress(OSError):
-                file.close()
-            path.unlink(missing_ok=True)
-            raise
-        return path
-
-    def _answer_upload(self, path: Path, query: PredictQuery, deadline: Turn) -> Answer:
-        try:
-            return self.served.answer_file(ClientReaders(self.readers, deadline), path, query, deadline)
-        finally:
-            path.unlink(missing_ok=True)
+                file.write(chunk)
+        return partial(self.served.answer_file, self.readers, path, query, until)
 
     async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The body's chunks; 413 as soon as it is known to be longer than `most`."""
-        size = int(request.headers.get("content-length", 0))
-        stream, received, patience = request.stream(), 0, asyncio.get_running_loop().time() + PATIENCE
-        while size <= most:
-            try:
-                async with asyncio.timeout_at(patience + received / SLOWEST):
-                    chunk = await anext(stream, None)
-            except TimeoutError as error:
-                raise SlowBodyError from error
-            if chunk is None:
-                break
+        longer = TooLargeError(f"the body is longer than {most} bytes; send less at once, or cut the recording", "body")
+        if int(request.headers.get("content-length", 0)) > most:
+            raise longer
+        received = 0
+        async for chunk in request.stream():
             received += len(chunk)
-            size = max(size, received)
-            if size <= most:
-                yield chunk
-        if size > most:
-            sentence = f"the body is longer than {most} bytes; send less at once, or cut the recording"
-            raise TooLargeError(sentence, "body")
-
-
-async def _done(job: asyncio.Future[Any], request: Request) -> None:
-    """Waits until the job is done; ClientDisconnect where the client goes away before, within a second."""
-    while not (await asyncio.wait([job], timeout=1.0))[0]:
-        if await request.is_disconnected():
-            raise ClientDisconnect
+            if received > most:
+                raise longer
+            yield chunk
 
 
 class AccessMiddleware:
-    """Around every request: who may ask, the headers of every answer, counts and times."""
+    """Around every request: who may ask, and the headers of every answer."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, clients: Clients, loopback: bool) -> None:
-        self.app, self.metrics, self.clients, self.loopback = app, metrics, clients, loopback
+    def __init__(self, app: ASGIApp, token: str | None, loopback: bool) -> None:
+        self.app, self.token, self.loopback = app, token, loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        start, status = time.perf_counter(), 500
-        path = scope["path"] if scope["path"] in PATHS else "other"
-
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        try:
-            with self.metrics.in_flight.track_inprogress():
-                await (_many_fields(scope) or self._refusal(scope) or self.app)(scope, receive, send_with_headers)
-        finally:
-            self.metrics.requests.labels(path=path, status=str(status)).inc()
-            self.metrics.seconds.labels(path=path).observe(time.perf_counter() - start)
-        return None
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if not self.clients.names:
+        if self.token is None:
             if not self.loopback or _is_local(headers.get("host", "")):
                 return None
-            return _refuse(
-                403, "this server answers to localhost and addresses alone; start it with a token to use other names"
-            )
+            local = "this server answers to localhost and addresses alone; start it with a token to use other names"
+            return _refuse(403, local)
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        read = scope["path"] == "/fleet" and scope["method"] == "GET"
-        if read and scheme.lower() == "basic":  # browsers ask for a password where a page has no script of its own
-            scheme, given = "bearer", _password(given)
-        right = scheme.lower() == "bearer" and self.clients.knows(given.strip())
-        if right or scope["path"] in OPEN_PATHS:
+        if scheme.lower() == "basic":  # how browsers send a password
+            given = _password(given)
+        if scope["path"] == "/health" or secrets.compare_digest(given.strip().encode(), self.token.encode()):
             return None
-        reason = "this server wants its token, as the header Authorization: Bearer TOKEN"
-        schemes = 'Basic realm="bearcat: any name, the token as password", charset="UTF-8"' if read else "Bearer"
-        return _refuse(401, reason, "authorization", {"WWW-Authenticate": schemes})
-
-
-def _many_fields(scope: Scope) -> Response | None:
-    """A refusal of more fields than any address has, before they are parsed."""
-    if scope["query_string"].count(b"&") < MOST_FIELDS:
-        return None
-    return _refuse(422, f"the query has more than {MOST_FIELDS} fields; leave out what is not needed", "query")
+        reason = "this server wants its token, as the header Authorization: Bearer TOKEN, or as a password"
+        asked = 'Basic realm="bearcat: any name, the token as password", charset="UTF-8"'
+        return _refuse(401, reason, "authorization", {"WWW-Authenticate": asked})
 
 
 def _password(credentials: str) -> str:
@@ -346,11 +207,11 @@ def _password(credentials: str) -> str:
 
 def _is_local(host: str) -> bool:
     """Whether a Host header is localhost or a plain address; under another name, a foreign page may have found us."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     try:
+        name = urlsplit(f"//{host}").hostname or ""
         ipaddress.ip_address(name)
     except ValueError:
-        return name.lower() in ("localhost", "")
+        return host.partition(":")[0].lower() in ("localhost", "")
     return True
 
 
@@ -398,11 +259,10 @@ def page_policy(text: str) -> str:
 
 
 def make_app(
-    served: Served | None, limits: Limits, clients: Clients, loopback: bool = True, fleet: Pages | None = None
+    served: Served | None, limits: Limits, token: str | None = None, loopback: bool = True, fleet: Pages | None = None
 ) -> ASGIApp:
     """The whole application, with its middleware: for a model, for pages of watched machines, or for both."""
-    metrics = Metrics()
-    service = None if served is None else PredictionService(served, limits, metrics, clients)
+    service = None if served is None else PredictionService(served, limits)
     app = FastAPI(
         title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
         lifespan=None if service is None else service.running,
@@ -412,22 +272,10 @@ def make_app(
     if fleet is not None:
         _add_fleet(app, fleet, first=service is None)
 
-    cannot: Responses = {403: REFUSALS[403], 503: {"model": dict[str, str], "description": "It cannot store uploads."}}
-
-    @app.get("/health", responses=cannot, response_description="It is there.")
-    async def health(response: Response) -> dict[str, str]:
-        """Whether the server is there and can store uploads; needs no token."""
-        problem = None if service is None else service.uploads.problem()
-        if problem is not None:
-            response.status_code = 503
-        return {"status": problem or "ok"}
-
-    lines: Responses = {200: {"content": {"text/plain": {}}, "description": "Lines of text."}}
-
-    @app.get("/metrics", response_class=Response, responses=lines | ACCESS)
-    async def show_metrics() -> Response:
-        """Counts and times for Prometheus."""
-        return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+    @app.get("/health", responses={403: REFUSALS[403]}, response_description="It is there.")
+    async def health() -> dict[str, str]:
+        """Whether the server is there; needs no token."""
+        return {"status": "ok"}
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
@@ -449,7 +297,7 @@ def make_app(
     async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn
         return _refuse(500, "the server failed on this request; its log says why")
 
-    return AccessMiddleware(app, metrics, clients, loopback)
+    return AccessMiddleware(app, token, loopback)
 
 
 def _add_model(app: FastAPI, service: PredictionService) -> None:
