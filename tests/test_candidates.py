@@ -120,14 +120,3 @@ def test_all_candidates_are_in_the_record_and_the_chosen_model_is_kept(finished)
     kept = {path.name.removeprefix("beside-") for path in out.glob("beside-*")}
     assert kept <= {chosen.name, "dense-source-only"}
     assert (out / record.saved.folder / "predictions.csv").exists()
-
-
-def test_the_exit_status_follows_the_decisions_where_it_is_asked_to(finished):
-    out, result = finished
-    decisions = {each.decision.action for each in Record.read(out).recordings}
-    assert result.returncode == (1 if "alarm" in decisions else 3 if "check" in decisions else 0)
-    again = ("adapt", "--set", "severities=1,4", "--set", "faults=inner,outer", "--set", "specimens=2", "--set",
-             "seconds=1", "--device", "cpu", "--epochs", "4", "--out", out)  # fmt: skip
-    assert bearcat(*again).returncode == 0
-    assert bearcat(*again, "--fail-on", "alarm").returncode == (1 if "alarm" in decisions else 0)
-    assert bearcat(*again, "--fail-on", "alrm").returncode == 2

@@ -12,7 +12,6 @@ import pytest
 from bearcat.cli.train import exit_status
 from bearcat.data import Task, open_dataset
 from bearcat.data.choose import Requested, choose_settings
-from bearcat.data.prepare import fingerprint
 from tests.commands import bearcat
 from tests.test_folder import manifest, put
 
@@ -106,27 +105,6 @@ def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
     _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
     assert [entry.origin for entry in catalogue.entries] == list(GOOD)
     assert [problem.origin for problem in catalogue.left_out] == [GOOD[-1]]
-
-
-@pytest.mark.parametrize("words", [("check", "{run}", "--labels", "{pipe}"), ("bench", "status", "{pipe}")])
-def test_a_pipe_in_the_place_of_labels_or_of_a_grid_is_refused(tmp_path, words):
-    os.mkfifo(tmp_path / "pipe")
-    found = bearcat(*(word.format(run=tmp_path, pipe=tmp_path / "pipe") for word in words))
-    assert (found.returncode, "regular file" in found.stderr) == (2, True)
-
-
-def test_what_was_left_out_is_in_the_fingerprint_of_its_domain_alone(tmp_path):
-    root = good_folder(tmp_path / "mine")
-
-    def fingerprints() -> list[str]:
-        folder = open_dataset(str(root))
-        _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
-        return [fingerprint(catalogue.only([domain]), tmp_path / "cache") for domain in "ab"]
-
-    before = fingerprints()
-    (root / "b/empty.csv").write_text("")
-    source, target = fingerprints()
-    assert (source == before[0], target == before[1]) == (True, False)
 
 
 @pytest.mark.parametrize(

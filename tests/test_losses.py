@@ -9,7 +9,6 @@ from torch.nn import functional
 from bearcat.methods import formulas
 from bearcat.methods.formulas import reverse_gradient
 from bearcat.methods.losses import Adversarial, Sharpness
-from bearcat.methods.selftraining import follow
 from bearcat.training.state import put_back
 from tests.reference import loop as reference
 
@@ -90,15 +89,6 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
             torch.testing.assert_close(result[run], loss(LOGITS[windows], None, windows)[0], msg=name)
 
 
-def test_windows_that_are_not_there_are_not_counted():
-    probabilities = (LOGITS * 2).softmax(dim=-1)
-    present = torch.arange(12) < torch.tensor([12, 7, 0])[:, None]
-    counts = formulas.confident_counts(probabilities, 0.5, present)
-    assert torch.equal(counts[:1], formulas.confident_counts(probabilities[:1], 0.5))
-    assert torch.equal(counts[1:2], formulas.confident_counts(probabilities[1:2, :7], 0.5))
-    assert torch.equal(counts[2], torch.zeros(5))
-
-
 @pytest.mark.parametrize("tau", [0.9, 0.5])
 def test_per_class_thresholds_are_the_twins(tau):
     probabilities = (LOGITS * 2).softmax(dim=-1)
@@ -106,13 +96,6 @@ def test_per_class_thresholds_are_the_twins(tau):
     for run in range(3):
         expected = reference.class_thresholds(probabilities[run], tau)
         torch.testing.assert_close(result[run], expected.to(torch.float32))
-
-
-def test_per_class_thresholds_by_hand():
-    result = formulas.per_class(torch.tensor([[10.0, 5.0, 0.0]]), 0.9)
-    torch.testing.assert_close(result, torch.tensor([[0.9, 0.9 * 0.5 / 1.5, 0.0]]))
-    assert torch.equal(formulas.per_class(torch.zeros(1, 3), 0.9), torch.zeros(1, 3))
-    torch.testing.assert_close(formulas.per_class(torch.full((2, 4), 7.0), 0.9), torch.full((2, 4), 0.9))
 
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
@@ -150,20 +133,3 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     torch.testing.assert_close(moved, torch.full((2,), 0.05), rtol=1e-4, atol=1e-7)
     put_back(parameters, before)
     assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))
-
-
-@pytest.mark.parametrize("statistics", [True, False])
-def test_an_average_of_rate_zero_copies_and_of_rate_one_stays(statistics):
-    from bearcat.models.networks import build_network, initialise
-
-    student, teacher = build_network("cnn", 2, 1, 64, 3), build_network("cnn", 2, 1, 64, 3)
-    initialise(student, [1, 2], 0)
-    initialise(teacher, [3, 4], 0)
-    student(torch.randn(2, 5, 1, 64), batch_statistics=True)
-    old = {name: value.clone() for name, value in teacher.state_dict().items()}
-    follow(teacher, student, 1.0, statistics)
-    assert all(torch.equal(value, old[name]) for name, value in teacher.state_dict().items())
-    follow(teacher, student, 0.0, statistics)
-    for name, value in teacher.state_dict().items():
-        copied = torch.equal(value, student.state_dict()[name])
-        assert copied == (statistics or "running" not in name)

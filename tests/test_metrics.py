@@ -77,29 +77,6 @@ def test_ece_by_hand():
     assert ece(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1])) == pytest.approx(0.4)
 
 
-def test_the_bins_sum_to_the_whole():
-    logits, labels, weight = make(windows=200)
-    probabilities = softmax(logits)
-    bins = reliability_bins(probabilities, labels, weight)
-    np.testing.assert_allclose(bins.mass.sum(1), 1)
-    np.testing.assert_allclose(np.nansum(bins.mass * bins.accuracy, 1), accuracy(probabilities, labels, weight))
-    gaps = np.nansum(bins.mass * np.abs(bins.accuracy - bins.confidence), 1)
-    np.testing.assert_allclose(gaps, ece(probabilities, labels, weight))
-    filled = bins.mass > 0
-    assert (bins.edges[:, :-1][filled] < bins.confidence[filled]).all()
-    assert (bins.confidence[filled] <= bins.edges[:, 1:][filled] + 1e-15).all()
-
-
-def test_a_weight_of_two_is_the_window_twice_and_of_zero_not_at_all():
-    logits, labels, _ = make(runs=1)
-    probabilities, counts = softmax(logits[0]), np.arange(57) % 4
-    repeated, relabelled = np.repeat(probabilities, counts, axis=0), np.repeat(labels[0], counts)
-    for scale in (1.0, 0.1):
-        for measure in OF_PROBABILITIES:
-            expected = measure(repeated, relabelled)
-            assert measure(probabilities, labels[0], counts * scale) == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize("measure", OF_PROBABILITIES)
 @pytest.mark.parametrize("rubbish", [np.nan, 1e300])
 def test_what_padding_holds_does_not_matter(measure, rubbish):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
+from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.specimens import (
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
@@ -166,20 +166,6 @@ def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(sch
     unknown = split_task(TASK, source, nobody, Split(scheme), 0)
     assert (unknown.shift, unknown.leakage.purity) == ("unknown", None)
     assert UNKNOWN_BEARINGS in unknown.warnings
-
-
-def test_the_benches_name_their_specimens_and_machines_across_datasets(real_data):
-    hit = HITSM(root=real_data("hit-sm"), label_by="type").catalogue()
-    assert hit.classes == ("normal", "inner", "outer")
-    read = [entry.read() for entry in hit.entries if "IR2" in entry.origin]
-    assert {(info.specimen, info.machine, info.label) for info in read} >= {("mfs IR2", "mfs", "inner")}
-    assert len({info.specimen for info in read}) == len(hit.domains) / 3, "the same bearing at all speeds"
-    across = AcrossMachines(root=real_data("cwru").parent).catalogue()
-    first = [across.only([domain]).entries[1].read() for domain in across.domains]
-    assert [info.specimen for info in first][:2] == ["cwru inner-007", "mfs IR2"]
-    for dataset, setting in ((CWRU, "label_by"), (CWRU, "domain_by"), (HITSM, "label_by")):
-        with pytest.raises(InputError, match=setting):
-            dataset(root=real_data("cwru"), **{setting: "colour"}).catalogue()
 
 
 @pytest.mark.parametrize(

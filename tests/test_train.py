@@ -19,7 +19,7 @@ from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.methods.selftraining import SelfTraining
 from bearcat.training.batches import Batches, stack_data
-from bearcat.training.evaluate import Fitting, predict, watcher
+from bearcat.training.evaluate import predict, watcher
 from bearcat.training.loop import Run, Trained, new_state, stack_key, train
 from bearcat.training.state import TrainingState
 from tests.reference import loop as reference
@@ -310,31 +310,6 @@ def without(recipe: Recipe, kind: type) -> Recipe:
 def test_cat_without_a_calibrator_is_at():
     cat = train([Run(live(RECIPES["CAT*-Temperature"], calibration=None), toy(), 0)], CPU)
     same_weights(cat, train([Run(live(RECIPES["AT*"]), toy(), 0)], CPU))
-
-
-def test_a_final_calibrator_changes_the_finished_network_alone_and_reads_check_models():
-    """Check models that contradict the network lower its confidence to what past runs with such votes had."""
-    recipe, data = live(RECIPES["CAT-Temperature"]), toy()
-    plain = train([Run(recipe, data, 1)], CPU)
-    said = predict(plain.network, plain.batches.target_train)[0][0].argmax(dim=-1).numpy()
-    contrary = {"shape, linear": (said + 1) % 3, "shape, moved apart": (said + 1) % 3}
-    recording = replace(data.target_train, recording=np.arange(len(data.target_train)) % 4)
-    final = replace(recipe, final="TargetConfidence")
-    agreeing, doubted = (
-        train([Run(final, replace(data, target_train=recording), 1, checks)], CPU)
-        for checks in (dict.fromkeys(contrary, said), contrary)
-    )
-    for trained in (agreeing, doubted):
-        same_weights(trained, plain)
-        assert torch.equal(trained.source_calibration.scale, plain.calibration.scale)
-    assert agreeing.calibration.temperature < doubted.calibration.temperature
-    logits = predict(plain.network, plain.batches.target_train)[0]
-    expected = Fitting(doubted.network, doubted.batches, doubted.checks).expected_accuracy()
-    sure, source, least = (
-        (logits / temperature).softmax(dim=-1).amax(dim=-1).mean(dim=1).double()
-        for temperature in (doubted.calibration.temperature, plain.calibration.temperature, 100.0)
-    )
-    torch.testing.assert_close(sure, torch.minimum(torch.maximum(expected, least), source), atol=1e-4, rtol=0)
 
 
 def test_a_final_calibrator_alone_is_fitted_once_to_the_finished_network():

@@ -12,9 +12,6 @@ import pytest
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
-from bearcat.deploy.model import CARD, METADATA, load_model
-from bearcat.deploy.predict import GENERAL, open_model
-from bearcat.diagnosis.physics import STATES
 from bearcat.errors import InputError
 from bearcat.methods.known_states import AXES, KnownStates, StateShape, shipped_states, state_codes, without_own_benches
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
@@ -96,19 +93,6 @@ def machine(label: str) -> Recording:
     return resample(settings.recording("N15_M07_F10", label), 12_000)
 
 
-def test_the_general_model_is_small_and_says_what_it_is():
-    files = list(GENERAL.iterdir())
-    names = {CARD, METADATA, "weights.safetensors", "states.safetensors", "left-out.safetensors"}
-    assert names == {file.name for file in files}
-    assert sum(file.stat().st_size for file in files) < 1e6
-    model = load_model(GENERAL)
-    assert set(model.classes) == set(STATES)
-    assert set(model.needs) == {"rate", "rpm", "bearing"}
-    assert model.decision.action == "check"  # it was made for no machine in particular
-    assert model.decision.expected is not None
-    assert "45 of 61" in model.decision.reasons[0]  # with balls, which most of CWRU's cannot be seen
-
-
 @pytest.mark.parametrize(
     ("label", "state"), [("healthy", "healthy"), ("inner-1", "inner race"), ("outer-1", "outer race")]
 )
@@ -120,15 +104,6 @@ def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path
     (found,) = json.loads(result.stdout)["recordings"]
     assert found["state"] == state, found
     assert result.returncode == (0 if state == "healthy" else 1), found
-
-
-def test_a_model_folder_called_general_precedes_the_model_of_that_name(tmp_path, monkeypatch):
-    (tmp_path / "general").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert open_model(Path("general")).classes == STATES
-    (tmp_path / "general" / METADATA).write_text("{}")
-    with pytest.raises(InputError, match="weights"):
-        open_model(Path("general"))
 
 
 def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():

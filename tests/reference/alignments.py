@@ -122,28 +122,6 @@ def ramp(progress: str, epochs: int, iterations: int) -> list[float]:
     return found
 
 
-def entropy_weight_gradient(logits: np.ndarray, features: np.ndarray, source: bool, coefficient: float) -> np.ndarray:
-    """CDAN+E's gradient at the logits of one domain, by differences; the classifier's answer is the sum of the outer
-    product, in which probabilities are constants. Of the weight 1 + exp(−entropy) the entropy's gradient is reversed,
-    and the sum of the weights is a constant.
-    """
-    likely = softmax(logits, axis=1)
-    answers = np.array([np.outer(p, f).sum() for p, f in zip(likely, features, strict=True)])
-    losses = np.log1p(np.exp(-answers if source else answers))
-
-    def weights(values: np.ndarray) -> np.ndarray:
-        chances = softmax(values, axis=1)
-        return 1 + np.exp((chances * np.log(chances)).sum(axis=1))
-
-    total, found = weights(logits).sum(), np.zeros_like(logits)
-    for place in np.ndindex(*logits.shape):
-        up, down = logits.copy(), logits.copy()
-        up[place] += 1e-6
-        down[place] -= 1e-6
-        found[place] = ((weights(up) - weights(down)) * losses).sum() / 2e-6 / total / 2
-    return -coefficient * found
-
-
 def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:
     length, found = len(window), []
     for point in range(length):
