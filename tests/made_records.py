@@ -17,6 +17,7 @@ from bearcat.methods.recipe import RECIPES
 from bearcat.methods.selftraining import SelfTraining
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result
+from bearcat.runs.record import COLUMNS
 from bearcat.storage import digest
 from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.decision import decide
@@ -55,22 +56,11 @@ def made_result(
     spread[np.arange(windows), predicted] = np.log(confidence)
     with (folder / "predictions.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities"]
-        )
+        writer.writerow(COLUMNS)
         for row in range(windows):
-            known = classes[label[row]] if labelled else ""
-            writer.writerow(
-                [
-                    f"{classes[label[row]]}.mat",
-                    1024 * row,
-                    known,
-                    classes[predicted[row]],
-                    f"{confidence[row]:.6f}",
-                    f"{sharp[row]:.6f}",
-                    " ".join(f"{value:.5g}" for value in spread[row]),
-                ]
-            )
+            name, known = f"{classes[label[row]]}.mat", classes[label[row]] if labelled else ""
+            numbers = f"{confidence[row]:.6f}", f"{sharp[row]:.6f}", " ".join(f"{value:.5g}" for value in spread[row])
+            writer.writerow([name, 1024 * row, known, classes[predicted[row]], *numbers])
     calibrated = settings.calibration is not None
     curves: dict[str, np.ndarray] = {"loss_supervised": np.linspace(1, 0.1, epochs)}
     teaching = settings.find(SelfTraining) is not None

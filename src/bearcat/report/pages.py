@@ -8,8 +8,6 @@ PosixPath('bearcat-out/report.html')
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
@@ -193,7 +191,8 @@ def write_bench_report(
     for metric in metrics:
         if results and all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
-    environment = typeset.templates()
+    environment, pandas = typeset.templates(), typeset.bench_library("pandas")
+    typeset.bench_library("scikit_posthocs")  # before anything is written
     written: list[str] = []
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
     groups = sorted({(cell.dataset, cell.input) for cell in (run.cell for runs in (results, missing) for run in runs)})
@@ -215,11 +214,8 @@ def write_bench_report(
         )
         page = typeset.write_page(out / "report.html", environment, title, subtitle, numbers, sections)
         if results:
-            rows, text = [_tidy(result) for result in results], io.StringIO()
-            writer = csv.DictWriter(text, list(rows[0]))
-            writer.writeheader()
-            writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
-            write_atomically(out / "runs.csv", text.getvalue().encode())
+            rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
+            write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
