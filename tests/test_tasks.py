@@ -15,6 +15,7 @@ from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import RecordingInfo, Windows
 from bearcat.data.tasks import UNKNOWN, Split, Task, _stratified, split_task
 from bearcat.errors import InputError
+from bearcat.settings import override
 from tests.conftest import make_recording
 
 TASK = Task("a", "b")
@@ -91,7 +92,7 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another():
 def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
     source, target = windows_of("a", 2, stride=stride), windows_of("b", 2, stride=stride)
     for seed in range(5):
-        split = split_task(TASK, source, target, Split("block", gap=2), seed=seed)
+        split = split_task(TASK, source, target, Split("block"), seed=seed)
         test = place_of(split.training.source_test.values, source)
         train = place_of(split.training.source_train.values, source)
         for number in range(len(source.recordings)):
@@ -100,7 +101,7 @@ def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
             for window in train:
                 if source.recording[window] == number:
                     distance = min(abs(source.start[window] - start) for start in held)
-                    assert distance - 64 >= 2 * stride  # at least the gap lies between the samples
+                    assert distance - 64 >= stride  # at least the gap lies between the samples
 
 
 @pytest.mark.parametrize("scheme", ["window", "block", "recording"])
@@ -191,8 +192,7 @@ def test_what_cannot_be_a_task_is_refused():
         ),
         (lambda: split_task(TASK, windows_of("a", samples=128), target, Split("block"), 0), "2 windows are too few"),
         (lambda: Split("windwo"), "did you mean 'window'"),
-        (lambda: Split(test=1.0), "between 0 and 1"),
-        (lambda: Split("block", gap=-1), "gap"),
+        (lambda: override(Split(), {"test": "0.3"}), "scheme"),
     ]
     for call, sentence in cases:
         with pytest.raises(InputError, match=sentence):

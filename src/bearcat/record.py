@@ -197,7 +197,6 @@ class RunSettings:
     input = SettingsEntry(str, "preparation", "input")
     length = SettingsEntry(int, "preparation", "length")  # samples of a window
     split = SettingsEntry(str, "split", "scheme")
-    test_share = SettingsEntry(float, "split", "test")
     recipe = SettingsEntry(dict[str, Any], "recipe")
     recipe_name = SettingsEntry(str, "recipe", "name")
     epochs = SettingsEntry(int, "recipe", "schedule", "epochs")

@@ -36,7 +36,7 @@ from bearcat.data.survey import (
     odd_rates,
     odd_recordings,
 )
-from bearcat.data.tasks import Split, Task, classes_of
+from bearcat.data.tasks import GAP, TEST_SHARE, Split, Task, classes_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, to_text
 
@@ -443,8 +443,8 @@ class _Chooser:
         split = Split(self.requested.split or "block")
         if self.requested.split is None:
             counts, *_ = self.counts(preparation.length, preparation.step)
-            gap = split.gap + math.ceil(preparation.length / preparation.step) - 1
-            blocks = all(count >= max(1, round(split.test * count)) + 2 * gap + 1 for count in counts)
+            gap = GAP + math.ceil(preparation.length / preparation.step) - 1
+            blocks = all(count >= max(1, round(TEST_SHARE * count)) + 2 * gap + 1 for count in counts)
             fewest = min(Counter(recording.label for recording in self.source).values())
             if blocks and self._other_specimens():
                 split, reason = (

@@ -24,6 +24,8 @@ from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
 SCHEMES = ("window", "block", "recording", *GROUPS)
+TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
+GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
 UNKNOWN = -1  # the code of a target label that is no class of the source
 
 
@@ -58,21 +60,15 @@ class Split:
 
     "specimen" and "machine" also keep source and target apart: none is on both sides (docs/protocol.md).
 
-    >>> Split("recording", test=0.3).scheme
+    >>> Split("recording").scheme
     'recording'
     """
 
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
-    test: float = 0.2  # the share held out
-    gap: int = 1  # "block": windows left out on each side of the test block, beyond those that share its samples
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise InputError(f"unknown split '{self.scheme}'{suggest(self.scheme, SCHEMES)}")
-        if not 0 < self.test < 1:
-            raise InputError(f"the test share must lie between 0 and 1, not {self.test:g}")
-        if self.gap < 0:
-            raise InputError(f"gap must not be negative, but is {self.gap}")
 
 
 @dataclass(frozen=True)
@@ -392,12 +388,12 @@ def _parts(
 ) -> tuple[Integers, Integers]:
     """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
     if split.scheme == "block":
-        train, test = _blocks(windows, split, random)
+        train, test = _blocks(windows, random)
     else:
         if split.scheme == "window":
-            test = _stratified(windows.recording if codes is None else codes, split.test, random)
+            test = _stratified(windows.recording if codes is None else codes, TEST_SHARE, random)
         else:
-            test = _whole_recordings(windows, codes, split.test, random)
+            test = _whole_recordings(windows, codes, TEST_SHARE, random)
         train = ~test
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
@@ -414,17 +410,17 @@ def _parts_by_group(
     names = [str(getattr(info, split.scheme)) for info in infos]
     classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
     of_class = {label: {names[number] for number in mine} for label, mine in classes.items()}
-    tested = names_to_test(of_class, split.test, random, keep=2)
+    tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
     test = np.array([name in tested for name in names])
     divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
     for mine in divided.values():
-        test[random.permutation(mine)[: min(max(1, round(split.test * len(mine))), len(mine) - 1)]] = True
+        test[random.permutation(mine)[: min(max(1, round(TEST_SHARE * len(mine))), len(mine) - 1)]] = True
     in_test = test[source.recording]
     in_train = ~in_test
     if alone := [number for mine in divided.values() for number in mine if len(mine) == 1]:
         chosen = np.isin(np.arange(len(infos)), alone)
         members = chosen[source.recording]
-        in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), split, random)
+        in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), random)
     if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
         few = ", ".join(f"'{label}'" for label in unsaid)
         fewer = f"the source has fewer than three {split.scheme}s of {few}"
@@ -448,7 +444,7 @@ def _stratified(strata: Integers, share: float, random: np.random.Generator) -> 
     return chosen
 
 
-def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _blocks(windows: Windows, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
     train, test = np.zeros((2, len(windows)), dtype=bool)
     placed: dict[tuple[int, int], int] = {}  # by measurement and number of windows: channels recorded at once are alike
@@ -457,8 +453,8 @@ def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tupl
         members = np.flatnonzero(windows.recording == number)
         members = members[np.argsort(windows.start[members])]
         step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
-        gap = split.gap + -(-windows.span // step) - 1  # windows closer than the span share samples
-        size = max(1, round(split.test * len(members)))
+        gap = GAP + -(-windows.span // step) - 1  # windows closer than the span share samples
+        size = max(1, round(TEST_SHARE * len(members)))
         if len(members) < size + 2 * gap + 1:
             few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
             raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")

@@ -48,8 +48,6 @@ class LineFamily:
     order: float
     hertz: float
     level: float  # mean of the first multiples, each bounded, above what other orders reach
-    lines: tuple[float, ...]  # of each multiple above the background
-    sidebands: float  # mean, at distances of the shaft's speed
     band: tuple[float, float]  # in Hz, that shows it best
     shaft_multiple: int | None  # of the shaft, which it may be at a speed that is a little off
     bearings: Mapping[str, tuple[str, ...]]  # by part: designations of the table with this order, the nearest first
@@ -107,13 +105,10 @@ def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
             break
     band, order = int(scores[:, place].argmax()), float(orders[place])
     own, (start, stop) = lines[band, :, place], bands(len(levels), spectra.axes)[band]
-    sides = np.array([number * order + side for number in (1, 2) for side in (-1, 1)])
     bearings, elements = explained(order)
     whole = round(order)
     return LineFamily(
         order, order * rpm / 60, DECIBELS * float(bounded(own).mean() - best.mean()),
-        tuple((DECIBELS * own).tolist()),
-        DECIBELS * float(bounded(read(levels[band : band + 1], sides * turns)).mean()),
         (start * rate / 2, stop * rate / 2),
         whole if abs(order / whole - 1) < NEAR_SHAFT else None, bearings, elements,
     )  # fmt: skip

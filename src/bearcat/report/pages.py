@@ -330,7 +330,7 @@ def _data_sentence(results: Sequence[Result]) -> str:
         sizes.append(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))))
     return (
         f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
-        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')} with a test share of"
-        f" {every('test_share')}; {sizes[0]} windows of the source and {sizes[1]} of the target to learn from,"
+        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')};"
+        f" {sizes[0]} windows of the source and {sizes[1]} of the target to learn from,"
         f" {sizes[2]} and {sizes[3]} to be tested on. Epochs: {every('epochs')}."
     )
