@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import io as scipy_io
 
-from bearcat.data import BEARINGS, CWRU, DATASETS, FEMTO, HITSM, IMS, Paderborn, load, open_dataset
+from bearcat.data import BEARINGS, CWRU, DATASETS, HITSM, IMS, Paderborn, load, open_dataset
 from bearcat.data.datasets.benches import CONDITIONS, PAPER
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.find import find_measurements
@@ -227,19 +227,6 @@ def published_ims(root: Path) -> Path:
     return root
 
 
-def published_femto(root: Path) -> Path:
-    """Files as they are published: hour, minute, second, microseconds, two axes; one run is also there cut short."""
-    for folder, count, sign in (
-        ("Learning_set/Bearing1_1", 3, ","), ("Test_set/Bearing1_4", 1, ";"), ("Full_Test_Set/Bearing1_4", 2, ";"),
-    ):  # fmt: skip
-        (root / folder).mkdir(parents=True)
-        for number in range(1, count + 1):
-            clock = [np.full(200, 9), np.full(200, 39), np.full(200, 39), 39.0625 * np.arange(200)]
-            table = np.column_stack([*clock, NOISE[:200] + number, NOISE[200:400] - number])
-            np.savetxt(root / folder / f"acc_{number:05}.csv", table, fmt="%.5g", delimiter=sign)
-    return root
-
-
 def test_ims_published_files_are_read_by_channel_and_named_by_time(tmp_path):
     catalogue = IMS(root=published_ims(tmp_path)).catalogue()
     assert len(catalogue.domains) == 12
@@ -254,28 +241,14 @@ def test_ims_published_files_are_read_by_channel_and_named_by_time(tmp_path):
     assert catalogue.entries[-1].row.machine == "ims-test-3"
 
 
-def test_femto_published_files_are_read_with_either_separator_and_the_whole_run_counts(tmp_path):
-    catalogue = FEMTO(root=published_femto(tmp_path)).catalogue()
-    assert catalogue.domains == ("bearing1_1", "bearing1_4")
-    origins = [entry.origin for entry in catalogue.only(["bearing1_4"]).entries]
-    assert len(origins) == 4
-    assert all(origin.startswith("Full_Test_Set/") for origin in origins)
-    for entry in catalogue.entries:
-        number, axis = int(entry.row.path.stem[-1]), 1 if entry.row.sensor == "horizontal" else -1
-        part = NOISE[:200] if axis == 1 else NOISE[200:400]
-        np.testing.assert_allclose(entry.read().signal, part + axis * number, atol=1e-3)
-    assert [entry.row.time for entry in catalogue.entries[:4:2]] == ["2010-01-01T00:00:00", "2010-01-01T00:00:10"]
-
-
-@pytest.mark.parametrize(("name", "publish"), [("ims", published_ims), ("femto", published_femto)])
-def test_fetch_writes_the_manifest_of_unpacked_runs_and_other_commands_read_it(tmp_path, command, name, publish):
-    status, _, wrong = command("data", "fetch", name, "--root", tmp_path / "nothing")
+def test_fetch_writes_the_manifest_of_unpacked_runs_and_other_commands_read_it(tmp_path, command):
+    status, _, wrong = command("data", "fetch", "ims", "--root", tmp_path / "nothing")
     assert status == 2
     assert "unpack" in wrong
-    root = publish(tmp_path / name)
-    before = open_dataset(name, root).catalogue()
-    assert command("data", "fetch", name, "--root", root)[0] == 0
-    after = open_dataset(name, root).catalogue()
+    root = published_ims(tmp_path / "ims")
+    before = open_dataset("ims", root).catalogue()
+    assert command("data", "fetch", "ims", "--root", root)[0] == 0
+    after = open_dataset("ims", root).catalogue()
     assert [entry.row.info() for entry in after.entries] == [entry.row.info() for entry in before.entries]
     measurements = list(find_measurements([root]))
     assert len(measurements) == len({entry.row.path for entry in before.entries})
@@ -293,7 +266,7 @@ def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
 
 
 def test_every_dataset_of_the_table_says_what_it_is():
-    known = ["simulated", "paderborn", "cwru", "hit-sm", "ims", "femto", "across-machines", "folder"]
+    known = ["simulated", "paderborn", "cwru", "hit-sm", "ims", "across-machines", "folder"]
     assert list(DATASETS) == known
     for name, kind in DATASETS.items():
         assert kind.about.title

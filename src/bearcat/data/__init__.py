@@ -24,13 +24,13 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.inputs import INPUTS, Input, find_input
 from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
-from bearcat.data.run_to_failure import FEMTO, IMS
+from bearcat.data.run_to_failure import IMS
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "FEMTO", "HITSM", "IMS", "INPUTS", "About", "AcrossMachines", "Bearing",
+    "BEARINGS", "CWRU", "DATASETS", "HITSM", "IMS", "INPUTS", "About", "AcrossMachines", "Bearing",
     "Catalogue", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
     "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder",
     "cached_windows", "find_bearing", "find_input", "join", "load", "open_dataset", "prepare", "resample",
@@ -43,7 +43,6 @@ DATASETS: dict[str, type[Dataset]] = {
     "cwru": CWRU,
     "hit-sm": HITSM,
     "ims": IMS,
-    "femto": FEMTO,
     "across-machines": AcrossMachines,
     "folder": Folder,
 }
@@ -52,7 +51,10 @@ DATASETS: dict[str, type[Dataset]] = {
 >>> DATASETS["simulated"](seconds=1.0).catalogue().domains[0]
 'N15_M07_F10'
 """
-REMOVED = {"collection": "sets of bearing-datasets are not read any more; list their signals in a manifest"}
+REMOVED = {
+    "collection": "sets of bearing-datasets are not read any more; list their signals in a manifest",
+    "femto": "is no dataset any more; list its files in a manifest with path, machine, time, rpm and rate",
+}
 
 
 def default_root(name: str) -> Path:

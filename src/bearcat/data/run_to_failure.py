@@ -1,9 +1,9 @@
-"""Published runs to failure: IMS (three tests of four bearings) and FEMTO's PRONOSTIA (seventeen bearings).
+"""A published run to failure: IMS, three tests of four bearings.
 
-Each is a folder of snapshots with a time, a machine and a point, as `bearcat watch` reads them. The published files say
-this by their names alone; `write_manifest` says it in a manifest.csv. What failed is known at the end of a run only:
-its first quarter is called healthy, its last hours are of the class that was found afterwards, and what lies between
-has no label.
+Each test is a folder of snapshots with a time, a machine and a point, as `bearcat watch` reads them. The published
+files say this by their names alone; `write_manifest` says it in a manifest.csv. What failed is known at the end of a
+run only: its first quarter is called healthy, its last hours are of the class that was found afterwards, and what lies
+between has no label.
 
 >>> first = IMS(root=Path("data/ims")).catalogue().entries[0]
 >>> first.row.machine, first.row.point, first.row.time
@@ -39,13 +39,6 @@ IMS_AXES = {"1": 2, "2": 1, "3": 1}  # channels of each bearing, by test
 IMS_FAULTS = {("1", 3): "inner", ("1", 4): "ball", ("2", 1): "outer", ("3", 3): "outer"}
 IMS_STOPPED = {"2": "2004-02-19T06:12:39"}  # from here on the machine stands still
 
-FEMTO_RATE, FEMTO_SECONDS = 25_600.0, 10
-FEMTO_SPEEDS = {"1": 1800.0, "2": 1650.0, "3": 1500.0}  # rpm, by operating condition: the first digit of a bearing
-FEMTO_START = datetime(2010, 1, 1)  # invented: files say the time of day only
-FEMTO_AXES = {"5": "horizontal", "6": "vertical", "1": "horizontal", "2": "vertical"}  # columns; of sound: channels
-
-Rows = tuple[list[ManifestRow], list[Problem]]
-
 
 @dataclass(frozen=True)
 class IMS(Dataset):
@@ -65,9 +58,31 @@ class IMS(Dataset):
     )
 
     def catalogue(self) -> Catalogue:
-        return _catalogue(self, self.root, ("healthy", "inner", "outer", "ball"))
+        """Every channel of every snapshot, in order of machine and time."""
+        if (self.root / MANIFEST).is_file():
+            listed = Folder(self.root).catalogue()
+            files, problems = [entry.row for entry in folder_entries(listed)], list(listed.problems)
+        else:
+            files, problems = self._published() if self.root.is_dir() else ([], [])
+            if not files and not problems:
+                raise InputError(
+                    f"{self.root}: holds none of the published files; {self.about.by_hand} into this folder"
+                )
+        rows = [row for file in files for row in self._channels(file)]
+        times = [_time(row) for row in rows]
+        spans = {
+            machine: (min(times[number] for number in numbers), max(times[number] for number in numbers))
+            for machine, numbers in grouped(range(len(rows)), lambda number: rows[number].machine).items()
+        }
+        reader, entries = FileReader(rows), []
+        for row, time in zip(rows, times, strict=True):
+            first, last = spans[row.machine]
+            share = (time - first) / max(last - first, timedelta(seconds=1))
+            entries.append(entry_of(replace(row, label=_label(row, share)), reader))
+        domains = tuple(sorted({row.domain for row in rows}))
+        return Catalogue(domains, ("healthy", "inner", "outer", "ball"), tuple(entries), tuple(problems))
 
-    def published(self) -> Rows:
+    def _published(self) -> tuple[list[ManifestRow], list[Problem]]:
         """A row for each file with a time as its name below the folder of a test."""
         files: dict[tuple[str, str], list[Path]] = {}
         for name, places in files_in(self.root, "[12]*").items():
@@ -85,7 +100,7 @@ class IMS(Dataset):
             rows.append(ManifestRow(path=places[0], origin=origin, domain=machine, machine=machine, time=time))
         return sorted(rows, key=lambda row: (row.machine or "", row.time or "")), problems
 
-    def channels(self, file: ManifestRow) -> Iterator[ManifestRow]:
+    def _channels(self, file: ManifestRow) -> Iterator[ManifestRow]:
         """A row for each channel of a file: one or two for each bearing."""
         test = (re.findall(r"\d", file.machine or "") or [""])[-1]
         if test not in IMS_AXES:
@@ -100,68 +115,13 @@ class IMS(Dataset):
                 sensor="xy"[axis] if axes > 1 else None,
             )  # fmt: skip
 
-    def label(self, row: ManifestRow, share: float) -> str | None:
-        """The class of a snapshot at this share of its run."""
-        test, bearing = row.domain[4], int(row.domain[-1])
-        if share >= 1 - FAILING_SHARE and str(row.time) < IMS_STOPPED.get(test, "9"):
-            return IMS_FAULTS.get((test, bearing))
-        return "healthy" if share <= HEALTHY_SHARE else None
 
-
-@dataclass(frozen=True)
-class FEMTO(Dataset):
-    """The settings of the dataset; `root` holds folders Bearing1_1 and so on of acc_*.csv, or files with a manifest.
-
-    >>> open_dataset("femto", Path("data/femto")) == FEMTO(Path("data/femto"))
-    True
-    """
-
-    root: Path
-
-    about: ClassVar[About] = About(
-        title="FEMTO-ST PRONOSTIA (IEEE PHM challenge 2012): 17 runs to failure at 3 conditions, 25.6 kHz",
-        licence="public; cite Nectoux et al. (2012), IEEE PHM",
-        licence_address="https://data.nasa.gov/dataset/femto-bearing",
-        by_hand="download FEMTO Bearing from NASA's prognostics data repository, unpack it and the archives in it",
-    )
-
-    def catalogue(self) -> Catalogue:
-        return _catalogue(self, self.root, ("healthy",))
-
-    def published(self) -> Rows:
-        """A row for each file; of a bearing published whole and cut short, the whole run."""
-        folders = grouped(
-            (path.parent for path in files_in(self.root, "acc_00001.csv").get("acc_00001.csv", [])),
-            lambda folder: folder.name,
-        )
-        rows = []
-        for name, places in sorted(folders.items()):
-            if not (found := re.fullmatch(r"Bearing([1-3]_\d)", name)):
-                continue
-            runs = [sorted(folder.glob("acc_[0-9]*.csv")) for folder in places]
-            for path in max(runs, key=len):
-                machine, number = f"femto-{found[1]}", int(re.sub(r"\D", "", path.stem))
-                time = (FEMTO_START + timedelta(seconds=FEMTO_SECONDS * (number - 1))).isoformat()
-                origin = path.relative_to(self.root).as_posix()
-                rows.append(ManifestRow(path=path, origin=origin, domain=machine, machine=machine, time=time))
-        return rows, []
-
-    def channels(self, file: ManifestRow) -> Iterator[ManifestRow]:
-        """A row for either axis."""
-        found = re.search(r"([1-3])_\d$", file.machine or "")
-        if not found:
-            raise InputError(f"{MANIFEST}: machine '{file.machine}' must end with the bearing: femto-1_1 to femto-3_3")
-        domain = f"bearing{found[0]}"
-        for row in _divided(file, ["5", "6"] if file.path.suffix.lower() == ".csv" else ["1", "2"]):
-            yield replace(
-                row, domain=domain, point="bearing", specimen=f"femto {domain}", rate=row.rate or FEMTO_RATE,
-                rpm=row.rpm or FEMTO_SPEEDS[found[1]], bearing=row.bearing or BEARINGS["6804"],
-                sensor=FEMTO_AXES.get(str(row.channel)),
-            )  # fmt: skip
-
-    def label(self, _: ManifestRow, share: float) -> str | None:
-        """The class of a snapshot at this share of its run; what failed is not published."""
-        return "healthy" if share <= HEALTHY_SHARE else None
+def _label(row: ManifestRow, share: float) -> str | None:
+    """The class of a snapshot at this share of its run."""
+    test, bearing = row.domain[4], int(row.domain[-1])
+    if share >= 1 - FAILING_SHARE and str(row.time) < IMS_STOPPED.get(test, "9"):
+        return IMS_FAULTS.get((test, bearing))
+    return "healthy" if share <= HEALTHY_SHARE else None
 
 
 def _divided(file: ManifestRow, channels: Sequence[str]) -> list[ManifestRow]:
@@ -169,34 +129,8 @@ def _divided(file: ManifestRow, channels: Sequence[str]) -> list[ManifestRow]:
     if file.channel is None:
         return [file.of_channel(channel) for channel in channels]
     if file.channel not in channels:
-        raise InputError(
-            f"{MANIFEST}: {file.path.name} has channels {channels[0]} to {channels[-1]}, not '{file.channel}'"
-        )
+        raise InputError(f"{MANIFEST}: {file.path.name} has channels 1 to {channels[-1]}, not '{file.channel}'")
     return [file]
-
-
-def _catalogue(dataset: IMS | FEMTO, root: Path, classes: tuple[str, ...]) -> Catalogue:
-    """Every channel of every snapshot, in order of machine and time."""
-    if (root / MANIFEST).is_file():
-        listed = Folder(root).catalogue()
-        files, problems = [entry.row for entry in folder_entries(listed)], list(listed.problems)
-    else:
-        files, problems = dataset.published() if root.is_dir() else ([], [])
-        if not files and not problems:
-            raise InputError(f"{root}: holds none of the published files; {dataset.about.by_hand} into this folder")
-    rows = [row for file in files for row in dataset.channels(file)]
-    times = [_time(row) for row in rows]
-    spans = {
-        machine: (min(times[number] for number in numbers), max(times[number] for number in numbers))
-        for machine, numbers in grouped(range(len(rows)), lambda number: rows[number].machine).items()
-    }
-    reader, entries = FileReader(rows), []
-    for row, time in zip(rows, times, strict=True):
-        first, last = spans[row.machine]
-        share = (time - first) / max(last - first, timedelta(seconds=1))
-        entries.append(entry_of(replace(row, label=dataset.label(row, share)), reader))
-    domains = tuple(sorted({row.domain for row in rows}))
-    return Catalogue(domains, classes, tuple(entries), tuple(problems))
 
 
 def _time(row: ManifestRow) -> datetime:
