@@ -80,22 +80,18 @@ class Table:
 
 def latex(table: Table) -> str:
     """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
-    pandas = bench_library("pandas")
-    numeric = _numeric(table)
-    texts = [[_latex_text(entry.text) for entry in row] for row in table.rows]
+    pandas, header, numeric = bench_library("pandas"), list(table.header), _numeric(table)
+    texts = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=header)
     bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
-    places = range(len(table.header))
-    marks = pandas.DataFrame(bold, columns=places)
-    styler = pandas.DataFrame(texts, columns=places).style.hide(axis="index").apply(lambda _: marks, axis=None)
-    styler = styler.relabel_index([_latex_text(name) for name in table.header], axis=1)
-    tabular = styler.to_latex(hrules=True, column_format="".join("r" if number else "l" for number in numeric))
-    about = " ".join(f"{table.title}. {table.note}".split()).translate(_LATEX)
-    return f"% \\usepackage{{booktabs, amssymb}}\n% {about}\n{tabular}"
-
-
-def _latex_text(text: str) -> str:
-    """The text of a cell; after the \\\\ of the line before, a star or a bracket would be taken for its argument."""
-    return ("{}" if text[:1] in ("*", "[") else "") + text.translate(_LATEX)
+    marks = pandas.DataFrame(bold, columns=header)
+    styler = texts.style.hide(axis="index").apply(lambda _: marks, axis=None)
+    # After the \\ of the line before, a star or a bracket would be taken for its argument.
+    styler = styler.format(lambda text: "{}" + text if text[:1] in ("*", "[") else text, escape="latex")
+    tabular = styler.format_index(escape="latex", axis=1).to_latex(
+        hrules=True, column_format="".join("r" if number else "l" for number in numeric)
+    )
+    about = " ".join(f"{table.title}. {table.note}".split())
+    return f"% \\usepackage{{booktabs}} \\usepackage[T1]{{fontenc}}\n% {about}\n{tabular}"
 
 
 def csv_text(table: Table) -> str:
@@ -129,21 +125,6 @@ def bench_library(name: str) -> Any:
 def _numeric(table: Table) -> list[bool]:
     """Which columns hold numbers."""
     return [any(row[column].value is not None for row in table.rows) for column in range(len(table.header))]
-
-
-GREEK = (
-    "alpha beta gamma delta epsilon eta theta kappa lambda mu nu pi rho sigma tau phi psi omega"
-    " Delta Lambda Sigma Phi Omega"
-)
-_LATEX = str.maketrans({
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": "$<$", ">": "$>$", '"': "''", "\n": " ", "\r": " ",
-        "→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "—": "---", "…": r"\dots{}",
-        "“": "``", "”": "''", "‘": "`", "’": "'",
-        "✓": r"$\checkmark$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$",
-        **dict(zip("αβγδεηθκλμνπρστφψωΔΛΣΦΩ", (f"$\\{name}$" for name in GREEK.split()), strict=True)),
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
