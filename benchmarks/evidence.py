@@ -5,8 +5,8 @@
     python benchmarks/evidence_tables.py runs.jsonl paper.jsonl      # then: docs/results.json and the tables
 
 Runs are dealt out to processes in jobs that share their data, seed by seed, so that what is there when time is up can
-be compared. A run is written to --out as soon as it is finished, and what --out or a file of --done holds is not trained
-again. Needs no package but bearcat's own; `python benchmarks/evidence.py PART --list` says how many runs a part has.
+be compared. A run is written to --out as soon as it is finished, and what --out holds is not trained
+again. Needs no package but bearcat's own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from typing import Any
 
 GRIDS = Path(__file__).resolve().parents[1] / "grids"
 CELL = ("part", "dataset", "input", "task", "method", "seed")
+STORE = Path("bench-store")  # in which the runs are kept
+SEEDS = 5  # at most
 GRACE = 30.0  # seconds before the limit at which nothing more is begun and stacks stop at a checkpoint
 
 
@@ -175,32 +177,25 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--list", action="store_true", help="only count the runs of each part")
     parser.add_argument("--out", type=Path, default=Path("runs.jsonl"), help="lines are appended")
-    parser.add_argument("--done", type=Path, nargs="*", default=[], help="lines of earlier calls")
-    parser.add_argument("--store", type=Path, default=Path("bench-store"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="processes beside each other")
-    parser.add_argument("--seeds", type=int, default=5, help="at most")
     parser.add_argument("--limit-seconds", type=float, default=1e9)
     chosen = parser.parse_args()
     if unknown := [part for part in chosen.parts if part not in PARTS]:
         parser.error(f"unknown part '{unknown[0]}'; known are {', '.join(PARTS)}")
     deadline, context = time.time() + chosen.limit_seconds - GRACE, get_context("spawn")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process
-    done = {tuple(line.get(name) for name in CELL) for line in read_lines([chosen.out, *chosen.done])}
+    done = {tuple(line.get(name) for name in CELL) for line in read_lines([chosen.out])}
     waiting, count = context.Queue(), 0
-    for seed in range(chosen.seeds):
+    for seed in range(SEEDS):
         for part in chosen.parts or PARTS:
             for job in jobs(part, seed, done):
                 waiting.put(job)
                 count += len(job[1])
         print(f"{count} runs up to seed {seed}", flush=True)
-    if chosen.list:
-        waiting.cancel_join_thread()
-        return
     time.sleep(1)  # the queue's own thread hands over
-    given = (waiting, chosen.store, chosen.out, chosen.device, deadline)
+    given = (waiting, STORE, chosen.out, chosen.device, deadline)
     workers = [context.Process(target=work, args=given, daemon=True) for _ in range(chosen.jobs)]
     for worker in workers:
         worker.start()

@@ -2,7 +2,6 @@
 
     python benchmarks/evidence_tables.py runs.jsonl paper.jsonl skada.jsonl   # lines of runs → docs/results.json → tables
     python benchmarks/evidence_tables.py                                      # docs/results.json → tables
-    python benchmarks/evidence_tables.py --check                              # what differs; the test asks the same
 
 docs/results.json holds `tables` (a heading and rows) and `figures` (numbers of a paragraph), each with the version it is
 of and the command that makes it. A table stands in a document between `<!-- evidence: NAME -->` and `<!-- end -->`, and a
@@ -16,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -390,7 +388,6 @@ def filled(text: str, tables: Mapping[str, Table]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lines", type=Path, nargs="*", help="what benchmarks/evidence.py wrote")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 where a document differs")
     chosen = parser.parse_args()
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     if chosen.lines:
@@ -401,20 +398,15 @@ def main() -> None:
             kept["tables"] |= make(own) if runs else {}
         kept["tables"] |= skada(lines)
     kept["tables"] |= summary(kept["tables"])
-    if not chosen.check:
-        RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     different = [page for page in PAGES if filled(text := page.read_text(encoding="utf-8"), kept["tables"]) != text]
     for page in different:
-        print(
-            f"{page.relative_to(ROOT)}: {'differs from' if chosen.check else 'now has the figures of'} docs/results.json"
-        )
-        if not chosen.check:
-            page.write_text(filled(page.read_text(encoding="utf-8"), kept["tables"]), encoding="utf-8")
-    if not chosen.check and any(page.name == "README.md" for page in different):
+        print(f"{page.relative_to(ROOT)}: now has the figures of docs/results.json")
+        page.write_text(filled(page.read_text(encoding="utf-8"), kept["tables"]), encoding="utf-8")
+    if any(page.name == "README.md" for page in different):
         from draw_result import draw
 
         draw(ROOT / "docs" / "result.png")
-    sys.exit(int(chosen.check and bool(different)))
 
 
 if __name__ == "__main__":

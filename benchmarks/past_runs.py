@@ -6,7 +6,7 @@
 grids/plant.toml has shifts of conditions, grids/specimen-trust.toml those of specimens and machines.
 
 A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
-window (a letter each). Reading prints what saving the adapted model by check models is worth (trust/decision.py).
+window (a letter each).
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from bearcat.training.evaluate import estimate_runs, predict, run_evidence
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS
-from bearcat.trust.decision import SLACK
 from bearcat.trust.estimates import EVIDENCE, PAST_RUNS, SHIFTS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
@@ -52,11 +51,8 @@ def main() -> None:
     chosen = parser.parse_args()
     for grid in chosen.grid:
         collect(read_grid(grid), chosen.seeds, torch.device(chosen.device), chosen.out)
-    runs = read_lines(chosen.read)
     if chosen.write:
-        write(runs)
-    if runs:
-        print_saved(runs)
+        write(read_lines(chosen.read))
 
 
 def collect(grid: Any, seeds: Iterable[int], device: torch.device, out: Path) -> None:
@@ -177,33 +173,6 @@ def by_group(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, list[list[fl
     for run in runs:
         found[run.get("shift", "condition")][group_of(run)].append([*evidence_of(run).values(), run["truth"]])
     return found
-
-
-def print_saved(runs: list[dict[str, Any]]) -> None:
-    """Windows right by the unadapted model, by the adapted one, and by the one check models choose; means over groups."""
-    plain: dict[tuple[Any, ...], tuple[float, float]] = {}
-    pairs: Any = defaultdict(lambda: defaultdict(list))  # method → group → rows
-    for run in sorted(runs, key=lambda run: not run["method"].endswith("source-only")):
-        cell = tuple(run[name] for name in ("dataset", "input", "target", "task", "seed"))
-        agreed, truth = run["accuracy"]["agreement"], run["truth"]
-        if run["method"].endswith("source-only"):
-            plain[cell] = agreed, truth
-        elif cell in plain:
-            alone, before = plain[cell]
-            chosen = truth if agreed >= alone - SLACK else before
-            pairs[run["method"]][run["dataset"], run["input"], run["mix"]].append((before, truth, chosen))
-    print(
-        "| recipe | pairs | never adapted | always | by check models | 5 points lost, always | lost | 5 points missed |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for method, groups in pairs.items():
-        before, after, chosen = np.array([row for rows in groups.values() for row in rows]).T
-        means = np.mean([np.mean(rows, axis=0) for rows in groups.values()], axis=0)
-        shares = " | ".join(f"{100 * share:.1f}" for share in means)
-        counts = [
-            int((worse < better - 0.05).sum()) for worse, better in ((after, before), (chosen, before), (chosen, after))
-        ]
-        print(f"| {method} | {len(before)} | {shares} | {' | '.join(map(str, counts))} |")
 
 
 def group_of(run: dict[str, Any]) -> str:
