@@ -4,9 +4,7 @@
 file for each machine (resumed where it was stopped); `judge` replays these with a rule and prints false alarms a year,
 failures found, and lead times; `real` replays runs to failure (ims, femto) and compares with simpler rules.
 
-Every simulated machine has points on one shaft, which hear each other. What varies without harm: load (weekdays, and
-wandering), temperature, levels and modes that drift, new bearings that run in, a sensor that is replaced, single
-recordings beside a knock of the process. A failing bearing has a spall that grows exponentially (docs/simulator.md).
+The points of a simulated machine hear each other; docs/simulator.md says what varies without harm, and how spalls grow.
 
     python benchmarks/watch.py fleet --out fleet --every 3 --seed 0
     python benchmarks/watch.py judge fleet
@@ -235,8 +233,10 @@ def judge(folder: Path) -> None:
                 if failure is not None and day > failure[2] and (name, point) not in repaired:
                     own.relearn(DAY * day)
                     repaired.add((name, point))
-                row = [DAY * day, "", "", each["rate"], None, values, None, values["rpm"]]
-                own.observe(Snapshot(name, point, *row, turns=100.0))
+                seen = Snapshot(
+                    name, point, DAY * day, "", "", each["rate"], None, values, None, values["rpm"], turns=100.0
+                )
+                own.observe(seen)
             for place, point in enumerate(each["points"]):
                 own = memories[name, point]
                 if day not in rows:
@@ -290,7 +290,12 @@ def real(folder: Path, store: str, channels: str | None, memoryless: bool) -> No
         trends = {each.point: opened.trend(each.machine, each.point, most=10**6) for each in points}
     end = max(rows[-1].time for rows in trends.values())
     print(f"{folder.name}: hours before the end")
-    single = _memoryless(folder, channels) if memoryless else {}
+    single = {
+        (arrival.time, each.recording.rpartition("#")[2])
+        for arrival in (WatchedFolder(folder).scan() if memoryless else ())
+        for each in bearcat.diagnose(arrival.path, channels=channels)
+        if each.state in FAULTS
+    }
     for name, rows in trends.items():
         levels, first = np.array([row.values["rms"] for row in rows]), max(3, round(0.15 * len(rows)))
         usual = float(np.median(levels[:first]))
@@ -315,16 +320,6 @@ def _hours(times: Sequence[float], flags: Sequence[bool], end: float, held: int 
         if all(flags[number : number + held]):
             return f"{(end - times[number]) / 3600:.1f}"
     return "never"
-
-
-def _memoryless(folder: Path, channels: str | None) -> set[tuple[float, str]]:
-    """Time and point of recordings that `diagnose` alone calls faulty."""
-    found = set()
-    for arrival in WatchedFolder(folder).scan():
-        for each in bearcat.diagnose(arrival.path, channels=channels):
-            if each.state in FAULTS:
-                found.add((arrival.time, each.recording.rpartition("#")[2]))
-    return found
 
 
 def main() -> None:

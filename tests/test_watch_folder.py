@@ -67,10 +67,11 @@ def test_places_name_machine_and_point(tmp_path):
         f"f{stamp}": ("pump", "DE", True), "g.wav": ("pump 1480rpm", "DE", True),
     }  # fmt: skip
     assert [each.rpm for each in folder.scan() if each.path.endswith("g.wav")] == [1480]
-    said = folder.notes()
+    said = folder.sentences()
     assert any("pump 1480rpm" in note and "last change" in note for note in said)
     assert any(".pdf" in note for note in said)
-    assert folder.notes() == [], "each is said once"
+    assert set(said.values()) == {"note"}
+    assert folder.sentences() == {}, "they are taken"
 
 
 def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path):
@@ -90,7 +91,7 @@ def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path
     (root / "pump" / "DE" / "dangling.wav").symlink_to(tmp_path / "nothing.wav")
     folder = WatchedFolder(root)
     assert places(folder).keys() == {stamp}
-    problems = "\n".join(folder.problems())
+    problems = "\n".join(folder.sentences())
     assert "\x1b" not in problems
     for word in ("too long", "link.wav", r"\x1b", r"\xff"):
         assert word in problems, word
@@ -117,7 +118,7 @@ def test_a_manifest_says_it_all_and_may_grow(tmp_path):
             "c.wav,pump,DE,2024-05-02,,,,,,\nmissing.wav,pump,DE,2024-05-03,,,,,,\nc.wav,pump,DE,yesterday,,,,,,\n"
         )
     assert len(list(folder.scan())) == 3
-    problems = "\n".join(folder.problems())
+    problems = "\n".join(folder.sentences())
     assert "missing.wav" in problems
     assert "yesterday" in problems
     made(root, "missing.wav")
@@ -133,7 +134,7 @@ def test_a_file_that_changes_waits(tmp_path):
     done, fresh = folder.complete(list(folder.scan()))
     assert [Path(each.path).name for each in done] == ["old.wav"]
     assert {Path(each.path).name for each in fresh} == {"new.wav"}
-    assert any("future.wav" in sentence for sentence in folder.problems())  # all that come after it would be late
+    assert any("future.wav" in sentence for sentence in folder.sentences())  # all that come after it would be late
 
 
 def test_a_missing_folder_is_named(tmp_path):

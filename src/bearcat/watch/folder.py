@@ -34,7 +34,6 @@ from bearcat.report.typeset import listed
 
 AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
-MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
 LONGEST_NAME = 200  # characters of a machine or a point
 YEAR = re.compile(r"(19|20)\d\d([-._]?\d\d){0,2}")  # a folder with which a time begins
 DIGITS = re.compile(r"[\d._-]+")
@@ -71,36 +70,22 @@ def zone_called(name: str | None) -> tzinfo:
 
 
 class WatchedFolder:
-    """A folder that is read again and again. What cannot be used is named once, by `problems` and `notes`."""
+    """A folder that is read again and again. What cannot be used, is left out or assumed is named by `sentences`."""
 
     def __init__(self, root: Path, zone: tzinfo = UTC) -> None:
         self.root, self.zone = checked_root(root).resolve(), zone
         self.name = self.root.name or "machine"
-        self._problems: dict[str, str] = {}
-        self._notes: dict[str, None] = {}
-        self._named: set[str] = set()
+        self._sentences: dict[str, str] = {}
         self._manifests: dict[str, tuple[list[int], list[Arrival]]] = {}
         self._unsettled: dict[str, tuple[int, int, float]] = {}  # size, change, and when that was first found
 
-    def problems(self) -> list[str]:
-        """What could not be used, in sentences; each is returned once."""
-        found, self._problems = list(self._problems.values()), {}
+    def sentences(self) -> dict[str, str]:
+        """What is to be said since the last call, and the kind of each sentence: "problem" or "note"."""
+        found, self._sentences = self._sentences, {}
         return found
 
-    def notes(self) -> list[str]:
-        """Likewise what is left out, or is assumed."""
-        found, self._notes = list(self._notes), {}
-        return found
-
-    def _say(self, name: str, sentence: str, problem: bool = True) -> None:
-        if sentence not in self._named:
-            if len(self._named) >= MOST_NAMED:
-                self._named.clear()
-            self._named.add(sentence)
-            if problem:
-                self._problems[name] = sentence
-            else:
-                self._notes[sentence] = None
+    def _say(self, sentence: str, kind: str = "problem") -> None:
+        self._sentences[sentence] = kind
 
     def scan(self) -> Iterator[Arrival]:
         """Every recording below the folder, in no order."""
@@ -113,7 +98,7 @@ class WatchedFolder:
             except OSError as error:
                 if folder == self.root:
                     raise
-                self._say(str(folder), f"{shown(str(folder))}: cannot be read ({os.strerror(error.errno or 0)})")
+                self._say(f"{shown(str(folder))}: cannot be read ({os.strerror(error.errno or 0)})")
                 continue
             if any(entry.name == MANIFEST and entry.is_file() for entry in entries):
                 yield from self._listed(folder)
@@ -128,25 +113,22 @@ class WatchedFolder:
                     if not entry.is_symlink() or not entry.is_dir():
                         unknown.add(path.suffix)
                     elif not inside(self.root, path):
-                        self._say(
-                            entry.path, f"{shown(str(path))}: is a link to a folder elsewhere, and is left out", False
-                        )
+                        self._say(f"{shown(str(path))}: is a link to a folder elsewhere, and is left out", "note")
                 elif (arrival := self.arrival(path)) is not None:
                     yield arrival
         if unknown:
             kinds = listed(sorted(shown(suffix) or "none" for suffix in unknown))
-            self._say("formats", f"files of other formats are left out; their suffixes are: {kinds}", False)
+            self._say(f"files of other formats are left out; their suffixes are: {kinds}", "note")
 
     def arrival(self, path: Path) -> Arrival | None:
         """A file by its place below the folder; None where it cannot be used, which is named."""
-        name = str(path)
         try:
             if not path.is_file():
                 if path.exists() and not path.is_dir():
-                    self._say(name, f"{shown(str(path))}: is no regular file, and is left out", False)
+                    self._say(f"{shown(str(path))}: is no regular file, and is left out", "note")
                 return None
             if path.is_symlink() and not inside(self.root, path):
-                self._say(name, f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder")
+                self._say(f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder")
                 return None
             state = path.stat()
         except OSError:  # it is gone again
@@ -164,20 +146,20 @@ class WatchedFolder:
         if when is None:
             when = self._last_change(machine, path, state)
         speed = speed_in_name(point or "") or speed_in_name(machine)
-        return self._checked(Arrival(name, machine, point, when, state.st_size, state.st_mtime_ns, (), speed))
+        return self._checked(Arrival(str(path), machine, point, when, state.st_size, state.st_mtime_ns, (), speed))
 
     def _checked(self, arrival: Arrival) -> Arrival | None:
         """The arrival; None where names cannot be kept or printed."""
         for text in (arrival.path, arrival.machine, arrival.point or ""):
             if not text.isprintable() or len(text) > 4096:
-                self._say(arrival.path, f"{shown(arrival.path)}: the name cannot be printed; rename it")
+                self._say(f"{shown(arrival.path)}: the name cannot be printed; rename it")
                 return None
         if arrival.time > time.time() + AHEAD:
-            self._say(arrival.path, f"{arrival.path}: its time has not come yet; set the clock, and name it anew")
+            self._say(f"{arrival.path}: its time has not come yet; set the clock, and name it anew")
             return None
         for text in (arrival.machine, arrival.point or ""):
             if len(text) > LONGEST_NAME:
-                self._say(arrival.path, f"{arrival.path}: the name of the machine or point is too long; shorten it")
+                self._say(f"{arrival.path}: the name of the machine or point is too long; shorten it")
                 return None
         return arrival
 
@@ -191,7 +173,7 @@ class WatchedFolder:
         try:
             rows = read_manifest(folder, problems, None)
         except InputError as error:
-            self._say(str(folder), f"{folder}: {error}")
+            self._say(f"{folder}: {error}")
             return []
         groups = grouped(rows, lambda row: (row.path, row.start, row.stop, row.machine or row.domain, row.time))
         for (path, _, _, machine, text), same in groups.items():
@@ -209,14 +191,14 @@ class WatchedFolder:
             arrival = Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
             found += [arrival] if self._checked(arrival) is not None else []
         for problem in problems:
-            self._say(problem.origin, f"{folder}: {problem.sentence}")
+            self._say(f"{folder}: {problem.sentence}")
         if not problems:  # files that are missing may still come
             self._manifests[str(folder)] = state, found
         return found
 
     def _last_change(self, machine: str, path: Path, status: os.stat_result) -> float:
         sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"
-        self._say(machine, sentence, False)
+        self._say(sentence, "note")
         return status.st_mtime
 
     def complete(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:

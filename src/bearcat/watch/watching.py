@@ -30,7 +30,7 @@ from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import count
 from bearcat.storage import digest_file
-from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, zone_called
+from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, zone_called
 from bearcat.watch.measuring import Measured, Reading, measure_file, processes
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.notify import Notifier
@@ -41,6 +41,7 @@ from bearcat.watch.usual import WatchRule
 
 PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
 WAITED = 30.0  # seconds that --once waits for files that still change
+MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
 POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
 AHEAD_OF_EACH = 4  # times of machines that each process may be ahead
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
@@ -162,11 +163,9 @@ class Watching:
                 failed += 1
                 if file.tried != tried:
                     new.append(each)
-        for sentence in self.folder.problems():
-            self.problems += 1
-            self._say_once(sentence, "problem")
-        for sentence in self.folder.notes():
-            self._say_once(sentence, "note")
+        for sentence, kind in self.folder.sentences().items():
+            self.problems += kind == "problem" and sentence not in self._said
+            self._say_once(sentence, kind)
         if failed:
             self.problems += failed
             files = f"{count(failed, 'file')} that could not be read before {'has' if failed == 1 else 'have'}"
