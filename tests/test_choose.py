@@ -99,13 +99,6 @@ def test_nothing_is_chosen_by_the_targets_labels():
 # --- rate -------------------------------------------------------------------------------------------------------------
 
 
-def test_rates_known_and_unknown_do_not_mix_unless_one_is_requested():
-    measured = [made("a", "healthy"), made("a", "inner", rate=48_000.0), made("b", None, rate=None)]
-    with pytest.raises(InputError, match=r"b/None/1\.csv: .*sampling rate.*12000, 480"):
-        choose(measured, TASK, Requested())
-    assert choose(measured, TASK, Requested(rate=12_000.0)).preparation.rate == 12_000.0
-
-
 # --- channels ---------------------------------------------------------------------------------------------------------
 
 
@@ -150,15 +143,6 @@ def test_where_no_channel_stands_out_all_are_listed_and_none_is_chosen(tmp_path)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
-
-
-def test_few_samples_overlap_and_fewer_get_shorter_windows():
-    found = {}
-    for samples in (60_000, 30_000, 15_000, 5_000):
-        measured = [made("a", "healthy"), made("a", "inner", samples), made("b", None)]
-        chosen = choose(measured, TASK, Requested()).preparation
-        found[samples] = (chosen.length, chosen.step)
-    assert found == {60_000: (1024, 1024), 30_000: (1024, 512), 15_000: (1024, 256), 5_000: (256, 64)}
 
 
 @pytest.mark.parametrize("samples", [(60_000, 60_000, 300_000), (20_000, 9_000, 40_000), (200_000, 5_000, 9_000)])

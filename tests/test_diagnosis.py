@@ -32,7 +32,6 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
 from tests.reference import diagnosis as slow
-from tests.test_artefact import made_model, save_model
 
 ORDERS = BEARINGS["6203"].orders()
 
@@ -192,20 +191,6 @@ def test_the_command_prints_draws_and_exits(folder, tmp_path, command):
     aimless = command("diagnose", folder / "outer.wav", "--rpm", 1500 * 1.31, "--bearing", "6203")
     assert aimless[0] == 3
     assert "cannot tell" in aimless[1]
-
-
-def test_predict_names_the_fault_that_physics_finds_and_the_model_does_not(folder, tmp_path, command):
-    save_model(tmp_path / "model", made_model(classes=("inner", "ball"), rate=16_000.0))
-    words = (tmp_path / "model", folder / "outer.wav", "--bearing", "6203", "--rpm", 1500, "--alarm", "inner")
-    (row,) = csv.DictReader(io.StringIO(command("predict", *words, "--format", "csv")[1]))
-    assert row["physics"] == "outer race"
-    (found,) = json.loads(command("predict", *words, "--format", "json")[1])["recordings"]
-    assert Diagnosis.from_dict(found).contradicted
-    assert found["decision"] == "alarm"
-    assert found["state"] == "outer race"
-    assert "BPFO" in found["reasons"][0]
-    without = ("predict", *words[:2], "--alarm", "inner", "--format", "json")
-    assert json.loads(command(*without)[1])["recordings"][0]["physics"] is None
 
 
 @pytest.mark.parametrize(

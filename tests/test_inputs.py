@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from bearcat.data.bearing import BEARINGS, FAULT_LINES
 from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulate
 from bearcat.data.inputs import INPUTS, PARTS, Input, Physics, find_input
-from bearcat.data.physical import order_amplitudes
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, RecordingInfo, spectral_shape
 from bearcat.errors import InputError
@@ -84,17 +83,6 @@ def test_numpy_and_the_torch_form_of_graphs_give_the_same(length, rpm):
         assert row.transform(windows[:0], *known).shape == (0, *found.shape[1:])
 
 
-def test_levels_at_orders_are_fourier_sums():
-    signals = 3 + np.random.default_rng(0).standard_normal((2, 3, 1024)).astype(np.float32)
-    mean = signals.mean(axis=-1, keepdims=True, dtype=np.float64)
-    orders, turns = np.array([0.0, 0.3, 7.77, 40.0, 63.99]), 8.0
-    time = np.arange(1024) / 1024
-    waves = np.exp(-2j * np.pi * turns * orders[:, None] * time)
-    hann = 1 - np.cos(2 * np.pi * time)
-    exact = abs(((signals / mean - 1) * hann) @ waves.T) * 2 / hann.sum()
-    np.testing.assert_allclose(order_amplitudes(signals, turns, orders), exact, atol=1e-6)
-
-
 def test_bearing_orders_is_its_slow_twin():
     length = 3300  # six turns at 900 rpm
     windows = some(length, 1, 1)
@@ -159,16 +147,6 @@ def test_physics_without_named_parts_uses_the_speed_and_bearing_that_it_is_given
     assert not np.array_equal(slow, fast)
     recording = Recording(domain="a", origin="a", signal=windows[0, 0], rate=RATE, rpm=900.0)
     assert prepare([recording], Preparation("physics", 600)).values.shape == (2, 1, 128 + 96 + 16 + 4 * 160)
-
-
-@pytest.mark.parametrize(
-    ("metadata", "field"),
-    [({"rpm": 900.0}, "rate"), ({"bearing": BEARING, "rate": RATE}, "rpm"), ({"rpm": 60000.0, "rate": RATE}, "rpm")],
-)
-def test_physics_refuses_what_it_is_given_and_cannot_use(metadata, field):
-    with pytest.raises(InputError) as caught:
-        find_input("physics").transform(some(), **metadata)
-    assert caught.value.field == field
 
 
 def known(**metadata: object) -> RecordingInfo:

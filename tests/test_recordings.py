@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from bearcat.data import Simulated, Split, Task
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import parts_of
 from bearcat.data.tasks import Mix, mixed_task
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
@@ -28,18 +26,6 @@ STATES = ("healthy", "inner race", "outer race", "ball", "unknown", "cannot tell
 
 
 # Cutting.
-
-
-def test_parts_of_a_recording_are_its_samples_in_order_without_the_rest():
-    recording = replace(make_recording(samples=1050), rate=100.0, speed=np.arange(1, 1051, dtype=np.float32))
-    parts = parts_of(recording, 2.5)
-    assert [part.signal.size for part in parts] == [250] * 4
-    assert np.array_equal(np.concatenate([part.signal for part in parts]), recording.signal[:1000])
-    assert np.array_equal(np.concatenate([part.speed for part in parts]), recording.speed[:1000])
-    assert len({part.origin for part in parts}) == 4
-    assert all(part.origin.startswith(f"{recording.origin} ") for part in parts)
-    assert parts[1].rpm == pytest.approx(375.5)
-    assert parts[1].info() == replace(recording.info(), origin=parts[1].origin, rpm=parts[1].rpm)
 
 
 # Targets of so many recordings.

@@ -118,15 +118,6 @@ def test_the_scores_of_shaft_and_faults_agree_with_the_slow_twin():
         np.testing.assert_allclose((scores[number], first[number]), expected, atol=1e-9)
 
 
-def test_resampling_in_angle_agrees_with_the_slow_twin_and_an_even_speed_changes_nothing():
-    time = np.arange(400) / 400
-    signal, speed = np.sin(2 * np.pi * 3 * time).astype(np.float32), 1000 * (1 + 0.3 * np.sin(5 * time))
-    even, rate = resample_in_angle(signal, 400.0, speed)
-    assert rate == 400.0
-    np.testing.assert_allclose(even, slow.in_angle(signal, speed), atol=5e-3)
-    np.testing.assert_allclose(resample_in_angle(signal, 400.0, np.full(2, 900.0))[0], signal, atol=1e-6)
-
-
 @pytest.mark.parametrize("state", ["inner race", "outer race"])
 def test_a_fault_at_a_speed_that_varies_by_ten_percent_is_found_with_an_rpm_channel_and_without(state):
     recording, speed = varying(state)

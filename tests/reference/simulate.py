@@ -52,9 +52,3 @@ def angle_in_turns(
         angle += shaft * (1 + offset + spread * wander) / rate
         angles.append(angle)
     return angles
-
-
-def load(angle: float, extent: float) -> float:
-    """Stribeck's distribution at one angle."""
-    inside = 1 - (1 - math.cos(angle)) / (2 * extent)
-    return inside**1.5 if inside > 0 else 0.0

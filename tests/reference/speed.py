@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 
@@ -39,21 +38,6 @@ def score(levels: np.ndarray, spacing: float, seconds: float, hertz: float) -> t
     thirds = [number / 3 for number in range(1, 12) if number % 3]
     between = max(read(halves, ground, 30.0), read(thirds, ground, 30.0))
     return read([1.0, 2.0, 3.0, 4.0, 5.0], 6.0, 30.0) - between, first
-
-
-def in_angle(signal: np.ndarray, speed: np.ndarray) -> np.ndarray:
-    """A sample for each equal step of the angle, by straight lines between the samples of the signal."""
-    angle = [0.0]
-    for before, after in pairwise(speed):
-        angle.append(angle[-1] + (before + after) / 2)
-    resampled = []
-    for number in range(len(signal)):
-        wanted, place = angle[-1] * number / (len(signal) - 1), 0
-        while place < len(signal) - 2 and angle[place + 1] <= wanted:
-            place += 1
-        part = (wanted - angle[place]) / (angle[place + 1] - angle[place])
-        resampled.append((1 - part) * signal[place] + part * signal[place + 1])
-    return np.array(resampled)
 
 
 def struck(levels: np.ndarray, spacing: float, places: list[float]) -> float:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
-
 Rows = Sequence[Sequence[float]]
 
 
@@ -66,19 +64,3 @@ def oddness(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
 
     order = sorted(range(len(known)), key=lambda place: math.dist(new_row, known[place]))[:neighbours]
     return math.dist(new_row, known[order[-1]]) / (sum(map(reach, order)) / neighbours)
-
-
-def bootstrap(
-    values: Sequence[float], recording: Sequence[int], seed: int, draws: int, level: float
-) -> tuple[float, float]:
-    """Draws recordings one by one, then a coin for every window."""
-    random = np.random.default_rng(seed)
-    names = sorted(set(recording))
-    means = []
-    for _ in range(draws):
-        hits = []
-        for name in random.choice(names, size=len(names)):
-            hits += [random.random() < v for v, r in zip(values, recording, strict=True) if r == name]
-        means.append(sum(hits) / len(hits))
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
