@@ -20,7 +20,6 @@ from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.datasets import folder as folder_module
 from bearcat.data.prepare import fingerprint
 from bearcat.data.recording import Windows
-from bearcat.deploy.find import find_measurements
 
 
 @pytest.fixture
@@ -185,27 +184,3 @@ def test_a_kept_recording_whose_file_has_changed_is_read_again(tmp_path):
     savemat(path, {"X097_DE_time": np.arange(4000.0, 0, -1)})
     os.utime(path, (0, 0))
     assert load(catalogue)[0].signal[0] == 4000
-
-
-def test_listing_one_file_of_a_manifest_touches_no_other(tmp_path, monkeypatch):
-    root, _ = plant(tmp_path)
-    hashed = counted(monkeypatch, catalogue_module, "digest_file")
-    decoded = counted(monkeypatch, folder_module, "read_signals")
-    read = folder_module._read_row
-    rows: Counter[str] = Counter()
-    monkeypatch.setattr(
-        folder_module, "_read_row", lambda root, path, texts: (rows.update([texts["path"]]), read(root, path, texts))[1]
-    )
-    catalogue = Folder(root=root).catalogue(only={(root / "1.wav").resolve()})
-    (entry,) = catalogue.entries
-    assert (entry.origin, entry.label, entry.row.rpm) == ("1.wav", "inner", 900)
-    assert entry.signals().channels.keys() == {"1", "2"}
-    (measured,) = find_measurements([root / "2.csv"])
-    found, other = (recording for point in measured.points for recording in point.recordings)
-    assert (found.rpm, str(found.bearing)) == (900, "6205")
-    assert (found.channel, other.channel) == ("1", "2")
-    assert hashed == {}
-    assert found.open().rate == other.open().rate == 12_000
-    assert decoded == {"1.wav": 1, "2.csv": 1}
-    assert rows == {"1.wav": 1, "2.csv": 1}
-    assert Folder(root=root).catalogue(only=()).entries == ()

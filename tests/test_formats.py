@@ -109,14 +109,6 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
     np.testing.assert_array_equal(signals.channels["acceleration"], SIGNAL)
 
 
-@pytest.mark.parametrize("name", ["fs", "Fs", "sampling_rate", "SampleRate"])
-def test_a_rate_stored_beside_the_signal_is_found(tmp_path, name):
-    scipy_io.savemat(tmp_path / "a.mat", {"x": SIGNAL, name: 12_000})
-    np.savez(tmp_path / "a.npz", **{"x": SIGNAL, name: np.array(12_000)})  # type: ignore[arg-type]
-    assert read_signals(tmp_path / "a.mat").rate == 12_000
-    assert read_signals(tmp_path / "a.npz").rate == 12_000
-
-
 @pytest.mark.parametrize(
     ("text", "channels", "rate"),
     [
@@ -223,21 +215,6 @@ def test_raw_numbers_of_a_tdms_file_are_refused_and_scaled_ones_read(tmp_path):
              "NI_Scale[0]_Linear_Y_Intercept": 0.0, "NI_Scale[0]_Linear_Input_Source": 0xFFFFFFFF}  # fmt: skip
     scaled = write_instrument(tmp_path / "y.tdms", {"a": raw}, NI_Scaling_Status="unscaled", **scale)
     np.testing.assert_allclose(read_signals(scaled).pick("a")[1], raw / 1000)
-
-
-@pytest.mark.parametrize("binary", [0, 1])
-def test_bytes_behind_the_samples_of_a_universal_file_are_ignored(tmp_path, binary):
-    path = write_instrument(tmp_path / "x.uff", {"a": SIGNAL, "b": OTHER}, 8192.0, binary=binary)
-    end = b"    -1\n"
-    whole = path.read_bytes()
-    assert whole.rstrip().endswith(b"-1")
-    path.write_bytes(whole + b"\x1a\0\0 trailing" * 3)
-    np.testing.assert_allclose(read_signals(path).pick("b")[1], OTHER, rtol=1e-5, atol=1e-6)
-    if binary:  # some programs fill the last record of a block
-        first, second = whole[:-20].rfind(end), whole.rfind(end[:6])
-        assert 0 < first < second
-        path.write_bytes(whole[:second] + b"\r\n" * 6 + whole[second:])
-        np.testing.assert_allclose(read_signals(path).pick("b")[1], OTHER, rtol=1e-6)
 
 
 def test_a_spectrum_in_a_universal_file_is_refused(tmp_path):
