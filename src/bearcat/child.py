@@ -1,19 +1,18 @@
 """Processes of ours that do what might go wrong: with limits, without secrets, and ended with whoever started them.
 And a Ray cluster, for work that is spread over several machines.
 
->>> child = Child("bearcat.data.isolated", {})
+>>> child = Child("bearcat.data.isolated")
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
@@ -22,8 +21,8 @@ from typing import Any
 from bearcat.errors import InputError
 
 START = (
-    "import sys, json, importlib; module, descriptor, arguments, *sys.path = sys.argv[1:];"
-    " importlib.import_module(module).work(int(descriptor), **json.loads(arguments))"
+    "import sys, importlib; module, descriptor, *sys.path = sys.argv[1:];"
+    " importlib.import_module(module).work(int(descriptor))"
 )
 # One thread and one pool of memory: each further one reserves address space, which is what is limited.
 ENVIRONMENT = {
@@ -79,24 +78,20 @@ def follow_parent(*decided_there: signal.Signals) -> None:
 class Child:
     """A process of ours that calls `work` of a module, in a session of its own, and the connection to it."""
 
-    def __init__(self, module: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, module: str) -> None:
         self.socket, theirs = socket.socketpair()
-        self.stream = self.socket.makefile("rwb")
-        words = [module, str(theirs.fileno()), json.dumps(arguments), *sys.path]
         inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
-                [sys.executable, "-I", "-c", START, *words], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, env=inherited | ENVIRONMENT,
+                [sys.executable, "-I", "-c", START, module, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
             )  # fmt: skip
 
     def end(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # with what it has forked
         self.process.wait()
-        with suppress(OSError):  # what was not sent
-            self.stream.close()
         self.socket.close()
 
 

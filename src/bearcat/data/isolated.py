@@ -240,7 +240,7 @@ def _forking_process() -> Child:
     with _starting:
         child = _forking.get(os.getpid())
         if child is None or child.process.poll() is not None:
-            child = _forking[os.getpid()] = Child(__name__, {})
+            child = _forking[os.getpid()] = Child(__name__)
             atexit.register(child.end)
         return child
 
