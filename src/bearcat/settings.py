@@ -42,6 +42,7 @@ REMOVED = dict.fromkeys(
     "mixtures": "leave it out: RecordingConfidence always averages with PseudoCal",
     "beta1": "leave it out: Adam has its usual 0.9 and 0.999",
     "beta2": "leave it out: Adam has its usual 0.9 and 0.999",
+    "label_by": "list the files in a manifest, with labels of your own",
 }
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 

@@ -105,9 +105,9 @@ class Paderborn:
         return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self.bearings)
 
     def catalogue(self) -> Catalogue:
-        wrong = [bearing for bearing in self.bearings if not re.fullmatch(r"K[0ABI]\d\d", bearing)]
-        if wrong or not self.bearings:
-            raise InputError(f"bearings are codes such as KA04, not {', '.join(wrong) or 'none'}")
+        strange = [bearing for bearing in self.bearings if not re.fullmatch(r"K[0ABI]\d\d", bearing)]
+        if strange or not self.bearings:
+            raise InputError(f"bearings are codes such as KA04, not {', '.join(strange) or 'none'}")
         wrong = [number for number in self.measurements if not 1 <= number <= 20]
         if wrong or not self.measurements:
             raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
