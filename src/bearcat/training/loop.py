@@ -375,16 +375,10 @@ def chosen_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def checked_precision(wanted: str | None) -> str | None:
-    """What was wanted, if there is such a thing; None leaves it to the device."""
-    if wanted is not None and wanted not in networks.PRECISIONS:
-        raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, networks.PRECISIONS)}")
-    return wanted
-
-
 def choose_precision(wanted: str | None, encoder_path: str, device: torch.device) -> str:
     """What is wanted, or more where the device has nothing less; without a wish the fastest (docs/speed.md)."""
-    checked_precision(wanted)
+    if wanted is not None and wanted not in networks.PRECISIONS:
+        raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, networks.PRECISIONS)}")
     if wanted == "bfloat16" and encoder_path != "triton":
         raise InputError("precision 'bfloat16' needs the encoder 'cnn' on a GPU with Triton; leave it out")
     if device.type == "cpu":
