@@ -78,16 +78,6 @@ def evidence(*values: float) -> dict[str, float]:
     return dict(zip(EVIDENCE, values, strict=True))
 
 
-def test_intervals_are_those_of_past_runs_with_such_evidence_a_group_counting_once():
-    place = [0.9, 0.9, 0.8, 1.0]
-    many, few = [[*place, 0.99]] * 300, [[*place, 0.5], [*place, 0.6]] * 10
-    mixed = past_accuracy(evidence(*place), table=table_of({"many": many, "few": few}))
-    assert (mixed.low, mixed.high) == (0.5, 0.99)  # although only one run in sixteen had so little
-    table = table_of({"many": many, "other": [[0.2, 0.3, 0.2, 1.0, 0.1]] * 100})
-    far = past_accuracy(evidence(*place), table=table)
-    assert far == Estimate(0.99, 0.99, 0.99)
-
-
 def test_intervals_are_those_of_the_slow_twin():
     random = np.random.default_rng(2)
     table = {name: random.random((runs, 5)).round(2).tolist() for name, runs in (("a", 30), ("b", 7), ("c", 60))}

@@ -99,15 +99,6 @@ def printed(record: Record) -> str:
     return output.getvalue()
 
 
-def page_text(record: Record) -> str:
-    """What an engineer reads on the page: the numbers at its top and the first sections."""
-    texts = [" ".join(number) for number in _headline(record)]
-    for section in _first_sections(record):
-        rows = [" ".join(entry.text for entry in row) for table in section.tables for row in table.rows]
-        texts += [section.decision or "", *section.sentences, *rows]
-    return "\n".join(texts)
-
-
 def numbers_in(summary: str) -> dict[str, int]:
     """The counts of a sentence such as "14 recordings: 9 alarm, 5 ok."; "recordings" is their number."""
     found = {action: int(number) for number, action in re.findall(r"(\d+) (ok|check|alarm)\b", summary)}
@@ -137,27 +128,6 @@ def test_counts_of_recordings_are_the_same_everywhere(seed):
     assert found.exit_status == STATUS[worst]
     for number in re.findall(r"(\d+) recordings\b", record.decision.sentence):  # of which some may have been compared
         assert int(number) <= len(actions)
-
-
-@many
-@given(st.integers(0, 2**32 - 1))
-def test_one_recommendation_and_one_expected_accuracy_are_said(seed):
-    record = made_record(seed)
-    decision = record.decision
-    action = {f"Recommendation: {decision.action}."}
-    accuracy = [] if decision.expected is None else [f"{100 * decision.expected:.0f}"]
-    page = page_text(record)
-    for text in (printed(record), repr(Adaptation(Path("out"), record, {}))):
-        assert set(re.findall(r"Recommendation: (?:use|check|do not use)\.", text)) == action
-        assert text.count(decision.sentence) == 1
-        assert re.findall(r"Expected accuracy (\d+) % \(", text) == accuracy
-    assert set(re.findall(r"Recommendation: (?:use|check|do not use)\.", page)) == action
-    assert "Expected accuracy" not in page  # which is for researchers, further down
-    headline = {name: (number, note) for name, number, note in _headline(record)}
-    assert headline["Recommendation"][0] == decision.action
-    if decision.expected is not None:
-        low, high = decision.interval
-        assert low <= decision.expected <= high
 
 
 @many
