@@ -204,7 +204,7 @@ def names(path: Path, root: Path | None = None) -> list[str]:
         ('"inner", "outer"', '"inner", "both"'),
         ("N15_M07_F10:N09_M07_F10", "N15_M07_F10:N15_M01_F10"),
         ("seeds = 2", "seeds = [2, 3]"),
-        ("title", "split = { test = 0.3 }\ntitle"),
+        ("title", "split = 'block'\ntitle"),
         ('methods = ["source-only", "DANN"]', 'methods = ["DANN*", "AT"]'),
         (
             'methods = ["source-only", "DANN"]',

@@ -1,4 +1,4 @@
-"""Grids and watched machines on a Ray cluster: the same results, whoever is killed."""
+"""Grids on a Ray cluster: the same results, whoever is killed."""
 # ruff: noqa: F811 (fixtures of the everyday tests)
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bearcat.child import connect_ray
-from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.runs import execute as executing
 from bearcat.runs.execute import Cluster, Execution
-from bearcat.watch.folder import WatchedFolder
-from bearcat.watch.measuring import Reading, measure_file, on_cluster
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
 
 
@@ -120,20 +116,6 @@ def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_i
         site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT, requested)
         Cluster(requested).drive(cluster, site.specs, Execution(site.store, site.specs))
         assert [site.store.state(spec.identity).detail for spec in site.specs] == [expected]
-
-
-def test_recordings_of_watched_machines_are_measured_on_a_cluster_that_has_no_such_folder(cluster, tmp_path):
-    path = tmp_path / "pump" / "DE" / "2024-05-01.npy"
-    path.parent.mkdir(parents=True)
-    np.save(path, np.random.default_rng(0).standard_normal(8000).astype(np.float32))
-    (arrival,) = WatchedFolder(tmp_path).scan()
-    reading = Reading(Given(rate=4000.0, rpm=1500.0))
-    here = measure_file(arrival, "digest", reading)
-    begun = on_cluster(cluster, reading)(arrival, "digest")
-    path.rename(tmp_path / "moved")
-    assert [(each.point, each.recording, each.values) for each in begun()] == [
-        (each.point, each.recording, each.values) for each in here
-    ]
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):
