@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -189,31 +188,9 @@ def test_a_file_or_nothing_is_no_model_folder(tmp_path):
         load_model(tmp_path / "nothing")
 
 
-def test_given_a_runs_folder_the_sentence_names_the_models_in_it(tmp_path):
-    folder, _ = saved(tmp_path / "out")
-    with pytest.raises(InputError, match=re.escape(f"model.json is missing; give {folder}")):
-        load_model(tmp_path / "out")
-
-
 def test_metadata_cannot_replace_what_the_folder_says_of_itself(tmp_path):
     save_model(tmp_path / "model", made_model(format=99, sha256="0", seal="0", recipe="CAT"))
     assert load_model(tmp_path / "model").metadata["recipe"] == "CAT"
-
-
-def test_the_card_has_decision_data_recipe_scores_limits_and_versions(tmp_path):
-    metadata = {
-        "recipe": "CAT*-CPCS", "task": "600rpm→900rpm", "data": {"name": "pump", "target windows": 120},
-        "scores": {"target": None, "source": {"accuracy": 0.98765}}, "estimates": {"accuracy": 0.81},
-        "limits": ["Not for gears."], "versions": {"torch": "2.13.0"},
-    }  # fmt: skip
-    save_model(tmp_path / "model", made_model(**metadata))
-    card = (tmp_path / "model" / "README.md").read_text()
-    for words in (
-        "Expected accuracy 97 %", "CAT*-CPCS", "600rpm→900rpm", "target windows: 120", "accuracy: 0.9877", "Not for gears.",
-        "torch: 2.13.0", "healthy, inner, outer", "12000 Hz", "target: none",
-    ):  # fmt: skip
-        assert words in card
-    assert "0.81" not in card, "one estimate: that of the decision"
 
 
 @pytest.mark.parametrize(

@@ -56,38 +56,12 @@ def test_the_order_of_windows_does_not_matter(values, random):
 
 
 @quick
-@given(windows())
-def test_a_recording_of_one_window_is_the_window_itself(values):
-    found = pool(tally(values[:1]))
-    assert found.probabilities == pytest.approx(np.exp(values[0]), abs=1e-12)
-    assert found.agreement == 1.0
-
-
-@quick
-@given(windows(), st.integers(2, 5))
-def test_hearing_the_same_windows_again_changes_nothing(values, times):
-    again = pool(tally(np.tile(values, (times, 1))))
-    assert again.probabilities == pytest.approx(pool(tally(values)).probabilities, abs=1e-9)
-    assert (
-        again.agreement == pytest.approx(pool(tally(values)).agreement)
-        or np.ptp(np.sort(again.probabilities)[-2:]) < 1e-9
-    )
-
-
-@quick
 @given(windows(least=2), st.data())
 def test_a_recording_may_come_in_parts(values, data):
     place = data.draw(st.integers(0, len(values)))
     parts, whole = tally(values[:place]) + tally(values[place:]), tally(values)
     assert parts.sums == pytest.approx(whole.sums)
     assert (parts.votes == whole.votes).all()
-
-
-@quick
-@given(windows(), st.permutations(range(5)))
-def test_the_order_of_classes_does_not_matter(values, order):
-    order = [place for place in order if place < values.shape[1]]
-    assert pool(tally(values[:, order])).probabilities == pytest.approx(pool(tally(values)).probabilities[order])
 
 
 @quick
@@ -118,12 +92,6 @@ def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
     assert pooled_temperature(*together(recordings), accuracy) == pytest.approx(
         reference.temperature(recordings, accuracy), rel=0.02
     )
-
-
-def test_recordings_whose_windows_agree_are_as_sure_as_windows_are_right():
-    alike = np.log(np.array([[0.9, 0.06, 0.04]] * 8))
-    temperature = pooled_temperature(*together([alike] * 5), 0.7)
-    assert pool(tally(alike), temperature).confidence == pytest.approx(0.7)
 
 
 def test_where_windows_contradict_each_other_the_majority_is_surer():

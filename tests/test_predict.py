@@ -120,18 +120,6 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     assert Given(rate=48_000.5).rate_of(open_stream(tmp_path / "fast.wav")) == 48_000
 
 
-def test_a_model_without_a_rate_resamples_nothing_and_says_so(tmp_path):
-    wavfile.write(tmp_path / "fast.wav", 48_000, noise(4000))
-    np.save(tmp_path / "unknown.npy", noise(4000))
-    model = made_model(rate=None)
-    stream, note = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
-    assert note.startswith(f"{tmp_path / 'fast.wav'}: ")
-    assert "48000 Hz" in note
-    assert stream.rate == 48_000
-    assert pool_stream(model, stream).windows == 4000 // 256
-    assert at_rate_of(model, open_stream(tmp_path / "unknown.npy"))[1] is None
-
-
 def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
     model = open_model(model_folder / "model.onnx")
     bad = noise(600_000)
@@ -330,32 +318,6 @@ def test_a_dead_sensor_is_never_ok(tmp_path, model_folder, command):
     assert row["state"] == "no signal"
     assert any("no signal" in reason for reason in row["reasons"])
     assert status == status_of([row])
-
-
-def test_windows_as_csv_or_table_from_a_model_folder(tmp_path, model_folder, command):
-    np.save(tmp_path / "a.npy", noise(3000, 1))
-    words = ("predict", model_folder / "model", tmp_path / "a.npy", "--rate", 12_000, "--by", "window", "--format")
-    rows = list(csv.DictReader(io.StringIO(command(*words, "csv")[1])))
-    assert len(command(*words, "table")[1].splitlines()) == 2 + len(rows)
-    assert [int(row["start"]) for row in rows] == list(range(0, 11 * 256, 256))
-    assert float(rows[1]["seconds"]) == pytest.approx(256 / 12_000)
-    expected = made_model().log_probabilities(noise(3000, 1)[: 11 * 256].reshape(11, 1, 256))
-    assert [float(row["confidence"]) for row in rows] == pytest.approx(np.exp(expected.max(axis=1)).tolist(), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--by", "file"), "--by: unknown choice 'file'"),
-        (("--format", "xml"), "--format: unknown choice 'xml'"),
-        (("--alarm", "gear"), "no class 'gear'"),
-    ],
-)
-def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, sentence):
-    status, _, warned = command("predict", model_folder / "model.onnx", tmp_path, *words)
-    assert status == 2
-    assert sentence in warned
-    assert warned.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ["model", "model.onnx"])

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import typer
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas")
 ASKED = """
@@ -94,13 +93,3 @@ def test_a_command_alone_is_the_one_of_all():
         assert [each.opts for each in alone[name].params] == [each.opts for each in every[name].params]
         assert alone[name].help == every[name].help
     assert len(_command_line("unknown").commands) == len(every)
-
-
-def test_the_default_recipe_in_the_help_is_the_default():
-    from bearcat.cli import app
-    from bearcat.methods.recipe import DEFAULT_RECIPE
-
-    adapt = typer.main.get_command(app).commands["adapt"]
-    (option,) = [each for each in adapt.params if each.name == "recipe"]
-    assert option.default is None
-    assert f"default: {DEFAULT_RECIPE}]" in option.help

@@ -8,7 +8,7 @@ A measurement is what was recorded at once: points that are neighbours, each one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -94,7 +94,7 @@ class FoundUnit:
     name: str
     find: Callable[[], Iterator[FoundMeasurement]]
 
-    def measurements(self) -> Iterator[FoundMeasurement]:
+    def measurements(self) -> Generator[FoundMeasurement, None, None]:
         """The one measurement, whose file is open until the next is asked for."""
         try:
             yield from self.find()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -61,6 +60,8 @@ def diagnose_units(
         for unit in units:
             yield diagnose_unit(unit, job, put)
         return
+    from concurrent.futures.process import BrokenProcessPool
+
     from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
     several, done, task = list(units), 0, delayed(partial(diagnose_unit, job=replace(job, model=None)))

@@ -216,7 +216,6 @@ class Given:
     orders: Mapping[str, float] | None = None  # in place of a bearing
     healthy: Mapping[str | None, Sequence[PhysicsEvidence]] = field(default_factory=dict)  # known good ones, by point
     rule: AlarmRule | None = None
-    batch: int = BATCH  # windows handed to the model at once
     trust_speed: bool = False  # a stated speed is not checked
     measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
     search: bool = False  # look for lines of any bearing where a recording's is not known
@@ -431,7 +430,7 @@ def _listen(
             notes.append(f"nobody says its speed; the model is given the measured {rpm:.0f} rpm")
         stream, note = at_rate_of(model, replace(stream, blocks=seen), given.rate)
         shown = None if show is None else partial(show, stream)
-        tallies.append(tally_stream(model, stream, given.batch, shown, rpm, given.bearing_of(found)))
+        tallies.append(tally_stream(model, stream, BATCH, shown, rpm, given.bearing_of(found)))
         notes += [note] if note else []
     first, *others = analyses
     signal, network = first.finish(others), None
