@@ -1,9 +1,9 @@
-# What people and CI call. Two commands do everything: `make demo` and `make test`.
+# What people and CI call: `make demo`, `make test` and `make acceptance` do everything.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench browser postgresql broker fuzz docs clean
+.PHONY: demo test check acceptance programs bench docs clean
 
 # Simulated bearings: diagnoses recordings from physics, then adapts to another operating condition, with the paper's
 # method on the same input beside it. Status 1 of diagnose says that there are alarms.
@@ -13,61 +13,51 @@ demo: .venv/demo
 	$(BIN)/bearcat adapt --beside 'dense-CAT*-Temperature' --out demo/adapt
 	@echo "Open demo/adapt/report.html in a browser."
 
-test: check browser postgresql broker
+# Every day: style, types, and the tests that need neither browser nor server. A few minutes on two cores.
+test: check
 	$(BIN)/python -m pytest --durations=5
 
-check: .venv/dev
+check: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The tests of report.html want a Chromium; where there is none and none can be installed they are skipped, and say so.
-browser:
-	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
-		apt-get update -qq && apt-get install -y -qq chromium || echo "Chromium could not be installed; tests in a browser are skipped"; \
-	else echo "No Chromium here and no right to install it; tests in a browser are skipped"; fi >&2
+# Before a release: a browser, PostgreSQL, Ray, the wheel, the documents and their commands, long runs. Ten minutes more.
+acceptance: .venv/acceptance programs
+	$(BIN)/python -m pytest tests/acceptance --durations=5
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
-# The tests of MQTT want a mosquitto, likewise.
-broker:
-	@if command -v mosquitto || [ -x /usr/sbin/mosquitto ]; then :; \
+# Programs that are no Python packages. Where they cannot be installed, their tests are skipped and say so.
+programs:
+	@missing=""; \
+	command -v chromium || command -v chromium-browser || command -v google-chrome || missing="chromium"; \
+	ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null || missing="$$missing postgresql"; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
-		apt-get update -qq && apt-get install -y -qq mosquitto || echo "mosquitto could not be installed; tests of MQTT are skipped"; \
-	else echo "No mosquitto here and no right to install it; tests of MQTT are skipped"; fi >&2
+		apt-get update -qq && apt-get install -y -qq $$missing || echo "not installed: $$missing; their tests are skipped"; \
+	else echo "not here, and no right to install: $$missing; their tests are skipped"; fi >&2
 
-# The tests of a store in PostgreSQL start a server of their own from these programs; without them they are skipped.
-postgresql:
-	@if ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
-		apt-get update -qq && apt-get install -y -qq postgresql || echo "PostgreSQL could not be installed; its tests are skipped"; \
-	else echo "No PostgreSQL here and no right to install it; its tests are skipped"; fi >&2
-
-# The documents as a site in site/, with every link checked. Nothing is loaded from elsewhere; the search wants a server.
-docs: .venv/dev
+# The documents as a site in site/, with every link checked.
+docs: .venv/acceptance
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html, or run $(BIN)/mkdocs serve for the search"
 
-# Mutated files, stores, messages and requests (docs/security.md): an hour at most, on two cores.
-fuzz: .venv/dev
-	$(BIN)/python -m tests.fuzz --mutations 10000
-
 # Small, a few minutes on two cores. The scripts' --help says how to measure more, or on a GPU.
-bench: .venv/dev
+bench: .venv/test
 	$(BIN)/python benchmarks/speed.py --steps 20
 	$(BIN)/python benchmarks/recording_speed.py --repeats 20 --starts 3
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-.venv/demo: .venv/bin/python pyproject.toml constraints.txt
-	@echo "Installing bearcat into .venv (a few minutes the first time)"
-	$(PIP) -e '.[all]'
-	@touch $@
-
-.venv/dev: .venv/bin/python pyproject.toml constraints.txt
-	@echo "Installing bearcat and its development tools into .venv (a few minutes the first time)"
-	$(PIP) -e '.[dev]'
+# What each command installs: bearcat with these extras of pyproject.toml.
+.venv/demo: EXTRA = report
+.venv/test: EXTRA = test
+.venv/acceptance: EXTRA = acceptance
+.venv/demo .venv/test .venv/acceptance: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing bearcat[$(EXTRA)] into .venv (a minute or more the first time)"
+	$(PIP) -e '.[$(EXTRA)]'
 	@touch $@
 
 clean:
-	rm -rf .venv demo site
+	rm -rf .venv build demo site
