@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.data.inputs import find_input
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
-from bearcat.methods.before_training import likelihood_gain, match, source_states
+from bearcat.errors import InputError
+from bearcat.methods.before_training import IgnoreOrders, likelihood_gain, match, source_states
+from bearcat.methods.recipe import RECIPES, WITHOUT_ORDERS
 from bearcat.record import Record
+from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 from bearcat.trust.decision import SLACK, choose_candidate
 from tests.commands import bearcat
@@ -89,6 +93,28 @@ def test_the_margin_is_to_another_class_not_to_another_state_of_the_same():
     assert match(clusters, centres, unknown).margin < 10 < match(clusters, centres, unknown, owner).margin
 
 
+def test_orders_that_are_ignored_change_nothing_and_other_inputs_are_refused():
+    recipe = RECIPES["match-clusters"].for_input("physics:use=band-kurtosis,envelope-orders").in_epochs(3)
+    candidates = recipe.candidates("physics:use=band-kurtosis,envelope-orders")
+    assert set(candidates) == {
+        "self-trained", WITHOUT_ORDERS, f"self-trained {WITHOUT_ORDERS}", f"unadapted {WITHOUT_ORDERS}"
+    }  # fmt: skip
+    plain = candidates[f"unadapted {WITHOUT_ORDERS}"]
+    assert plain.find(IgnoreOrders).points == (16, 656)
+    random = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    values = random.normal(size=(90, 1, 656)).astype(np.float32) + labels[:, None, None]
+    source = Labelled(values, labels)
+    trained = train([Run(plain, TrainingData(TYPES, source, source, Unlabelled(values.copy())), 0)], CPU)
+    other = values.copy()
+    other[..., 16:] = random.normal(size=other[..., 16:].shape)
+    first, second = (predict(trained.network, torch.from_numpy(each)[None])[0] for each in (values, other))
+    assert torch.equal(first, second)
+    assert set(recipe.candidates("physics:use=band-kurtosis")) == {"self-trained"}
+    with pytest.raises(InputError, match="shaft orders"):
+        IgnoreOrders().for_input(find_input("log-spectrum"))
+
+
 def test_the_best_candidate_is_chosen_and_near_ties_go_to_the_usual_one():
     assert choose_candidate({"own": 0.7, "other": 0.7 + SLACK}, "own")[0] == "own"
     assert choose_candidate({"own": 0.7, "other": 0.75, "third": 0.74}, "own")[0] == "other"
@@ -106,16 +132,18 @@ def finished(tmp_path_factory) -> tuple[Path, object]:
     return out, bearcat(*words)
 
 
-def test_all_candidates_are_in_the_record_and_the_chosen_model_is_kept(finished):
+def test_all_candidates_are_in_the_record_and_on_the_page_and_the_chosen_model_is_kept(finished):
     out, result = finished
     record = Record.read(out)
-    assert "match-clusters-self-trained" in {each.name for each in record.candidates}
+    assert len(record.candidates) >= 4
     assert len({each.name for each in record.candidates}) == len(record.candidates)
     (chosen,) = (each for each in record.candidates if each.chosen)
     assert chosen.name == record.saved.recipe
     best = max(each.score for each in record.candidates if not each.broken)
     assert chosen.score >= best - SLACK
     assert all(0 <= each.score <= 1 and each.agreed <= each.certain for each in record.candidates)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert all(each.name in page for each in record.candidates)
     assert record.saved.reason in result.stdout
     kept = {path.name.removeprefix("beside-") for path in out.glob("beside-*")}
     assert kept <= {chosen.name, "dense-source-only"}

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from bearcat.methods.before_training import MatchClusters, Standardise
+from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
 from bearcat.methods.ingredient import (
     BeforeTraining,
     Finding,
@@ -45,7 +45,7 @@ from bearcat.methods.selftraining import (
 
 __all__ = [
     "RECIPES", "Adversarial", "BeforeTraining", "ClassifierDiscrepancy", "ConditionalAdversarial", "Confusion",
-    "CovarianceMatching", "Finding", "Ingredient", "JointMatching", "KernelMatching", "KnownStates",
+    "CovarianceMatching", "Finding", "IgnoreOrders", "Ingredient", "JointMatching", "KernelMatching", "KnownStates",
     "Loss", "MatchClusters", "Perturbation", "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness",
     "Standardise", "StrongView", "TargetStatistics", "Teacher", "Teaching", "Transport", "Triplet", "Uniformity",
     "View", "Wasserstein", "WeakView", "choice", "find_recipe",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from bearcat.data import tasks
+    from bearcat.data.inputs import Input
     from bearcat.models import networks
     from bearcat.trust import checks
 else:
@@ -100,6 +101,37 @@ def _statistics(values: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.f
     mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
     constant = deviation <= 1e-6 * np.abs(mean)
     return mean.astype(np.float32), np.where(constant, 1, deviation).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class IgnoreOrders(BeforeTraining):
+    """Sets the points of the input that are read at shaft orders to zero, so that nothing depends on the speed.
+
+    >>> IgnoreOrders().for_input(find_input("physics:use=band-kurtosis,envelope-orders")).points
+    (16, 656)
+    """
+
+    name = "ignore-orders"
+    reads_target = False
+    points: tuple[int, ...] = ()  # first and last + 1 of each channel, by `for_input`
+
+    def for_input(self, kind: Input) -> IgnoreOrders:
+        from bearcat.data.inputs import OrderInput, Physics
+
+        members = kind.members if isinstance(kind, Physics) else []
+        ends = np.cumsum([member.points(0) for member in members]).tolist()
+        first = [end - member.points(0) for end, member in zip(ends, members, strict=True)]
+        orders = [place for place, member in enumerate(members) if isinstance(member, OrderInput)]
+        if not orders or orders != list(range(orders[0], len(members))):
+            raise InputError("the input has no part at shaft orders that could be ignored; use 'physics'", "input")
+        return replace(self, points=(first[orders[0]], ends[-1]))
+
+    def prepare(self, data: tasks.TrainingData) -> Prepared:
+        parts: dict[str, Any] = {name: getattr(data, name) for name in ("source_train", "source_test", "target_train")}
+        parts = {name: replace(part, values=part.values.copy()) for name, part in parts.items()}
+        for part in parts.values():
+            part.values[..., slice(*self.points)] = 0
+        return Prepared(replace(data, **parts))
 
 
 @dataclass(frozen=True)

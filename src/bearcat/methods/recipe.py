@@ -15,7 +15,7 @@ from typing import Any
 
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses, selftraining
-from bearcat.methods.before_training import MatchClusters, Standardise
+from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
 from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
@@ -123,12 +123,26 @@ class Recipe:
         plain = replace(self, ingredients=scaling, passes="shared", doubled=False, target_pass=False)
         return name if name in RECIPES else "source-only", plain
 
-    def self_trained(self) -> Recipe:
-        """The same with self-training on the surest half of the windows of each *predicted* class, so that shares of
-        classes are free: a candidate where the recipe was not asked for.
+    def candidates(self, text: str) -> dict[str, Recipe]:
+        """Cheap variants on the same windows of this input, by name: self-trained, and each without shaft orders.
+
+        Self-training uses the surest half of the windows of each *predicted* class, so shares of classes are free.
         """
-        labels = SelfTraining(select="share", teacher=Teacher(dropout=False))
-        return replace(self, ingredients=(*self.ingredients, labels.in_epochs(Schedule.epochs, self.schedule.epochs)))
+        from bearcat.data.inputs import find_input
+
+        labels = SelfTraining(select="share", teacher=Teacher(dropout=False)).in_epochs(
+            Schedule.epochs, self.schedule.epochs
+        )
+        found = {"": self, "self-trained": replace(self, ingredients=(*self.ingredients, labels))}
+        if find_input(text).needs:
+            first = IgnoreOrders().for_input(find_input(text))
+            found |= {
+                f"{name} {WITHOUT_ORDERS}".strip(): replace(recipe, ingredients=(first, *recipe.ingredients))
+                for name, recipe in found.items()
+            }
+            plain = replace(self.unadapted()[1], ingredients=(first, *self.unadapted()[1].ingredients))
+            found[f"unadapted {WITHOUT_ORDERS}"] = plain
+        return {name: recipe for name, recipe in found.items() if name}
 
     def for_input(self, text: str) -> Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""
@@ -219,6 +233,7 @@ PUBLISHED_CALIBRATORS = {
     "Matrix": {"solver": "sgd"},
 }
 
+WITHOUT_ORDERS = "without orders"
 QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
 
 _STARS: dict[str, tuple[Ingredient, ...]] = {

@@ -33,6 +33,7 @@ from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
+from bearcat.methods.recipe import WITHOUT_ORDERS
 from bearcat.record import PREDICTIONS, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.runs.plan import AdaptationPlan
@@ -135,12 +136,11 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
 
 
 def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Record, dict[str, Record]]:
-    """Trains the run, those beside it and its self-trained variant, decides, and writes the folders; the run's own
-    record last.
+    """Trains the run, those beside it and the candidates, decides, and writes the folders; the run's own record last.
 
     Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt. Where classes were matched
-    one by one, the run is believed; otherwise the one that check models and physics agree with most is recommended.
-    The variant is kept only if it is that one.
+    one by one, the run is believed; otherwise the candidate that check models and physics agree with most is
+    recommended. Of the candidates only that one is kept.
     """
     library = plan.library
 
@@ -179,21 +179,25 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
         adapted, reason = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
     usual = spec.recipe_name if adapted or unadapted is None else name
     runs = {spec.recipe_name: own.record} | ({name: unadapted} if unadapted is not None else {})
-    rated, by_class = tuple[Candidate, ...](), supported and "states" not in (own.record.adaptation or {})
-    if plan.candidate is not None and not own.record.failed and not by_class:
-        variant = plan.candidate.recipe_name
-        folder = out / f"{BESIDE}{variant}"
-        found = trained(plan.candidate, folder, write=False)
-        runs[variant] = found.record
+    candidates, rated = dict[str, FinishedRun](), tuple[Candidate, ...]()
+    by_class = supported and "states" not in (own.record.adaptation or {})
+    if plan.candidates and not own.record.failed and not by_class:
+        for other in plan.candidates:
+            matched = candidates.get(f"{spec.recipe_name}-{WITHOUT_ORDERS.replace(' ', '-')}")
+            if not other.recipe.adapts and matched and not _adapted(matched.record):
+                continue  # it would be the same network
+            candidates[other.recipe_name] = trained(other, out / f"{BESIDE}{other.recipe_name}", write=False)
+        runs |= {each: found.record for each, found in candidates.items()}
         rated = _rated(runs, library, spec)
         usual, reason = choose_candidate({each.name: each.score for each in rated if not each.broken}, usual)
         rated = tuple(replace(each, chosen=each.name == usual) for each in rated)
-        if usual == variant:
-            found.write(folder)
-            beside[variant] = found.record
-            (folder / CHECKPOINT).unlink(missing_ok=True)
+    for each, found in candidates.items():
+        if each == usual:
+            found.write(out / f"{BESIDE}{each}")
+            beside[each] = found.record
+            (out / f"{BESIDE}{each}" / CHECKPOINT).unlink(missing_ok=True)
         else:
-            shutil.rmtree(folder)
+            shutil.rmtree(out / f"{BESIDE}{each}")
     chosen, place, model = runs[usual], ".", own.model
     if usual != spec.recipe_name and model is not None:
         place = f"{BESIDE}{usual}"

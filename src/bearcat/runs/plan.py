@@ -72,7 +72,7 @@ class AdaptationPlan:
     notes: tuple[str, ...]
     choices: tuple[Choice, ...]  # settings that were not asked for, with their reasons
     warnings: tuple[str, ...]
-    candidate: RunSpec | None = None  # to rate beside the run, where its recipe was not asked for
+    candidates: tuple[RunSpec, ...] = ()  # to rate beside the run, where its recipe was not asked for
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -96,9 +96,16 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     free = wishes.recipe is None and wishes.input is None and not wishes.recipe_settings
     if not free:
         return found
-    spec = found.library.identified(found.spec)
-    variant = replace(spec, recipe_name=f"{spec.recipe_name}-self-trained", recipe=spec.recipe.self_trained())
-    return replace(found, candidate=variant)
+    return replace(found, candidates=_candidates(found.library.identified(found.spec)))
+
+
+def _candidates(spec: RunSpec) -> tuple[RunSpec, ...]:
+    """Variants of the run on the same windows, of which the best may be recommended."""
+    recipes = spec.recipe.candidates(spec.preparation.input)
+    names = [f"{spec.recipe_name}-{name.replace(' ', '-')}" for name in recipes]
+    return tuple(
+        replace(spec, recipe_name=name, recipe=recipe) for name, recipe in zip(names, recipes.values(), strict=True)
+    )
 
 
 def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
