@@ -132,7 +132,7 @@ def finished(tmp_path_factory) -> tuple[Path, object]:
     return out, bearcat(*words)
 
 
-def test_all_candidates_are_in_the_record_and_on_the_page_and_the_chosen_model_is_kept(finished):
+def test_all_candidates_are_in_the_record_and_the_chosen_model_is_kept(finished):
     out, result = finished
     record = Record.read(out)
     assert len(record.candidates) >= 4
@@ -142,8 +142,6 @@ def test_all_candidates_are_in_the_record_and_on_the_page_and_the_chosen_model_i
     best = max(each.score for each in record.candidates if not each.broken)
     assert chosen.score >= best - SLACK
     assert all(0 <= each.score <= 1 and each.agreed <= each.certain for each in record.candidates)
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert all(each.name in page for each in record.candidates)
     assert record.saved.reason in result.stdout
     kept = {path.name.removeprefix("beside-") for path in out.glob("beside-*")}
     assert kept <= {chosen.name, "dense-source-only"}

@@ -63,7 +63,9 @@ def shown(page: Path) -> Iterator[tuple[str, str]]:
                 yield language, re.sub(r" (\[.*?\]|…)", "", line.partition(" #")[0]).removesuffix('"""')
 
 
-COMMANDS = [(page.name, *found) for page in PAGES for found in shown(page)]
+COMMANDS = [
+    (page.name, *found) for page in PAGES if page.name != "LOG.md" for found in shown(page)
+]  # the log tells what was
 
 
 def is_run(page: str, language: str, command: str) -> bool:
