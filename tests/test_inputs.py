@@ -13,7 +13,7 @@ from bearcat.data.bearing import BEARINGS, FAULT_LINES
 from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulate
 from bearcat.data.inputs import INPUTS, PARTS, Input, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Recording, RecordingInfo, spectral_shape
+from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
 
@@ -120,18 +120,6 @@ def test_fault_orders_point_to_the_part_that_is_damaged():
             level = find_input("fault-orders").transform(windows, QUIET.rate, rpm, QUIET.bearing)
             level = level.reshape(8, 3, -1).mean(axis=(0, 1))
             assert level[names.index(f"1×{own}")] > level[names.index(f"1×{other}")] + 0.5
-
-
-@pytest.mark.parametrize("name", [*(name for name in INPUTS if name != "bearing-orders"), "physics:last=20"])
-@pytest.mark.parametrize("length", [1200, 1111])
-def test_one_fft_for_an_input_and_the_shapes_of_spectra_gives_what_two_give(name, length):
-    chosen = "envelope-orders:last=20" if name == "envelope-orders" else name
-    bearing = None if "physics" in name else BEARING
-    rpm = None if name == "physics" else 900.0
-    windows = some(length, 5)
-    values, shapes = find_input(chosen).with_shapes(windows, RATE, rpm, bearing)
-    np.testing.assert_array_equal(values, find_input(chosen).transform(windows, RATE, rpm, bearing))
-    np.testing.assert_array_equal(shapes, spectral_shape(windows))
 
 
 def test_physics_without_named_parts_uses_the_speed_and_bearing_that_it_is_given():

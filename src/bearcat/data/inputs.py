@@ -20,7 +20,7 @@ import numpy as np
 import bearcat.data.physical as physical
 from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines, find_bearing
 from bearcat.data.physical import WindowSpectra
-from bearcat.data.recording import Floats, RecordingInfo, Speed, spectral_shape, spectrum, standardise
+from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.ranges import check_range
 from bearcat.settings import find_name, from_text
@@ -106,12 +106,6 @@ class Input:
         with torch.no_grad():
             transformed: Floats = form(values, *metadata).numpy()
         return transformed
-
-    def with_shapes(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> tuple[Floats, Floats]:
-        """The same, and the spectral shapes of the windows (window, channel · band), for which one FFT may do."""
-        return self.transform(windows, rate, rpm, bearing), spectral_shape(windows)
 
 
 def _forms() -> Any:
@@ -202,22 +196,11 @@ class PhysicalInput(Input):
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
     ) -> Floats:
         bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
-        return np.concatenate([values for values, _ in self._measured(windows, rate, rpm, bearing)])
+        return np.concatenate(list(self._measured(windows, rate, rpm, bearing)))
 
-    def with_shapes(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> tuple[Floats, Floats]:
-        if self.depends:
-            return super().with_shapes(windows, rate, rpm, bearing)
-        parts = [(values, spectra.shapes) for values, spectra in self._measured(windows, rate, rpm, bearing)]
-        values, shapes = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return values, shapes
-
-    def _measured(
-        self, windows: Floats, rate: Rate, rpm: Speed | None, bearing: Bearing | None
-    ) -> Iterator[tuple[Floats, WindowSpectra]]:
-        """What is measured of windows, and their spectra, a block of windows at a time; each by its own speed."""
-        if np.ndim(rpm):
+    def _measured(self, windows: Floats, rate: Rate, rpm: Speed | None, bearing: Bearing | None) -> Iterator[Floats]:
+        """What is measured of windows, a block of them at a time; each by its own speed."""
+        if rpm is not None and np.ndim(rpm):
             for number, speed in enumerate(np.asarray(rpm)):
                 yield from self._measured(windows[number : number + 1], rate, float(speed), bearing)
             return
@@ -228,8 +211,7 @@ class PhysicalInput(Input):
         known = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
         orders = np.array([known[name] for name in KINEMATIC])
         for first in range(0, max(len(windows), 1), size):
-            spectra = WindowSpectra.of(windows[first : first + size])
-            yield self.measure(spectra, rate, turns, orders), spectra
+            yield self.measure(WindowSpectra.of(windows[first : first + size]), rate, turns, orders)
 
 
 @dataclass(frozen=True)

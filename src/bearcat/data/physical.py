@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import FAULT_LINES, bearing_lines
-from bearcat.data.recording import Floats, shape_of_lines, squared_magnitude, standardise
+from bearcat.data.recording import Floats, squared_magnitude, standardise
 
 Array = NDArray[Any]
 
@@ -46,11 +46,6 @@ class WindowSpectra:
         from scipy import fft
 
         return WindowSpectra(fft.rfft(standardise(windows)), windows.shape[-1])
-
-    @property
-    def shapes(self) -> Floats:
-        """(window, channel · band) as `spectral_shape` has them."""
-        return shape_of_lines(self.lines, self.length)
 
     @cached_property
     def tapered_power(self) -> Floats:

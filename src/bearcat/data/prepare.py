@@ -117,7 +117,8 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
                 chunk = part[start : start + size]
                 rpm = recording.rpm if speeds is None else speeds[start : start + size].mean(axis=-1)
                 rows = slice(place + start, place + start + len(chunk))
-                values[rows], shapes[rows] = chosen.with_shapes(chunk, recording.rate, rpm, recording.bearing)
+                values[rows] = chosen.transform(chunk, recording.rate, rpm, recording.bearing)
+                shapes[rows] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))

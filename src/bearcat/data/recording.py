@@ -276,12 +276,8 @@ def spectral_shape(windows: Floats) -> Floats:
     """Log shares of energy in BANDS bands, whatever the gain: (window, channel, time) → (window, channel · band)."""
     from scipy import fft
 
-    return shape_of_lines(fft.rfft(standardise(windows)), windows.shape[-1])
-
-
-def shape_of_lines(lines: NDArray[np.complex64], length: int) -> Floats:
-    """The same of the FFT (window, channel, bin) of standardised windows of so many samples."""
-    parts = np.ascontiguousarray(lines).view(np.float32)[..., 2 : length // 2 * 2]  # real and imaginary in turn
+    lines = np.ascontiguousarray(fft.rfft(standardise(windows)))
+    parts = lines.view(np.float32)[..., 2 : windows.shape[-1] // 2 * 2]  # real and imaginary in turn
     energy = np.add.reduceat(np.square(parts), 2 * _band_starts(parts.shape[-1] // 2), axis=-1)
     total = energy.sum(axis=-1, keepdims=True)
     shares = np.log(np.maximum(energy / np.where(total > 0, total, 1), LEAST_SHARE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ class NumpyModel(Predictor):
         return self.calibration is not None and not bool(self.calibration["at_bound"])
 
     def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        values, shapes = self.prepared(windows, rpm, bearing)
-        return replace(self.classify(values), shapes=shapes)
+        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
 
     def classify(self, values: Array) -> Outputs:
         """The outputs of prepared windows (window, channel, point)."""

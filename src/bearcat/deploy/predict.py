@@ -155,8 +155,7 @@ def predict_windows(
     """Predictions of windows as recorded (window, channel, sample), the model's step apart from sample `start` on."""
     outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
     if model.familiarity is not None:
-        shapes = spectral_shape(windows) if outputs.shapes is None else outputs.shapes
-        unfamiliar = model.familiarity.unfamiliar(outputs.features, shapes)
+        unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
     starts = start + model.preparation.step * np.arange(len(windows), dtype=np.int64)
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
 

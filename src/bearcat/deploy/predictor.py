@@ -81,13 +81,6 @@ class Predictor(ABC):
         Speed and bearing are for inputs that use them.
         """
 
-    def prepared(self, windows: Array, rpm: float | None, bearing: Bearing | None) -> tuple[Array, Array | None]:
-        """What its input makes of such windows, and their spectral shapes where its familiarity needs them."""
-        row, rate = self.input_row, self.sampling_rate
-        if self.familiarity is None:
-            return row.transform(windows, rate, rpm, bearing), None
-        return row.with_shapes(windows, rate, rpm, bearing)
-
     def log_probabilities(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
         """The same windows → (window, class), calibrated."""
         return self.outputs(windows, rpm, bearing).log_probabilities

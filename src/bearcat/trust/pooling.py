@@ -221,7 +221,6 @@ class Outputs:
     log_probabilities: NDArray[Any]  # (window, class) calibrated
     logits: NDArray[Any]  # (window, class) before calibration
     features: NDArray[Any]  # (window, feature)
-    shapes: NDArray[Any] | None = None  # (window, channel · band) of the windows' spectra, where they were measured too
 
 
 @dataclass(frozen=True, eq=False)
