@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from bearcat.methods.recipe import Recipe
+from bearcat.methods.recipe import RECIPES, Recipe
 
 SIGNS = {
     "+MCC": "AT, with minimum class confusion.",
@@ -57,7 +57,7 @@ ACCEPTED = {bool: "true, false", int: "a whole number", float: "a number"}
 
 
 def about(name: str) -> tuple[str, str]:
-    """A sentence about a method, and the paper's section, table or equation; empty texts where there is none."""
+    """A sentence about a method, and the paper's section, table or equation, or an empty text."""
     if name in OTHERS:
         return OTHERS[name]
     family, _, calibrator = name.partition("-")
@@ -67,7 +67,7 @@ def about(name: str) -> tuple[str, str]:
     if family == f"CAT{sign}" and calibrator in CALIBRATED:
         calibration, place = CALIBRATED[calibrator]
         return f"AT{sign}; the teacher is calibrated by {calibration}.", place
-    return "", ""
+    return f"Ingredients: {', '.join(ingredient.name for ingredient in RECIPES[name].ingredients) or 'none'}.", ""
 
 
 def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
