@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -14,8 +13,10 @@ SCRIPTS = [path for path in sorted(FOLDER.glob("*.py")) if "argparse" in path.re
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_every_script_says_how_it_is_called(script):
-    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent / "src")}
-    done = subprocess.run([sys.executable, script, "--help"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert script.name in done.stdout
+def test_every_script_says_how_it_is_called(script, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "argv", [script.name, "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(script), run_name="__main__")
+    assert stop.value.code == 0
+    assert script.name in capsys.readouterr().out
