@@ -24,7 +24,7 @@ from bearcat.calibration import ece
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated, contact_frequency, simulate
-from bearcat.data.datasets.simulate.specimens import Physics
+from bearcat.data.datasets.simulate.specimens import MachinePhysics
 from bearcat.data.recording import Recording
 from bearcat.diagnosis.physics import (
     COEFFICIENTS,
@@ -88,7 +88,7 @@ def simulated(seed: int) -> Recording:
         severity, position = between(drawn, 0.2, 3), drawn.uniform(-40, 40)
         fluctuation, slip, jitter = drawn.uniform(0.0005, 0.004), drawn.uniform(0, 0.01), drawn.uniform(0.003, 0.03)
         dampings, noise = tuple(drawn.uniform(0.01, 0.06, 3).tolist()), between(drawn, 0.03, 0.5)
-        physics = Physics(
+        physics = MachinePhysics(
             outer_position=position, resonances=tuple(modes[:3]), contact_resonance=modes[3], dampings=dampings,
             noise_colour=drawn.uniform(0, 1.5), roughness=between(drawn, 0.01, 0.1),
             inner_cutoff=min(drawn.uniform(2000, 8000), 0.45 * own_rate),

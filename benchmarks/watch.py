@@ -34,7 +34,7 @@ from scipy.stats import chi2
 import bearcat
 from bearcat.data.datasets.simulate import REFERENCE, Condition, Simulated, simulate
 from bearcat.data.datasets.simulate.signals import random_stream
-from bearcat.data.datasets.simulate.specimens import Defect, Physics, make_specimen
+from bearcat.data.datasets.simulate.specimens import Defect, MachinePhysics, make_specimen
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
@@ -133,13 +133,13 @@ class FleetMachine:
         return found
 
     @cached_property
-    def own(self) -> list[tuple[Simulated, Physics]]:
+    def own(self) -> list[tuple[Simulated, MachinePhysics]]:
         base = Simulated(seconds=1.0, rate=RATE, specimens=4, seed=self.seed)
         first = 1 + POINTS * self.number
         specimens = [make_specimen(base, "healthy", first + place) for place in range(POINTS)]
         return [(specimen.settings, specimen.physics) for specimen in specimens]
 
-    def varied(self, place: int, day: int) -> tuple[Simulated, Physics]:
+    def varied(self, place: int, day: int) -> tuple[Simulated, MachinePhysics]:
         """The settings and physics of a point on a day, with what varies."""
         settings, own = self.own[place]
         varied = self._histories[place]

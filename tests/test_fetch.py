@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import bearcat.data.fetch as fetch_module
 from bearcat.data import fetch as module
 from bearcat.data.archives import is_archive, members, read_member
 from bearcat.data.catalogue import About, Download
@@ -346,3 +347,13 @@ def test_what_a_rar_archive_needs_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "rarfile", None)
     with pytest.raises(InputError, match=r"pip install 'bearcat\[fetch\]'"):
         members(path)
+
+
+def test_an_encrypted_address_that_leads_to_an_unencrypted_one_is_refused(site: Site, monkeypatch, tmp_path: Path):
+    honest = fetch_module.urlopen
+    monkeypatch.setattr(
+        fetch_module, "urlopen", lambda request, timeout: honest(site.download().address, timeout=timeout)
+    )
+    with pytest.raises(InputError, match="not encrypted"):
+        fetch([Download("https://127.0.0.1/a.mat", "a.mat")], tmp_path)
+    assert "a.mat" not in names(tmp_path)

@@ -11,7 +11,7 @@ from scipy import signal as processing
 
 from bearcat.data.datasets import simulate as vibration
 from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Defect, Simulated, signals
-from bearcat.data.datasets.simulate.specimens import Physics
+from bearcat.data.datasets.simulate.specimens import MachinePhysics
 from bearcat.data.recording import Recording, envelope_spectrum
 from bearcat.errors import InputError
 from bearcat.settings import override
@@ -22,7 +22,7 @@ ORDERS = Simulated().bearing.orders()
 ALL_FAULTS = Simulated(seconds=3.0, faults=("inner", "outer", "both", "ball"))
 STEADY = Simulated(seconds=1.0, speed_fluctuation=0.0, slip_jitter=0.0, noise=0.0)
 TONES = {"unbalance": 0.0, "misalignment": (), "motor_amplitudes": (0.0, 0.0, 0.0), "gear_amplitudes": ()}
-SILENT = Physics(roughness=0.0, sensor_noise=0.0, impact_spread=0.0, **TONES)
+SILENT = MachinePhysics(roughness=0.0, sensor_noise=0.0, impact_spread=0.0, **TONES)
 
 
 def envelope(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
@@ -103,11 +103,11 @@ def test_strikes_are_placed_as_a_plain_loop_places_them() -> None:
 
 def test_placed_strikes_ring_as_the_formula_says_between_samples_too() -> None:
     positions, strengths = np.array([40.0, 180.37, 300.71]), np.array([1.0, 2.0, -1.5])
-    response = vibration.outer_path(Physics(), 16000.0, 1000.0)
+    response = vibration.outer_path(MachinePhysics(), 16000.0, 1000.0)
     placed = signals.place(positions, strengths, 400)
     found = processing.fftconvolve(placed, response)[:400]
     np.testing.assert_allclose(found, twin.convolve(placed.tolist(), response.tolist()), atol=1e-9)
-    table = vibration.modes(Physics(), 1000.0).tolist()
+    table = vibration.modes(MachinePhysics(), 1000.0).tolist()
     exact = np.array(twin.ring((positions / 16000).tolist(), strengths.tolist(), table, 16000.0, 400))
     # A band-limited strike differs from a sharp one while it lasts, eight samples to either side, and not afterwards.
     after = np.abs(np.arange(400) - positions[:, None]).min(axis=0) > 8

@@ -100,6 +100,8 @@ def _receive(download: Download, part: Path, state_file: Path, known: bool, prog
     try:
         response = urlopen(Request(address, headers=headers), timeout=TIMEOUT)  # noqa: S310 (http only, see `fetch`)
         with closing(response):
+            if urlsplit(address).scheme == "https" and urlsplit(response.url).scheme != "https":
+                raise InputError(f"{address} leads to {response.url}, which is not encrypted: {by_hand}")
             etag = response.headers.get("ETag")  # If-Range may hold a strong one, else the date of the last change
             version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
             if response.headers.get_content_type() == "text/html":

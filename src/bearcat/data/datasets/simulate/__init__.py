@@ -24,7 +24,7 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
 from bearcat.data.datasets.simulate import signals
 from bearcat.data.datasets.simulate.signals import Doubles
-from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, Physics, Specimen, make_specimen
+from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, MachinePhysics, Specimen, make_specimen
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
@@ -130,7 +130,9 @@ class Simulated(Dataset):
                     raise InputError(f"{name}: '{element}' is there twice; name each once")
         longest, bearing = max(self.severities, default=0.0), self.bearing  # which refuses balls that do not fit
         spacing = math.pi * (bearing.pitch_diameter - bearing.ball_diameter) / bearing.balls
-        contact = max((contact_frequency(Physics(), CONDITIONS[name].force) for name in self.conditions), default=0.0)
+        contact = max(
+            (contact_frequency(MachinePhysics(), CONDITIONS[name].force) for name in self.conditions), default=0.0
+        )
         refusals = {
             f"conditions: name at least one of {', '.join(CONDITIONS)}": not self.conditions,
             "severities: give at least one defect length in mm, or leave faults empty": self.faults and not longest,
@@ -170,7 +172,7 @@ class Simulated(Dataset):
         """A bearing by its name: a label, or a type and the specimen's number as in inner-s03."""
         classes = self.classes()
         if not self.specimens and name in classes:
-            return Specimen(name, name, MACHINE, self, Physics(), classes[name])
+            return Specimen(name, name, MACHINE, self, MachinePhysics(), classes[name])
         label, _, number = name.rpartition("-s")
         if not self.specimens or label not in classes or not number.isdecimal() or not int(number):
             raise InputError(f"unknown class '{name}'{suggest(name, self._bearings())}")
@@ -228,10 +230,14 @@ def _check_number(name: str, value: object, whole: bool) -> None:
 
 
 def simulate(
-    settings: Simulated, condition: Condition, defects: tuple[Defect, ...], origin: str, physics: Physics | None = None
+    settings: Simulated,
+    condition: Condition,
+    defects: tuple[Defect, ...],
+    origin: str,
+    physics: MachinePhysics | None = None,
 ) -> Doubles:
     """The acceleration at the sensor, (time,): defects and roughness through the structure, then tones and noise."""
-    physics = Physics() if physics is None else physics
+    physics = MachinePhysics() if physics is None else physics
     stream = partial(signals.random_stream, settings.seed, origin)
     near, far = outer_path(physics, settings.rate, condition.force), inner_path(physics, settings.rate, condition.force)
     lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
@@ -267,7 +273,7 @@ def shaft_turns(settings: Simulated, condition: Condition, samples: int, generat
     return np.cumsum(condition.shaft * np.maximum(1 + offset + wander, 0.1)) / settings.rate
 
 
-def zone_extent(settings: Simulated, physics: Physics, force: float) -> float:
+def zone_extent(settings: Simulated, physics: MachinePhysics, force: float) -> float:
     """Stribeck's ε, the share of the diameter under load: half without clearance, and less the lighter the force."""
     greatest = 5 * force / settings.balls  # on one ball, which yields by Hertz's law (Harris, Rolling Bearing Analysis)
     deflection = (greatest / CONTACT_CONSTANT) ** (2 / 3)
@@ -276,7 +282,7 @@ def zone_extent(settings: Simulated, physics: Physics, force: float) -> float:
 
 def strikes(
     settings: Simulated,
-    physics: Physics,
+    physics: MachinePhysics,
     condition: Condition,
     defect: Defect,
     turns: Doubles,
@@ -318,7 +324,7 @@ def strikes(
 
 
 def _train(
-    physics: Physics, turns: Doubles, entries: Doubles, exits: Doubles, strength: Doubles, crossing: float
+    physics: MachinePhysics, turns: Doubles, entries: Doubles, exits: Doubles, strength: Doubles, crossing: float
 ) -> Doubles:
     """Sharp exits less soft entries, both at angles in turns, as a force over time (time,)."""
     clock = np.arange(turns.size, dtype=np.float64)
@@ -330,24 +336,24 @@ def _train(
     return force - physics.entry * scipy.signal.fftconvolve(soft, bump / bump.sum(), mode="same")
 
 
-def contact_frequency(physics: Physics, force: float) -> float:
+def contact_frequency(physics: MachinePhysics, force: float) -> float:
     """Of the contact's mode, in Hz, which is stiffer under force."""
     return float(physics.contact_resonance * (force / REFERENCE.force) ** CONTACT_EXPONENT)
 
 
-def modes(physics: Physics, force: float) -> Doubles:
+def modes(physics: MachinePhysics, force: float) -> Doubles:
     """Frequency in Hz, damping and gain of each mode, (mode, 3); the last is the contact's, stiffer under force."""
     contact = contact_frequency(physics, force)
     rows = list(zip(physics.resonances, physics.dampings, physics.resonance_gains, strict=True))
     return np.array([*rows, (contact, physics.contact_damping, physics.contact_gain)])
 
 
-def outer_path(physics: Physics, rate: float, force: float) -> Doubles:
+def outer_path(physics: MachinePhysics, rate: float, force: float) -> Doubles:
     """What the sensor hears of a unit strike at the outer race, (time,)."""
     return signals.ringing(modes(physics, force), rate)
 
 
-def inner_path(physics: Physics, rate: float, force: float) -> Doubles:
+def inner_path(physics: MachinePhysics, rate: float, force: float) -> Doubles:
     """The same for the inner race, whose strikes drive the modes in other proportions and arrive weaker and duller."""
     table = modes(physics, force)
     table[:-1, 2] *= physics.inner_participation
@@ -356,7 +362,7 @@ def inner_path(physics: Physics, rate: float, force: float) -> Doubles:
     return np.asarray(scipy.signal.lfilter([gain], [1.0, -kept], signals.ringing(table, rate)))
 
 
-def lines(physics: Physics, condition: Condition) -> list[tuple[float, float]]:
+def lines(physics: MachinePhysics, condition: Condition) -> list[tuple[float, float]]:
     """Order (per turn) and amplitude (m/s²) of every tone at a condition; docs/simulator.md says why."""
     squared = (condition.speed / REFERENCE.speed) ** 2
     torque = IDLE + (1 - IDLE) * condition.torque / REFERENCE.torque
@@ -373,7 +379,7 @@ def lines(physics: Physics, condition: Condition) -> list[tuple[float, float]]:
 
 
 def tones(
-    settings: Simulated, physics: Physics, condition: Condition, turns: Doubles, generator: np.random.Generator
+    settings: Simulated, physics: MachinePhysics, condition: Condition, turns: Doubles, generator: np.random.Generator
 ) -> Doubles:
     """The sum of all tones, (time,), locked to the shaft's angle; those near or above half the rate are left out."""
     total = np.zeros(turns.size)

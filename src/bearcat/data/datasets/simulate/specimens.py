@@ -49,7 +49,7 @@ RANGES = {
 
 
 @dataclass(frozen=True)
-class Physics:
+class MachinePhysics:
     """What differs between machines and bearings and is not set by users; "chosen" values come from no machine.
 
     Amplitudes are in m/s² at the reference condition.
@@ -106,7 +106,7 @@ class Specimen:
     label: str
     machine: str
     settings: Simulated
-    physics: Physics
+    physics: MachinePhysics
     defects: tuple[Defect, ...]
 
 
@@ -115,7 +115,7 @@ def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
     name, spread = f"{label}-s{number:02d}", settings.specimen_spread
     machine = f"{MACHINE} {(number - 1) % settings.machines + 1}" if settings.machines else f"{MACHINE} {name}"
     drawn: dict[str, Any] = {}
-    around = vars(settings) | vars(Physics())
+    around = vars(settings) | vars(MachinePhysics())
     for owner, spreads in ((machine, MACHINE_SPREADS), (name, BEARING_SPREADS)):
         for setting, deviation in spreads.items():
             usual, random = around[setting], random_stream(settings.seed, owner, setting)
@@ -125,16 +125,16 @@ def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
     for setting in HEARD:
         value = drawn[setting]
         drawn[setting] = tuple(gain * each for each in value) if isinstance(value, tuple) else gain * value
-    drawn["noise_colour"] = Physics.noise_colour + spread * COLOUR * sensor.uniform(-1, 1)
+    drawn["noise_colour"] = MachinePhysics.noise_colour + spread * COLOUR * sensor.uniform(-1, 1)
     random = random_stream(settings.seed, name, "bearing")
     drawn["contact_angle"] = min(abs(settings.contact_angle + spread * ANGLE * random.standard_normal()), 40.0)
     drawn["slip"] = min(settings.slip + spread * SLIP * random.uniform(), 0.2)
     drawn["swell"] = min(settings.swell + spread * SWELL * random.uniform(), 1.0)
     drawn["outer_position"] = spread * PLACE * random.standard_normal()
-    physical = {field.name: drawn.pop(field.name) for field in fields(Physics)}
+    physical = {field.name: drawn.pop(field.name) for field in fields(MachinePhysics)}
     own = replace(settings, specimens=0, groups=0, **drawn)
     defects = tuple(spot for part in FAULTS.get(label, ()) for spot in _spots(own, part, random))
-    return Specimen(name, label, machine, own, Physics(**physical), defects)
+    return Specimen(name, label, machine, own, MachinePhysics(**physical), defects)
 
 
 def _drawn(setting: str, value: Any, rate: float, deviation: float, random: np.random.Generator) -> Any:
