@@ -27,7 +27,6 @@ from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
 from bearcat.data.signals import some_names
 from bearcat.data.survey import (
     FEWEST,
-    FEWEST_WINDOWS,
     MOST_ODD,
     ChannelMeasurement,
     Measurement,
@@ -46,6 +45,7 @@ LONGEST_PHYSICAL, ENOUGH_SECONDS = 1 << 16, 0.5  # samples, and seconds, for phy
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
 ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
+FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
 

@@ -31,26 +31,23 @@ Recordings = Sequence[RecordingInfo]
 
 @dataclass(frozen=True)
 class Leakage:
-    """What of a target's classes the specimens alone can tell, and how many specimens and sessions there are."""
+    """What of a target's classes the specimens alone can tell, and how many specimens there are."""
 
     # "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition": the
     # same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
     shift: str
     purity: float | None  # share of the target's recordings whose specimen the source holds with their class
     specimens: Mapping[str, int | None] = field(default_factory=dict)  # by class; None: not known
-    sessions: Mapping[str, int] = field(default_factory=dict)  # by class: pairs of domain and specimen
 
     @property
     def counts(self) -> str:
-        """Specimens and sessions, in a sentence."""
-        texts = []
-        for numbers in (self.specimens, self.sessions):
-            each = {label: "unknown" if number is None else str(number) for label, number in numbers.items()}
-            alike = len(set(each.values())) == 1 < len(each)
-            texts.append(f"{next(iter(each.values()))} each" if alike else ", ".join(map(" ".join, each.items())))
+        """Specimens, in a sentence."""
         if not any(self.specimens.values()):
-            return f"Specimens are not known; sessions by class: {texts[1] or 'not known'}."
-        return f"Specimens by class: {texts[0]}; sessions: {texts[1]}."
+            return "Specimens are not known."
+        texts = {label: "unknown" if number is None else str(number) for label, number in self.specimens.items()}
+        alike = len(set(texts.values())) == 1 < len(texts)
+        listed = f"{next(iter(texts.values()))} each" if alike else ", ".join(map(" ".join, texts.items()))
+        return f"Specimens by class: {listed}."
 
     @property
     def sentence(self) -> str:
@@ -68,7 +65,7 @@ def leakage(source: Recordings, target: Recordings) -> Leakage:
     learnt = {info.specimen: info.label for info in source}
     held = [info.specimen in learnt and info.label in (None, learnt[info.specimen]) for info in target]
     purity = float(np.mean(held)) if known and held else None
-    return Leakage(_shift(source, target), purity, *_counts(recordings))
+    return Leakage(_shift(source, target), purity, _counts(recordings))
 
 
 def leakage_between_domains(recordings: Recordings) -> Leakage:
@@ -81,15 +78,14 @@ def leakage_between_domains(recordings: Recordings) -> Leakage:
     purity = sum(known) / len(recordings) if known and len(known) == len(found) > 1 else None
     shifts = {one.shift for one in found}
     weakest = next((kind for kind in ("unknown", "condition", "specimen") if kind in shifts), "machine")
-    return Leakage(weakest, purity, *_counts(recordings))
+    return Leakage(weakest, purity, _counts(recordings))
 
 
-def _counts(recordings: Recordings) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Specimens and sessions of each class that is known."""
+def _counts(recordings: Recordings) -> dict[str, int | None]:
+    """Specimens of each class that is known; None where some recordings do not say theirs."""
     classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))
     names = {label: {info.specimen for info in mine} for label, mine in classes.items()}
-    sessions = {label: len({(info.domain, info.specimen) for info in mine}) for label, mine in classes.items()}
-    return {label: None if None in found else len(found) for label, found in names.items()}, sessions
+    return {label: None if None in found else len(found) for label, found in names.items()}
 
 
 def _shared_faults(source: Recordings, target: Recordings) -> bool:

@@ -50,7 +50,6 @@ SHAPE = 1.5  # logarithm of energy shares, root mean square over bands: some 7 d
 ALONE = 3.0  # how many times further than the next a spectrum must be
 CLIPPED = 0.002  # of the samples, at the highest or lowest value
 LISTED = 5  # sentences of one kind
-FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing, and `adapt` refuses it
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class Row:
     rates: tuple[float | None, ...]
     speeds: tuple[float, ...]  # rpm, where known
     bearings: tuple[str, ...]  # where known
-    samples: int
     windows: int
 
 
@@ -97,19 +95,19 @@ def survey(
     rows = tuple(_row(*key, groups[key]) for key in product(catalogue.domains, order) if key in groups)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    notes = (*catalogue.notes, *_class_notes(rows), *_few_windows(rows, preparation.length), *odd_recordings(portraits))
+    notes = (*catalogue.notes, *_class_notes(rows), *odd_recordings(portraits))
     return Survey(
         rows, tuple(problems), notes, leakage_between_domains([info for info, *_ in found]) if found else None
     )
 
 
 def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int, int]]) -> Row:
-    recordings, samples, windows = zip(*found, strict=True)
+    recordings, _, windows = zip(*found, strict=True)
     rates = tuple(dict.fromkeys(recording.rate for recording in recordings))
     seconds = None if None in rates else sum(size / (recording.rate or 1) for recording, size, _ in found)
     speeds = tuple(sorted({recording.rpm for recording in recordings if recording.rpm}))
     bearings = tuple(dict.fromkeys(str(recording.bearing) for recording in recordings if recording.bearing))
-    return Row(domain, label, len(found), seconds, rates, speeds, bearings, sum(samples), sum(windows))
+    return Row(domain, label, len(found), seconds, rates, speeds, bearings, sum(windows))
 
 
 def _class_notes(rows: Sequence[Row]) -> list[str]:
@@ -125,15 +123,6 @@ def _class_notes(rows: Sequence[Row]) -> list[str]:
     if any(None in row.rates for row in rows):
         notes.append("some files do not say their sampling rate; give it in a manifest, or with --rate")
     return notes
-
-
-def _few_windows(rows: Sequence[Row], length: int) -> Iterator[str]:
-    """A note for each class that is too short to be learnt from, however its windows overlap."""
-    for row in rows:
-        most = row.recordings + 4 * max(row.samples - row.recordings * length, 0) // length  # three quarters overlap
-        if row.label != UNLABELLED and most < FEWEST_WINDOWS:
-            few = f"class '{row.label}' has {most} windows of {length} samples at most"
-            yield f"domain '{row.domain}' can be a target, not a source: its {few}, and {FEWEST_WINDOWS} are needed"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
