@@ -49,7 +49,7 @@ def test_recordings_dropped_on_the_page_are_listed_worst_first_with_their_eviden
         ]  # fmt: skip
         worst = articles.nth(0).inner_text()
         assert expected["line"] in worst
-        assert f"{expected['class']}, confidence {100 * expected['confidence']:.1f} %" in worst
+        assert f"{expected['state']}, confidence {100 * expected['confidence']:.1f} %" in worst
         assert page.evaluate("document.querySelector('article img').naturalWidth") > 500
         assert page.title() != "taken"
         for width in (1280, 360):
