@@ -45,7 +45,7 @@ class Selection:
     inputs: tuple[str, ...] | None = None
 
     def specs(self, seed: int) -> Iterator[Any]:
-        from bearcat.runs.grid import plan, read_grid
+        from bearcat.bench.grid import plan, read_grid
 
         grid = read_grid(GRIDS / f"{self.grid}.toml")
         for number, part in enumerate(grid.parts or (grid,)):
@@ -140,10 +140,10 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
     """A process: trains job after job."""
     import torch
 
+    from bearcat.adaptation.spec import Library
+    from bearcat.bench.execute import Execution, Listener, Stack, execute
+    from bearcat.bench.store import identify, open_store
     from bearcat.report.results import Result
-    from bearcat.runs.execute import Execution, Listener, Stack, execute
-    from bearcat.runs.spec import Library
-    from bearcat.runs.store import identify, open_store
 
     torch.set_num_threads(1)
     kept, library, last = open_store(store, create=True), Library(), None

@@ -28,6 +28,9 @@ from diagnose import recordings as bench_recordings
 from diagnose import simulated
 from numpy.typing import NDArray
 
+from bearcat.adaptation.spec import Library
+from bearcat.bench.grid import plan, read_grid
+from bearcat.bench.store import identify, open_store, results
 from bearcat.data.bearing import find_bearing
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import Simulated
@@ -48,9 +51,6 @@ from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.report.recordings import calibration_error
-from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.spec import Library
-from bearcat.runs.store import identify, open_store, results
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
 from bearcat.trust.decision import HEALTHY, REFUSE

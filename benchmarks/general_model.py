@@ -28,6 +28,8 @@ import torch
 from diagnose import recordings as bench_recordings
 from diagnose import simulated
 
+from bearcat.adaptation.run import run_stack
+from bearcat.adaptation.spec import RunSpec, make_recipe
 from bearcat.calibration import ece
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry
 from bearcat.data.datasets.benches import BENCHES
@@ -40,8 +42,6 @@ from bearcat.diagnosis.general import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.errors import InputError
 from bearcat.methods.known_states import STATES_FILE, StateShape
-from bearcat.runs.run import run_stack
-from bearcat.runs.spec import RunSpec, make_recipe
 from bearcat.storage import save_tensors
 from bearcat.trust.accuracy import binomial_interval
 from bearcat.trust.decision import Decision

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bearcat.adaptation.spec import Library, RunSpec
+from bearcat.bench.grid import plan, read_grid
 from bearcat.data.tasks import UNKNOWN, Mix
 from bearcat.errors import InputError
-from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import estimate_runs, predict, run_evidence
 from bearcat.training.loop import Run, stack_key, train

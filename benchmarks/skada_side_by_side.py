@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.data import Preparation, Split, Task, open_dataset
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.methods import formulas
 from bearcat.methods.ingredient import View
 from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Transport
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 

@@ -13,9 +13,9 @@ from statistics import mean
 
 import torch
 
+from bearcat.adaptation.run import run_stack
+from bearcat.adaptation.spec import RunSpec, make_recipe
 from bearcat.data import Preparation, Simulated, Split, Task
-from bearcat.runs.run import run_stack
-from bearcat.runs.spec import RunSpec, make_recipe
 
 SEEDS = (0, 1, 2)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from bearcat.adaptation.record import COLUMNS
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.methods.recipe import RECIPES
 from bearcat.methods.selftraining import SelfTraining
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result
-from bearcat.runs.record import COLUMNS
 from bearcat.storage import digest
 from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.decision import decide

@@ -21,6 +21,8 @@ import sklearn.discriminant_analysis
 import sklearn.neighbors  # with pandas, in a second and a half
 import torch._dynamo  # torch.optim imports it, in two seconds
 
+import bearcat.adaptation.adapt
+import bearcat.bench.execute
 import bearcat.cli.bench
 import bearcat.cli.data
 import bearcat.cli.model
@@ -30,8 +32,6 @@ import bearcat.deploy.serve
 import bearcat.diagnosis.physics
 import bearcat.methods.formulas
 import bearcat.report.pages
-import bearcat.runs.adapt
-import bearcat.runs.execute
 import bearcat.watch.watching
 from bearcat.watch import schema
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.adaptation.record import COLUMNS
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import Record
-from bearcat.runs.record import COLUMNS
 from bearcat.training.evaluate import predict
 from bearcat.trust.decision import choose_model
 from tests.commands import bearcat, start
@@ -321,10 +321,10 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
 
 @pytest.mark.parametrize("trouble", ["collapse", "nan"])
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
+    from bearcat.adaptation import run as work
+    from bearcat.adaptation.spec import RunSpec
     from bearcat.data import Task
     from bearcat.methods.recipe import RECIPES
-    from bearcat.runs import run as work
-    from bearcat.runs.spec import RunSpec
 
     honest = work.train
 

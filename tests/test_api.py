@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import bearcat
+from bearcat.adaptation.adapt import Adaptation
+from bearcat.adaptation.plan import Wishes, make_plan
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE
-from bearcat.runs.adapt import Adaptation
-from bearcat.runs.plan import Wishes, make_plan
 from bearcat.trust.decision import PhysicsCheck
 
 

@@ -21,7 +21,8 @@ LAYERS = [
     {"record"},
     {"methods", "training"},  # ingredients act on the state of a training
     {"deploy", "watch", "report"},  # the page of watched machines is a view of their store
-    {"runs", "estimator"},
+    {"adaptation", "estimator"},
+    {"bench"},
     {"cli", "api"},
 ]
 # Inside data/: the same rule.

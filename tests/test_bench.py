@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.adaptation.spec import Library, RunSpec
+from bearcat.bench import execute as executing
+from bearcat.bench.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
+from bearcat.bench.grid import plan, read_grid
+from bearcat.bench.store import RunStore, identify, open_store, results
 from bearcat.errors import InputError
 from bearcat.models.networks import ENCODERS
-from bearcat.runs import execute as executing
-from bearcat.runs.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
-from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import RunStore, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bearcat.adaptation.spec import Library
+from bearcat.bench.grid import Method, only_methods, plan, read_grid
+from bearcat.bench.store import identify, open_store
 from bearcat.cli import main
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
-from bearcat.runs.grid import Method, only_methods, plan, read_grid
-from bearcat.runs.spec import Library
-from bearcat.runs.store import identify, open_store
 
 GRIDS = Path(__file__).parents[1] / "grids"
 SMALL = """

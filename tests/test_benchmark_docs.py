@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
+from bearcat.bench.grid import read_grid
 from bearcat.cli import app
-from bearcat.runs.grid import read_grid
 
 TEXT = (Path(__file__).parent.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bearcat.adaptation.adapt import check_run
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result, read_result
-from bearcat.runs.adapt import check_run
 from bearcat.trust.accuracy import (
     Estimate,
     Source,
@@ -220,7 +220,7 @@ def test_a_check_repeated_with_the_same_labels_changes_nothing(run):
 @pytest.mark.parametrize("done", [False, True])
 def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_repeated(run, tmp_path, monkeypatch, done):
     """Before and after each file that takes the place of another."""
-    monkeypatch.setattr("bearcat.runs.adapt._write_page", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.adapt._write_page", lambda _: None)
     whole, moments = tmp_path / "whole", 0
     shutil.copytree(run.folder, whole)
     check_run(whole, truth_of(run))

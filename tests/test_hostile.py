@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bearcat.bench.grid import read_grid
 from bearcat.data.recording import resample
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
@@ -20,7 +21,6 @@ from bearcat.deploy.predict import at_rate_of, open_stream, resampled
 from bearcat.deploy.predictor import FIELDS, FOLDER, ONNX
 from bearcat.errors import InputError
 from bearcat.report.results import read_result
-from bearcat.runs.grid import read_grid
 from bearcat.storage import digest_json
 from tests.conftest import make_recording
 from tests.test_artefact import made_model, save_model

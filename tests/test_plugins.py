@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from bearcat import cli
+from bearcat.adaptation.spec import RunSpec
 from bearcat.data import DATASETS, Folder, Preparation, Simulated, Task, cached_windows
 from bearcat.data.inputs import INPUTS, Waveform
 from bearcat.methods.recipe import RECIPES
 from bearcat.plugins import row_identity, source_hash
-from bearcat.runs.spec import RunSpec
 from tests.commands import python
 
 LOSS = """from dataclasses import dataclass

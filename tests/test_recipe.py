@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from bearcat.adaptation.spec import make_recipe
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient
 from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Sharpness
@@ -19,7 +20,6 @@ from bearcat.methods.recipe import (
     find_recipe,
 )
 from bearcat.methods.selftraining import SelfTraining, Teacher
-from bearcat.runs.spec import make_recipe
 
 
 def test_the_table_of_methods_is_the_papers():

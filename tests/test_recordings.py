@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bearcat.adaptation.spec import RunSpec
+from bearcat.bench.grid import plan, read_grid
 from bearcat.data import Simulated, Split, Task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import Mix, mixed_task
@@ -15,8 +17,6 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
 from bearcat.report.recordings import score_recordings, witness_scores
 from bearcat.report.results import read_result
-from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.spec import RunSpec
 from bearcat.trust.decision import Decision
 from tests.conftest import make_recording
 from tests.reference import plant as twin

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bearcat.adaptation.adapt import adapt
+from bearcat.adaptation.plan import Wishes, make_plan
 from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.specimens import (
     SAME_BEARINGS,
@@ -22,8 +24,6 @@ from bearcat.data.specimens import (
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.runs.adapt import adapt
-from bearcat.runs.plan import Wishes, make_plan
 from tests.conftest import make_recording
 from tests.test_folder import manifest, put
 

@@ -26,8 +26,8 @@ print(f"\\n{time.process_time()} {sorted(loaded)}")
 @pytest.mark.parametrize(
     ("words", "forbidden", "limit"),
     [
-        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.6),
-        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.8),
+        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench"), 0.6),
+        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench"), 0.8),
         (("methods",), ("torch", "scipy", "sklearn", "matplotlib", "pandas"), 2.0),
     ],
 )

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bearcat.adaptation.spec import make_recipe
+from bearcat.bench.grid import plan, read_grid
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.known_states import AXES, KnownStates, StateShape, shipped_states, state_codes, without_own_benches
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
-from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.spec import make_recipe
 from tests.commands import bearcat
 
 POINTS = 488  # of the input bearing-orders

@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bearcat.adaptation.adapt import Adaptation
     from bearcat.api import adapt, diagnose, view
     from bearcat.diagnosis.recording import Diagnoses, Diagnosis
     from bearcat.errors import InputError
     from bearcat.estimator import AdaptedClassifier, CATClassifier
-    from bearcat.runs.adapt import Adaptation
     from bearcat.watch.snapshot import PointStatus
     from bearcat.watch.status import Fleet
     from bearcat.watch.watching import watch
@@ -31,7 +31,7 @@ _HOMES = {
     **dict.fromkeys(("adapt", "diagnose", "view"), "bearcat.api"),
     **dict.fromkeys(("AdaptedClassifier", "CATClassifier"), "bearcat.estimator"),
     **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
-    "Adaptation": "bearcat.runs.adapt", "Fleet": "bearcat.watch.status", "InputError": "bearcat.errors",
+    "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.status", "InputError": "bearcat.errors",
     "PointStatus": "bearcat.watch.snapshot", "watch": "bearcat.watch.watching",
 }  # fmt: skip
 

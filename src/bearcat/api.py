@@ -31,8 +31,8 @@ from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
+    from bearcat.adaptation.adapt import Adaptation
     from bearcat.report.typeset import ReportFigure
-    from bearcat.runs.adapt import Adaptation
 
 Recorded = str | Path | NDArray[Any]
 
@@ -76,9 +76,9 @@ def adapt(
     >>> adapted.decision.action in ("use", "check", "do not use")
     True
     """
+    from bearcat.adaptation.adapt import adapt as run
+    from bearcat.adaptation.plan import Wishes, make_plan
     from bearcat.data.tasks import Mix
-    from bearcat.runs.adapt import adapt as run
-    from bearcat.runs.plan import Wishes, make_plan
 
     sources = [source] if isinstance(source, str | Path) else list(source)
     given = {name: str(value) for name, value in (settings or {}).items()}

@@ -29,6 +29,7 @@ from bearcat.trust.decision import Decision, ModelEvidence
 
 Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from bearcat.bench import execute as executing
+from bearcat.bench.execute import Cluster, Execution
 from bearcat.child import connect_ray
 from bearcat.errors import InputError
-from bearcat.runs import execute as executing
-from bearcat.runs.execute import Cluster, Execution
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
 
 

@@ -28,7 +28,7 @@ from typer.core import TyperGroup
 
 from bearcat.cli import bench, data, watch
 from bearcat.cli.model import diagnose, export, mcp, predict, serve
-from bearcat.cli.removed import refuse_removed
+from bearcat.cli.options import refuse_removed
 from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, methods
 from bearcat.errors import InputError

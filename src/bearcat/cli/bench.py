@@ -19,9 +19,9 @@ from bearcat.names import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bearcat.runs.execute import Cluster, Listener, Stack
-    from bearcat.runs.spec import Library, RunSpec
-    from bearcat.runs.store import RunStore
+    from bearcat.adaptation.spec import Library, RunSpec
+    from bearcat.bench.execute import Cluster, Listener, Stack
+    from bearcat.bench.store import RunStore
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
 
@@ -55,7 +55,7 @@ def bench_run(
 
     Exit status 2 says that some runs failed.
     """
-    from bearcat.runs.execute import Execution, execute
+    from bearcat.bench.execute import Execution, execute
 
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
     chosen = _executor(executor, jobs, stack, address, device)
@@ -102,10 +102,10 @@ def bench_report(
     ] = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
+    from bearcat.bench.grid import read_grid
+    from bearcat.bench.store import results
     from bearcat.report.pages import write_bench_report
     from bearcat.report.stats import METRICS, USUAL
-    from bearcat.runs.grid import read_grid
-    from bearcat.runs.store import results
 
     for name in metric or ():
         check_choice("--metric", name, tuple(METRICS))
@@ -134,9 +134,9 @@ def _opened(
     path: Path, folder: Path, root: Path | None, methods: Sequence[str] | None, create: bool
 ) -> tuple[RunStore, list[RunSpec], Library]:
     """The store, the grid's runs with their identities, and their data."""
-    from bearcat.runs.grid import naming, only_methods, plan, read_grid
-    from bearcat.runs.spec import Library
-    from bearcat.runs.store import identify, open_store
+    from bearcat.adaptation.spec import Library
+    from bearcat.bench.grid import naming, only_methods, plan, read_grid
+    from bearcat.bench.store import identify, open_store
 
     grid = read_grid(path)
     # Results can be read where the recordings are not: their fingerprints are in the store.
@@ -148,7 +148,7 @@ def _opened(
 
 
 def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Stack | Cluster:
-    from bearcat.runs.execute import Cluster, Stack
+    from bearcat.bench.execute import Cluster, Stack
     from bearcat.training.loop import chosen_device
 
     check_choice("--executor", name, ("stack", "ray"))
@@ -165,7 +165,7 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
     """A bar that counts runs, or without a terminal a line a minute; runs trained by this execution join `trained`."""
     from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from bearcat.runs.execute import Listener
+    from bearcat.bench.execute import Listener
 
     columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), TimeRemainingColumn())
     runs, terminal, printed = {spec.identity: spec for spec in specs}, sys.stderr.isatty(), time.monotonic()
@@ -196,7 +196,7 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     """A row for each method, and failed runs; returns how many cells are in which state."""
-    from bearcat.runs.store import FAILURE
+    from bearcat.bench.store import FAILURE
 
     states = {spec.identity: store.state(spec.identity) for spec in specs}
     kinds, rows = ("done", "running", "failed", "missing"), []

@@ -14,8 +14,8 @@ from bearcat.cli.options import Names, bars, print_lines, print_note, print_reco
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bearcat.adaptation.adapt import Adaptation
     from bearcat.record import Record
-    from bearcat.runs.adapt import Adaptation
     from bearcat.training.evaluate import EpochEnd
 
 MOST_PRINTED = 20  # recordings
@@ -75,9 +75,9 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
+    from bearcat.adaptation.adapt import adapt as run
+    from bearcat.adaptation.plan import Wishes, make_plan
     from bearcat.data.tasks import Mix
-    from bearcat.runs.adapt import adapt as run
-    from bearcat.runs.plan import Wishes, make_plan
     from bearcat.settings import find_name, pairs
 
     limit = None if fail_on is None else find_name(fail_on, ("alarm", "check"), "decision")
@@ -184,7 +184,7 @@ def check(
     labels: Annotated[Path, Option(help="A csv with the columns recording and label, of recordings of the target.")],
 ) -> None:
     """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""
-    from bearcat.runs.adapt import check_run, read_labels
+    from bearcat.adaptation.adapt import check_run, read_labels
 
     found = check_run(run, read_labels(labels))
     print_lines(found.decision.sentence)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from bearcat.adaptation.spec import Library, RunSpec, make_recipe
 from bearcat.data import Catalogue, Dataset, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
@@ -25,7 +26,6 @@ from bearcat.errors import InputError
 from bearcat.methods.before_training import MatchClusters
 from bearcat.methods.known_states import without_own_benches
 from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
-from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.training.loop import chosen_device
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.

@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.errors import InputError
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.results import Missing, Result
-from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, read_json, write_json
 
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
 ABOUT, DATA = "store.json", "data.json"  # version and identity; fingerprints, for machines without the recordings
-FAILURE, MEMBERS, CHECKPOINT = "failure.json", "stack.json", "checkpoint.safetensors"
+FAILURE, MEMBERS = "failure.json", "stack.json"
 
 
 @dataclass(frozen=True, eq=False)

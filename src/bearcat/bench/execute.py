@@ -26,6 +26,9 @@ from typing import Any
 
 import torch
 
+from bearcat.adaptation.run import run_stack
+from bearcat.adaptation.spec import Library, RunSpec
+from bearcat.bench.store import FAILURE, RunStore, open_store
 from bearcat.calibration import CALIBRATORS
 from bearcat.child import connect_ray, lost_workers
 from bearcat.data.inputs import INPUTS
@@ -34,11 +37,8 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
 from bearcat.models.networks import ENCODERS, find_encoder, trains_alone
 from bearcat.plugins import error_sentence, traceback_text
-from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
+from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
-from bearcat.runs.run import run_stack
-from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, FAILURE, RunStore, open_store
 from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 from bearcat.training.evaluate import EpochEnd

@@ -26,6 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bearcat.adaptation.plan import AdaptationPlan
+from bearcat.adaptation.record import claim, drawable
+from bearcat.adaptation.run import FinishedRun, decided_record, heard, run_stack
+from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.calibration import Calibration
 from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
@@ -34,13 +38,8 @@ from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import WITHOUT_ORDERS
-from bearcat.record import PREDICTIONS, RECORD, Candidate, LabelledRecordings, Record, SavedModel
+from bearcat.record import CHECKPOINT, PREDICTIONS, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
-from bearcat.runs.plan import AdaptationPlan
-from bearcat.runs.record import claim, drawable
-from bearcat.runs.run import FinishedRun, decided_record, heard, run_stack
-from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT
 from bearcat.storage import read_regular
 from bearcat.training.evaluate import EpochEnd
 from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_candidate, choose_model, decide

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import bearcat
+from bearcat.adaptation.spec import RunSpec
 from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
 from bearcat.errors import InputError
@@ -37,7 +38,6 @@ from bearcat.record import (
     Scores,
 )
 from bearcat.report.results import BESIDE
-from bearcat.runs.spec import RunSpec
 from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_json
 from bearcat.training.evaluate import RunEstimates

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bearcat.adaptation.record import COLUMNS, Evaluation, claim, drawable, make_record
+from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.calibration import Calibration, reliability_bins
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import RecordingInfo, healthy_class
@@ -36,8 +38,6 @@ from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
 from bearcat.report.results import read_result
-from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_record
-from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher

@@ -1,1 +1,0 @@
-"""Runs: what is to be trained, where its results are kept, and who trains it."""
