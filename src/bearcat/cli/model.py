@@ -322,7 +322,7 @@ def mcp(
         str | None, Option(help="A store of `bearcat watch`, for status and history of its machines.")
     ] = None,
 ) -> None:
-    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/mcp.md)."""
+    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/serve.md)."""
     from bearcat.deploy.assistant import make_assistant
 
     make_assistant(folder, store).run("stdio")
