@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.calibration import ece
+from bearcat.cat import ece
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated, contact_frequency, simulate

@@ -30,7 +30,7 @@ from diagnose import simulated
 
 from bearcat.adaptation.run import run_stack
 from bearcat.adaptation.spec import RunSpec, make_recipe
-from bearcat.calibration import ece
+from bearcat.cat import ece
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.inputs import find_input

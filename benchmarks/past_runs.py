@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from bearcat.adaptation.estimates import estimate_runs, run_evidence
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.grid import plan, read_grid
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict
 from bearcat.data.tasks import UNKNOWN, Mix
 from bearcat.errors import InputError
-from bearcat.training.batches import padded_stack
-from bearcat.training.evaluate import estimate_runs, predict, run_evidence
-from bearcat.training.loop import Run, stack_key, train
+from bearcat.fast.batches import padded_stack, stack_key
 from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS
 from bearcat.trust.estimates import EVIDENCE, PAST_RUNS, SHIFTS

@@ -60,12 +60,12 @@ def make_models(folder: Path) -> None:
 
     import torch
 
-    from bearcat.calibration import Calibration
+    from bearcat.cat import Calibration
+    from bearcat.cat.networks import InputScaling, build_network, initialise
     from bearcat.data.bearing import find_bearing
     from bearcat.data.prepare import Preparation
     from bearcat.data.recording import BANDS
     from bearcat.deploy.model import Model, export_onnx, save_model
-    from bearcat.models.networks import InputScaling, build_network, initialise
     from bearcat.trust.decision import Decision
     from bearcat.trust.pooling import fit_familiarity
 

@@ -29,14 +29,14 @@ import torch
 from torch import nn
 
 from bearcat.adaptation.spec import Library, RunSpec
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict
+from bearcat.cat.ingredient import View
+from bearcat.cat.recipes import RECIPES, Recipe, Schedule
 from bearcat.data import Preparation, Split, Task, open_dataset
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.methods import formulas
-from bearcat.methods.ingredient import View
-from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Transport
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, train
+from bearcat.methods.alignments import Adversarial, Confusion, CovarianceMatching, Transport
 
 WINDOWS, TESTED, EPOCHS, BATCH, SEEDS = 384, 1000, 50, 64, 5
 WIDTHS = (256, 128)

@@ -33,8 +33,13 @@ import numpy as np
 import torch
 
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.training.loop import Run, train
+
+try:
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.recipes import RECIPES, Recipe, Schedule
+except ImportError:  # version 0.3, to be compared with
+    from bearcat.cat.algorithm import Run, train  # type: ignore[no-redef]
+    from bearcat.cat.recipes import RECIPES, Recipe, Schedule  # type: ignore[no-redef]
 
 CLASSES, LENGTH, BATCH, NAME = 13, 1024, 64, "CAT*-Temperature"
 STEPS = 8  # of an epoch that is timed beside another version
@@ -70,25 +75,25 @@ def recipe(epochs: int) -> Recipe:
 @contextmanager
 def ready(runs: int) -> Iterator[Callable[[], None]]:
     """A warm step, which may be called any number of times. The losses must be numbers afterwards."""
-    from bearcat.models.networks import fast_path, use_path
-    from bearcat.training import loop
-    from bearcat.training.batches import Feed, stack_data
-    from bearcat.training.evaluate import fit_calibration, refill
-    from bearcat.training.state import Recorder, torch_settings
+    from bearcat.cat import algorithm
+    from bearcat.cat.evaluate import fit_calibration, refill
+    from bearcat.cat.networks import fast_path, use_path
+    from bearcat.fast.batches import Feed, stack_data
+    from bearcat.fast.device import Recorder, choose_precision, torch_settings
 
     trained, data, path = recipe(10), noise(3 * BATCH, BATCH), fast_path(device())
-    precision = loop.choose_precision(None, path, device())
+    precision = choose_precision(None, path, device())
     batches = stack_data([data] * runs, list(range(runs)), BATCH, device())
-    phase = loop.phase_of(trained, trained.schedule.epochs)
+    phase = algorithm.phase_of(trained, trained.schedule.epochs)
     with torch_settings(precision, device()):
-        state = loop.new_state(trained, batches, CLASSES)
+        state = algorithm.new_state(trained, batches, CLASSES)
         state.epoch = trained.schedule.epochs
         use_path([state.student, *state.modules.values()], path, precision)
         state.calibration = refill(None, fit_calibration(trained, state))
         for teaching in phase.teaching:
             teaching.start_epoch(state)
         feed, recorder = Feed(batches), Recorder(device(), True)
-        step = partial(loop.train_step, trained, state, feed, phase, False)
+        step = partial(algorithm.train_step, trained, state, feed, phase, False)
         feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in trained.ingredients})
 
         def next_step() -> None:

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from bearcat.calibration import CALIBRATORS, Calibration, Evidence
+from bearcat.cat import CALIBRATORS, RECIPES, Calibration, Evidence
 from bearcat.cli import main
-from bearcat.methods import RECIPES
 
 
 @dataclass(frozen=True)

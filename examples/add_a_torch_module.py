@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bearcat.cat import ENCODERS, Encoder
 from bearcat.cli import main
-from bearcat.models import ENCODERS, Encoder
 
 
 class Transformer(nn.Module):

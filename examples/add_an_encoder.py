@@ -8,8 +8,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from bearcat.cat import ENCODERS, Encoder
 from bearcat.cli import main
-from bearcat.models import ENCODERS, Encoder, Randomness, StackedDense, dropout
+from bearcat.fast import Randomness, StackedDense, dropout
 
 
 class DenseLayers(nn.Module):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bearcat.cat import RECIPES, Loss, Recipe, View
 from bearcat.cli import main
-from bearcat.methods import RECIPES, Loss, Recipe, View
 
 
 def covariance(features: Tensor, present: Tensor | None) -> Tensor:

@@ -82,7 +82,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def narrow_classifier() -> Iterator[None]:
     """A domain classifier of 64 units instead of 1024, in the loop and in its twin: the same code in less time."""
-    from bearcat.models import networks
+    from bearcat.cat import networks
     from tests.reference import loop as reference
 
     with pytest.MonkeyPatch.context() as patch:
@@ -144,7 +144,7 @@ def _kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     import torch
 
     from bearcat.errors import InputError
-    from bearcat.models import native
+    from bearcat.fast import native
 
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bearcat.adaptation.record import COLUMNS
+from bearcat.cat.recipes import RECIPES
+from bearcat.cat.teacher import SelfTraining
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.methods.recipe import RECIPES
-from bearcat.methods.selftraining import SelfTraining
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result
 from bearcat.storage import digest

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from bearcat.adaptation.record import COLUMNS
+from bearcat.cat.evaluate import predict
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import Record
-from bearcat.training.evaluate import predict
 from bearcat.trust.decision import choose_model
 from tests.commands import bearcat, start
 
@@ -273,10 +273,10 @@ def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence, comm
 
 def test_scrambled_target_labels_change_no_weight(tmp_path):
     """The whole way from labels on disk to trained weights, with evaluation looking on."""
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.evaluate import watcher
+    from bearcat.cat.recipes import RECIPES
     from bearcat.data import Split, Task, split_task
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.training.evaluate import watcher
-    from bearcat.training.loop import Run, train
 
     catalogue = open_dataset(
         "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
@@ -301,8 +301,8 @@ def test_scrambled_target_labels_change_no_weight(tmp_path):
 
 
 def test_methods_are_listed_with_a_sentence_each_and_their_settings():
-    from bearcat.methods.about import about, settings_of
-    from bearcat.methods.recipe import GROUPS, RECIPES
+    from bearcat.cat.about import about, settings_of
+    from bearcat.cat.recipes import GROUPS, RECIPES
 
     printed = bearcat("methods").stdout
     assert all(name in printed and about(name)[0] in printed for name in RECIPES)
@@ -323,8 +323,8 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
     from bearcat.adaptation import run as work
     from bearcat.adaptation.spec import RunSpec
+    from bearcat.cat.recipes import RECIPES
     from bearcat.data import Task
-    from bearcat.methods.recipe import RECIPES
 
     honest = work.train
 

@@ -9,11 +9,15 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bearcat.calibration import Evidence, TransCal
+from bearcat.cat import Evidence
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.ingredient import View
+from bearcat.cat.recipes import GROUPS, RECIPES, Schedule
+from bearcat.cat.teacher import SelfTraining, StrongView
 from bearcat.errors import InputError
-from bearcat.methods import formulas
-from bearcat.methods.ingredient import View
-from bearcat.methods.losses import (
+from bearcat.fast.stacked import Randomness, StackedDense
+from bearcat.methods import TransCal, formulas
+from bearcat.methods.alignments import (
     ClassifierDiscrepancy,
     ConditionalAdversarial,
     CovarianceMatching,
@@ -24,10 +28,6 @@ from bearcat.methods.losses import (
     Uniformity,
     Wasserstein,
 )
-from bearcat.methods.recipe import GROUPS, RECIPES, Schedule
-from bearcat.methods.selftraining import SelfTraining, StrongView
-from bearcat.models.stacked import Randomness, StackedDense
-from bearcat.training.loop import Run, train
 from tests.reference import alignments as reference
 from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
 

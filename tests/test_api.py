@@ -15,10 +15,10 @@ import pytest
 import bearcat
 from bearcat.adaptation.adapt import Adaptation
 from bearcat.adaptation.plan import Wishes, make_plan
+from bearcat.cat.recipes import DEFAULT_RECIPE
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.methods.recipe import DEFAULT_RECIPE
 from bearcat.trust.decision import PhysicsCheck
 
 

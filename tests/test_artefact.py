@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import Calibration
+from bearcat.cat import Calibration
+from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import InputScaling, build_network, initialise
 from bearcat.data import Preparation
 from bearcat.data.recording import spectral_shape, spectrum, standardise
 from bearcat.deploy.folder import open_folder
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.deploy.predictor import check_metadata
 from bearcat.errors import InputError
-from bearcat.models.networks import InputScaling, build_network, initialise
 from bearcat.settings import from_plain
-from bearcat.training.evaluate import predict
 from bearcat.trust.decision import Decision
 from bearcat.trust.pooling import Familiarity, fit_familiarity
 

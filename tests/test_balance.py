@@ -10,10 +10,10 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
+from bearcat.cat.evaluate import _equal_classes, balanced_accuracy, macro_f1
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
-from bearcat.methods.recipe import RECIPES
-from bearcat.training.batches import balanced
-from bearcat.training.evaluate import _equal_classes, balanced_accuracy, macro_f1
+from bearcat.fast.batches import balanced
 from tests.reference.balance import balanced_pass, repeated
 from tests.test_train import RAGGED, assert_equal_to_twin, still, toy
 

@@ -20,8 +20,8 @@ from bearcat.bench import execute as executing
 from bearcat.bench.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
 from bearcat.bench.grid import plan, read_grid
 from bearcat.bench.store import RunStore, identify, open_store, results
+from bearcat.cat.networks import ENCODERS
 from bearcat.errors import InputError
-from bearcat.models.networks import ENCODERS
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of

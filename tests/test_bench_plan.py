@@ -11,9 +11,9 @@ import pytest
 from bearcat.adaptation.spec import Library
 from bearcat.bench.grid import Method, only_methods, plan, read_grid
 from bearcat.bench.store import identify, open_store
+from bearcat.cat.recipes import Recipe
 from bearcat.cli import main
 from bearcat.errors import InputError
-from bearcat.methods.recipe import Recipe
 
 GRIDS = Path(__file__).parents[1] / "grids"
 SMALL = """

@@ -12,24 +12,21 @@ from scipy import optimize
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from torch import Tensor
 
-from bearcat.calibration import (
+from bearcat.cat import (
     CALIBRATORS,
-    CPCS,
     Calibration,
     Evidence,
     Matrix,
-    PseudoCal,
-    RecordingConfidence,
-    TargetConfidence,
     Temperature,
     Vector,
     brier,
     find_calibrator,
     scaling,
-)  # fmt: skip
-from bearcat.calibration.evidence import read
-from bearcat.calibration.target import balanced, oversampled, partners, window_agreement
+)
+from bearcat.cat.calibration import read
 from bearcat.errors import InputError
+from bearcat.methods import CPCS, PseudoCal, RecordingConfidence, TargetConfidence
+from bearcat.methods.target_calibration import balanced, oversampled, partners, window_agreement
 from tests.reference import calibration as reference
 
 WIDE = (0.01, 100.0)

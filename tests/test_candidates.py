@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict
+from bearcat.cat.recipes import RECIPES, WITHOUT_ORDERS
 from bearcat.data.inputs import find_input
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.before_training import IgnoreOrders, likelihood_gain, match, source_states
-from bearcat.methods.recipe import RECIPES, WITHOUT_ORDERS
 from bearcat.record import Record
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, train
 from bearcat.trust.decision import SLACK, choose_candidate
 from tests.commands import bearcat
 from tests.reference import plant as twin

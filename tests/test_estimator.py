@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bearcat import AdaptedClassifier, CATClassifier
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.specimens import held_out
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES
 from tests.commands import bearcat as bearcat_command
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import Evidence, Vector
+from bearcat.cat import Evidence, Vector
 from bearcat.data import Simulated, load
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import cut, spectral_shape, spectrum, standardise

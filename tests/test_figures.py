@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES
 from bearcat.errors import InputError
-from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.record import RecordedBins
 from bearcat.report import figures
 from bearcat.report.figures import mean_and_spread

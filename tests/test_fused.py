@@ -10,8 +10,8 @@ import os
 import pytest
 import torch
 
-from bearcat.models.networks import Network, build_network, initialise
-from bearcat.models.stacked import Randomness, dropped
+from bearcat.cat.networks import Network, build_network, initialise
+from bearcat.fast.stacked import Randomness, dropped
 from tests.test_native import CASES, far
 
 pytest.importorskip("triton")
@@ -89,7 +89,7 @@ def test_a_run_is_the_same_alone_and_in_a_stack():
 
 @pytest.mark.parametrize("probability", [0.3, 0.5])
 def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
-    from bearcat.models.networks import rectified_dropout
+    from bearcat.cat.networks import rectified_dropout
 
     draws = Randomness(torch.tensor([11, 2**31 + 5, 33], device=DEVICE))
     for layer in range(4):
@@ -104,8 +104,8 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
 
 
 def test_the_fast_path_is_taken_where_a_kernel_runs():
-    from bearcat.models import networks
-    from bearcat.models.networks import fast_path
+    from bearcat.cat import networks
+    from bearcat.cat.networks import fast_path
 
     assert networks._runs("triton", DEVICE)
     assert INTERPRETED or fast_path(DEVICE) == "triton"
@@ -116,8 +116,8 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
     """To the same bits: recorded and unrecorded steps are the same kernels."""
     from dataclasses import replace
 
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.training.loop import Run, train
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.recipes import RECIPES
     from tests.test_train import RAGGED, Interrupted, toy
 
     recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
@@ -140,8 +140,8 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
     """With dropout, recorded steps, all phases, and runs of unequal sizes whose last batches are padded."""
     from dataclasses import replace
 
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.training.loop import Run, train
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.recipes import RECIPES
     from tests.test_train import RAGGED, toy
 
     schedule = replace(RAGGED, epochs=6, rate=1e-4)
@@ -165,8 +165,8 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
 def test_a_run_that_turns_nan_on_a_gpu_leaves_its_neighbours_alone():
     from dataclasses import replace
 
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.training.loop import Run, train
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.recipes import RECIPES
     from tests.test_train import RAGGED, toy
 
     recipe, bad = replace(RECIPES["AT*"], schedule=RAGGED), toy(1, 48, 40)
@@ -187,9 +187,9 @@ def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
     from dataclasses import replace
     from pathlib import Path
 
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.models.networks import ENCODERS
-    from bearcat.training.loop import Run, train
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.networks import ENCODERS
+    from bearcat.cat.recipes import RECIPES
     from tests.test_train import RAGGED, toy
 
     examples = Path(__file__).parents[1] / "examples"
@@ -214,8 +214,8 @@ def test_recorded_steps_use_the_calibration_that_begins_after_they_were_first_re
     """Temperatures from 30 on leave no label sure enough; before T_cal many are, on a GPU as on a CPU."""
     from dataclasses import replace
 
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.training.loop import Run, train
+    from bearcat.cat.algorithm import Run, train
+    from bearcat.cat.recipes import RECIPES
     from tests.test_train import RAGGED, toy
 
     schedule = replace(RAGGED, epochs=8, calibrate_from=5)

@@ -19,12 +19,13 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.cat.algorithm import Run, Trained, train
+from bearcat.cat.checkpoint import identify
+from bearcat.cat.evaluate import predict, scores
+from bearcat.cat.recipes import GROUPS, RECIPES, Recipe, Schedule
+from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
-from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule
-from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.storage import digest_json, load_tensors, save_tensors
-from bearcat.training.evaluate import predict, scores
-from bearcat.training.loop import Run, Trained, identify, train
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bearcat.cat.state import put_back
 from bearcat.methods import formulas
+from bearcat.methods.alignments import Adversarial, Sharpness
 from bearcat.methods.formulas import reverse_gradient
-from bearcat.methods.losses import Adversarial, Sharpness
-from bearcat.training.state import put_back
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3

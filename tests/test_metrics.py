@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import accuracy, brier, ece, nll, reliability_bins
+from bearcat.cat import accuracy, brier, ece, nll, reliability_bins
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 

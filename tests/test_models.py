@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from bearcat.cat import networks
+from bearcat.cat.networks import SHORTEST, DomainClassifier, Network, build_network, initialise, rectified_dropout
 from bearcat.errors import InputError
-from bearcat.models import networks
-from bearcat.models.networks import SHORTEST, DomainClassifier, Network, build_network, initialise, rectified_dropout
-from bearcat.models.stacked import RESERVED, Randomness, dropout
+from bearcat.fast.stacked import RESERVED, Randomness, dropout
 from tests.reference import loop as reference
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bearcat.cat.networks import SHORTEST, Network, build_network, fast_path, initialise, rectified_dropout, use_path
 from bearcat.errors import InputError
-from bearcat.models import native
-from bearcat.models.networks import SHORTEST, Network, build_network, fast_path, initialise, rectified_dropout, use_path
-from bearcat.models.stacked import Randomness, dropped
+from bearcat.fast import native
+from bearcat.fast.stacked import Randomness, dropped
 from tests.reference import affine
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")

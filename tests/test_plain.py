@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import EpochEnd
+from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, path_of, select_run, trains_alone
+from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.deploy.model import export_onnx, load_model
 from bearcat.deploy.predictor import load_onnx
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES, Recipe
-from bearcat.models.networks import ENCODERS, Encoder, build_network, initialise, path_of, select_run, trains_alone
-from bearcat.models.stacked import Randomness
-from bearcat.training.evaluate import EpochEnd
-from bearcat.training.loop import Run, train
+from bearcat.fast.stacked import Randomness
 from tests.test_artefact import made_model, raw_windows, save_model
 from tests.test_train import CPU, SHORT, same_weights, toy
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.adaptation.run import _curves
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict
+from bearcat.cat.recipes import RECIPES, Recipe, Schedule
 from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
 from bearcat.methods.before_training import ClusterMatch, MatchClusters, Standardise, match
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, train
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 

@@ -17,15 +17,15 @@ import pytest
 
 from bearcat import cli
 from bearcat.adaptation.spec import RunSpec
+from bearcat.cat.recipes import RECIPES
 from bearcat.data import DATASETS, Folder, Preparation, Simulated, Task, cached_windows
 from bearcat.data.inputs import INPUTS, Waveform
-from bearcat.methods.recipe import RECIPES
 from bearcat.plugins import row_identity, source_hash
 from tests.commands import python
 
 LOSS = """from dataclasses import dataclass
 
-from bearcat.methods.ingredient import Loss
+from bearcat.cat.ingredient import Loss
 
 import gaps
 
@@ -52,7 +52,7 @@ class Louder(Waveform):
 """
 COMMAND = """from bearcat.cli import main
 from bearcat.data.inputs import INPUTS
-from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.cat.recipes import RECIPES, Recipe
 
 from dressing import Louder
 from losses import Gap

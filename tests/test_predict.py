@@ -19,7 +19,7 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.api import diagnose
-from bearcat.calibration import Calibration
+from bearcat.cat import Calibration
 from bearcat.deploy.find import FoundUnit, find_files
 from bearcat.deploy.jobs import Job, diagnose_units
 from bearcat.deploy.model import export_onnx

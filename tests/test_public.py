@@ -16,12 +16,11 @@ import pytest
 import torch
 
 import bearcat
-from bearcat.calibration import CALIBRATORS
+from bearcat.cat import CALIBRATORS, RECIPES
 from bearcat.data import DATASETS
-from bearcat.methods import RECIPES
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("bearcat", "bearcat.calibration", "bearcat.data", "bearcat.methods", "bearcat.models")
+PLACES = ("bearcat", "bearcat.cat", "bearcat.data", "bearcat.fast", "bearcat.methods")
 NAMES = [(place, name) for place in PLACES for name in import_module(place).__all__ if name != "__version__"]
 # What an example may use without importing it, as the page says.
 READY = {"bearcat": bearcat, "np": np, "torch": torch, "Path": Path, "dataclass": dataclass, "Tensor": torch.Tensor}
@@ -29,10 +28,11 @@ READY = {"bearcat": bearcat, "np": np, "torch": torch, "Path": Path, "dataclass"
 
 def constant_docstring(place: str, name: str) -> str:
     """The text below an assignment, where it is written."""
-    body = ast.parse(inspect.getsource(import_module(place))).body
-    for node, after in pairwise(body):
+    tree = ast.parse(inspect.getsource(import_module(place)))
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
             return constant_docstring(str(node.module), name)
+    for node, after in pairwise(tree.body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if name in {getattr(target, "id", None) for target in targets}:
             value = getattr(getattr(after, "value", None), "value", None)

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bearcat.adaptation.spec import make_recipe
-from bearcat.errors import InputError
-from bearcat.methods.ingredient import Ingredient
-from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Sharpness
-from bearcat.methods.recipe import (
+from bearcat.cat.ingredient import Ingredient
+from bearcat.cat.recipes import (
     GROUPS,
     RECIPES,
     REMOVED,
@@ -19,7 +17,9 @@ from bearcat.methods.recipe import (
     Schedule,
     find_recipe,
 )
-from bearcat.methods.selftraining import SelfTraining, Teacher
+from bearcat.cat.teacher import SelfTraining, Teacher
+from bearcat.errors import InputError
+from bearcat.methods.alignments import Adversarial, Confusion, CovarianceMatching, Sharpness
 
 
 def test_the_table_of_methods_is_the_papers():

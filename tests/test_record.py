@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bearcat.methods.recipe import RECIPES
+from bearcat.cat.recipes import RECIPES
 from bearcat.record import Record, RunSettings
 from bearcat.report.results import Cell
 from tests.made_records import made_diagnosis, made_result, sealed

@@ -9,12 +9,12 @@ import pytest
 
 from bearcat.adaptation.spec import RunSpec
 from bearcat.bench.grid import plan, read_grid
+from bearcat.cat.recipes import RECIPES
 from bearcat.data import Simulated, Split, Task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import Mix, mixed_task
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES
 from bearcat.report.recordings import score_recordings, witness_scores
 from bearcat.report.results import read_result
 from bearcat.trust.decision import Decision

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import CALIBRATORS, Evidence
+from bearcat.cat import CALIBRATORS, Evidence
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.ingredient import View
+from bearcat.cat.networks import ENCODERS
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.deploy.model import export_onnx, load_model
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import View
-from bearcat.methods.recipe import RECIPES
-from bearcat.models.networks import ENCODERS
-from bearcat.training.loop import Run, train
 from tests.test_train import CPU, SHORT, toy
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import select_run
+from bearcat.cat.recipes import GROUPS, Recipe, Schedule
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
+from bearcat.methods.alignments import Confusion
 from bearcat.methods.before_training import Standardise
-from bearcat.methods.losses import Confusion
-from bearcat.methods.recipe import GROUPS, Recipe, Schedule
-from bearcat.models.networks import select_run
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, train
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")

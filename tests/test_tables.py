@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES
 from bearcat.record import DomainScores, RunSettings, Scores
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.stats import compare

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import Evidence, find_calibrator, scaling
+from bearcat.cat import Evidence, find_calibrator, scaling
+from bearcat.cat.algorithm import Run, Trained, new_state, train
+from bearcat.cat.evaluate import predict, watcher
+from bearcat.cat.recipes import RECIPES, Recipe, Schedule
+from bearcat.cat.state import TrainingState
+from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.losses import Adversarial, Confusion, Sharpness
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.methods.selftraining import SelfTraining
-from bearcat.training.batches import Batches, stack_data
-from bearcat.training.evaluate import predict, watcher
-from bearcat.training.loop import Run, Trained, new_state, stack_key, train
-from bearcat.training.state import TrainingState
+from bearcat.fast.batches import Batches, stack_data, stack_key
+from bearcat.methods.alignments import Adversarial, Confusion, Sharpness
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 

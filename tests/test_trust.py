@@ -11,13 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bearcat.adaptation.estimates import run_evidence
 from bearcat.adaptation.run import evaluate
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import watcher
+from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES, Schedule
-from bearcat.training.evaluate import run_evidence, watcher
-from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, pooling
 from tests.reference import trust as reference
 

@@ -11,12 +11,12 @@ import pytest
 
 from bearcat.adaptation.spec import make_recipe
 from bearcat.bench.grid import plan, read_grid
+from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.known_states import AXES, KnownStates, StateShape, shipped_states, state_codes, without_own_benches
-from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
 from tests.commands import bearcat
 
 POINTS = 488  # of the input bearing-orders

@@ -26,7 +26,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import bearcat
-from bearcat.calibration import Calibration, Evidence, Temperature
+from bearcat.cat import Calibration, Evidence, Temperature
+from bearcat.cat.algorithm import Run, Trained, train
+from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import Network, find_encoder, select_run
+from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, healthy_class
@@ -34,11 +38,8 @@ from bearcat.data.specimens import held_out
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
-from bearcat.models.networks import Network, find_encoder, select_run
+from bearcat.fast.device import chosen_device
 from bearcat.settings import to_plain, to_text
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, Trained, chosen_device, train
 from bearcat.trust.accuracy import Source
 from bearcat.trust.decision import ModelEvidence, decide
 from bearcat.trust.estimates import source_accuracy

@@ -157,9 +157,9 @@ def test_a_type_checker_finds_a_misspelt_name_and_a_wrong_type(tmp_path):
     script = tmp_path / "script.py"
     lines = [
         "import bearcat",
-        "from bearcat.calibration import ece",
+        "from bearcat.cat import ece",
         "from bearcat.data import find_input",
-        "from bearcat.methods import RECIPES, View; from torch import Tensor",
+        "from bearcat.cat import RECIPES, View; from torch import Tensor",
         'bearcat.adpt("a", "b")',
         'bearcat.diagnose("monday.wav", rate="fast")',
         'bearcat.CATClassifier(epochs="three")',

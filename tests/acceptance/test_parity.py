@@ -8,9 +8,9 @@ import pytest
 import sklearn
 import torch
 
-from bearcat.calibration import scaling
+from bearcat.cat import scaling
+from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.methods import formulas
-from bearcat.methods.recipe import GROUPS, RECIPES
 from tests.test_alignments import NEW, parts, view
 from tests.test_alignments import test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone as stacks
 from tests.test_learning import LEARNING, source_only, split, trainer

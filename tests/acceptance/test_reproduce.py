@@ -12,7 +12,7 @@ import pytest
 from scipy import io as scipy_io
 from typer.testing import CliRunner
 
-from bearcat.calibration import scaling
+from bearcat.cat import scaling
 from bearcat.cli import app
 from bearcat.data.datasets.benches import CONDITIONS, PAPER
 from bearcat.report import pages

@@ -255,7 +255,7 @@ def _python() -> dict[str, Any]:
     import torch
 
     import bearcat
-    from bearcat.calibration import Evidence, ece, find_calibrator
+    from bearcat.cat import Evidence, ece, find_calibrator
     from bearcat.data import Simulated, load
 
     found: dict[str, Any] = {}

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict
+from bearcat.cat.recipes import RECIPES, Schedule
+from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
-from bearcat.methods.recipe import RECIPES, Schedule
-from bearcat.methods.selftraining import SelfTraining
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, train
 
 METHODS = (
     "source-only", "DANN", "DANN*", "AT-fixed", "AT", "AT*", "CAT*-Temperature", "CAT*-Vector", "CAT*-Matrix",

@@ -30,18 +30,18 @@ from bearcat.adaptation.plan import AdaptationPlan
 from bearcat.adaptation.record import claim, drawable
 from bearcat.adaptation.run import FinishedRun, decided_record, heard, run_stack
 from bearcat.adaptation.spec import Library, RunSpec
-from bearcat.calibration import Calibration
-from bearcat.calibration.evidence import read
-from bearcat.calibration.scaling import updated_temperature
+from bearcat.cat import Calibration
+from bearcat.cat.calibration import read
+from bearcat.cat.evaluate import EpochEnd
+from bearcat.cat.recipes import WITHOUT_ORDERS
+from bearcat.cat.scaling import updated_temperature
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import WITHOUT_ORDERS
 from bearcat.record import CHECKPOINT, PREDICTIONS, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
-from bearcat.training.evaluate import EpochEnd
 from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_candidate, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs

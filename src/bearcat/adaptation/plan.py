@@ -17,16 +17,16 @@ from typing import Any
 import torch
 
 from bearcat.adaptation.spec import Library, RunSpec, make_recipe
+from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.data import Catalogue, Dataset, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
+from bearcat.fast.device import chosen_device
 from bearcat.methods.before_training import MatchClusters
 from bearcat.methods.known_states import without_own_benches
-from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
-from bearcat.training.loop import chosen_device
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}

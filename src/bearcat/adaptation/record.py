@@ -21,8 +21,11 @@ import torch
 from numpy.typing import NDArray
 
 import bearcat
+from bearcat.adaptation.estimates import RunEstimates
 from bearcat.adaptation.spec import RunSpec
-from bearcat.calibration import Calibration
+from bearcat.cat import Calibration
+from bearcat.cat.algorithm import Trained
+from bearcat.cat.checkpoint import RESULT_VERSION
 from bearcat.data import SplitTask
 from bearcat.errors import InputError
 from bearcat.record import (
@@ -40,8 +43,6 @@ from bearcat.record import (
 from bearcat.report.results import BESIDE
 from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_json
-from bearcat.training.evaluate import RunEstimates
-from bearcat.training.loop import RESULT_VERSION, Trained
 from bearcat.trust.decision import decide
 
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
@@ -145,7 +146,7 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 def describe_bound(temperature: float) -> str:
-    """What it means that calibration ended at one of its bounds, 1 and 100 (bearcat.calibration.Temperature)."""
+    """What it means that calibration ended at one of its bounds, 1 and 100 (bearcat.cat.Temperature)."""
     if temperature > 1:
         return "the temperature is at its upper bound; the source test windows are not classified better than by chance"
     return (

@@ -23,9 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bearcat.adaptation.estimates import RunEvidence, estimate_runs, unknown_recordings
 from bearcat.adaptation.record import COLUMNS, Evaluation, claim, drawable, make_record
 from bearcat.adaptation.spec import Library, RunSpec
-from bearcat.calibration import Calibration, reliability_bins
+from bearcat.cat import Calibration, reliability_bins
+from bearcat.cat.algorithm import Run, Trained, train
+from bearcat.cat.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.cat.networks import select_run
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import RecordingInfo, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
@@ -33,15 +37,12 @@ from bearcat.deploy.model import Model, save_model
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import SignalEvidence
-from bearcat.models.networks import select_run
+from bearcat.fast.batches import padded_stack
 from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
 from bearcat.report.results import read_result
 from bearcat.storage import digest_json, write_atomically
-from bearcat.training.batches import padded_stack
-from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher
-from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.decision import Decision, ModelEvidence, decide
 from bearcat.trust.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 

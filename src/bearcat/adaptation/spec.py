@@ -19,7 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.calibration import find_calibrator
+from bearcat.adaptation.estimates import RunEvidence, run_evidence
+from bearcat.cat import find_calibrator
+from bearcat.cat.checkpoint import RESULT_VERSION, recipe_rows
+from bearcat.cat.evaluate import check_calibrator
+from bearcat.cat.networks import ENCODERS
+from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import OMIT_DEFAULT, Problem
 from bearcat.data.channels import Declared
@@ -36,15 +41,11 @@ from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
 from bearcat.methods.before_training import MatchClusters, has_several_states
 from bearcat.methods.known_states import state_codes
-from bearcat.methods.recipe import RECIPES, Recipe
-from bearcat.models.networks import ENCODERS
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
-from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
-from bearcat.training.loop import RESULT_VERSION, recipe_rows
 
 CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
 SignalByName = dict[str, SignalEvidence]  # of recordings, by origin

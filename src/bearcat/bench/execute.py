@@ -29,20 +29,21 @@ import torch
 from bearcat.adaptation.run import run_stack
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.store import FAILURE, RunStore, open_store
-from bearcat.calibration import CALIBRATORS
+from bearcat.cat import CALIBRATORS
+from bearcat.cat.algorithm import Run
+from bearcat.cat.evaluate import EpochEnd
+from bearcat.cat.networks import ENCODERS, find_encoder, trains_alone
+from bearcat.cat.recipes import Recipe
 from bearcat.child import connect_ray, lost_workers
 from bearcat.data.inputs import INPUTS
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
-from bearcat.methods.recipe import Recipe
-from bearcat.models.networks import ENCODERS, find_encoder, trains_alone
+from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
 from bearcat.settings import find_name
 from bearcat.storage import write_atomically
-from bearcat.training.evaluate import EpochEnd
-from bearcat.training.loop import Run, stack_key
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)

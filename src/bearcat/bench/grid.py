@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.adaptation.spec import Library, RunSpec, make_recipe
+from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset, takes_root
 from bearcat.data.catalogue import find_domain
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError, suggest
 from bearcat.methods.known_states import without_own_benches
-from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.settings import override
 from bearcat.storage import read_regular
 

@@ -149,7 +149,7 @@ def _opened(
 
 def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Stack | Cluster:
     from bearcat.bench.execute import Cluster, Stack
-    from bearcat.training.loop import chosen_device
+    from bearcat.fast.device import chosen_device
 
     check_choice("--executor", name, ("stack", "ray"))
     foreign = {"jobs": jobs, "address": address} if name == "stack" else {"stack": stack}

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from bearcat.adaptation.adapt import Adaptation
+    from bearcat.cat.evaluate import EpochEnd
     from bearcat.record import Record
-    from bearcat.training.evaluate import EpochEnd
 
 MOST_PRINTED = 20  # recordings
 OWN = "; chosen from the recordings of your own folder"
@@ -195,8 +195,8 @@ def methods(
     name: Annotated[str | None, Argument(help="A method, to see its settings.", show_default=False)] = None,
 ) -> None:
     """The methods bearcat can run, by where they come from; or the settings of one."""
-    from bearcat.methods.about import about, settings_of
-    from bearcat.methods.recipe import GROUPS, RECIPES, find_recipe
+    from bearcat.cat.about import about, settings_of
+    from bearcat.cat.recipes import GROUPS, RECIPES, find_recipe
 
     if name is not None:
         found = find_recipe(name)

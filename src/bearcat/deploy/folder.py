@@ -68,7 +68,7 @@ def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
 
 
 def _calibrated(logits: Array, calibration: Mapping[str, Array]) -> Array:
-    """matrix @ (scale · logits) + bias, in float32, as bearcat.calibration has it."""
+    """matrix @ (scale · logits) + bias, in float32, as bearcat.cat.calibration has it."""
     result = logits * calibration["scale"].astype(np.float32)
     if "matrix" in calibration:
         result = (result @ calibration["matrix"].T).astype(np.float32)

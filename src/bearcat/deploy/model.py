@@ -26,15 +26,15 @@ import torch
 from torch import Tensor, nn
 
 from bearcat import __version__
-from bearcat.calibration import Calibration, find_calibrator
+from bearcat.cat import Calibration, find_calibrator
+from bearcat.cat.networks import Network, restore
+from bearcat.cat.plain import PlainModules
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.recording import Speed
 from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
 from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Graph, Predictor, naming
 from bearcat.errors import InputError
-from bearcat.models.networks import Network, restore
-from bearcat.models.plain import PlainModules
 from bearcat.settings import from_plain
 from bearcat.storage import (
     digest,

@@ -1,52 +1,77 @@
-"""Methods: recipes and the ingredients they are made of; nothing here loads torch.
+"""What others propose and what bearcat adds: alignments, Table 1's systems, views, preparations, calibrators.
 
->>> RECIPES["mine"] = Recipe((Adversarial(), Confusion(weight=0.5)), calibration="Temperature")
->>> RECIPES.pop("mine").in_epochs(40).schedule.align_from
+>>> Recipe((Adversarial(), Confusion(weight=0.5)), calibration="Temperature").in_epochs(40).schedule.align_from
 7
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
-from bearcat.methods.ingredient import (
-    BeforeTraining,
-    Finding,
-    Ingredient,
-    Loss,
-    Perturbation,
-    Prepared,
-    Teaching,
-    View,
-    choice,
-)
-from bearcat.methods.known_states import KnownStates
-from bearcat.methods.losses import (
-    Adversarial,
-    ClassifierDiscrepancy,
-    ConditionalAdversarial,
-    Confusion,
-    CovarianceMatching,
-    JointMatching,
-    KernelMatching,
-    Sharpness,
-    Transport,
-    Triplet,
-    Uniformity,
-    Wasserstein,
-)
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule, find_recipe
-from bearcat.methods.selftraining import (
-    SelfTraining,
-    StrongView,
-    TargetStatistics,
-    Teacher,
-    WeakView,
-)
+if TYPE_CHECKING:
+    from bearcat.cat.teacher import StrongView, TargetStatistics, WeakView
+    from bearcat.methods.alignments import (
+        Adversarial,
+        ClassifierDiscrepancy,
+        ConditionalAdversarial,
+        Confusion,
+        CovarianceMatching,
+        JointMatching,
+        KernelMatching,
+        Sharpness,
+        Transport,
+        Triplet,
+        Uniformity,
+        Wasserstein,
+    )
+    from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
+    from bearcat.methods.known_states import KnownStates
+    from bearcat.methods.target_calibration import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 
 __all__ = [
-    "RECIPES", "Adversarial", "BeforeTraining", "ClassifierDiscrepancy", "ConditionalAdversarial", "Confusion",
-    "CovarianceMatching", "Finding", "IgnoreOrders", "Ingredient", "JointMatching", "KernelMatching", "KnownStates",
-    "Loss", "MatchClusters", "Perturbation", "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness",
-    "Standardise", "StrongView", "TargetStatistics", "Teacher", "Teaching", "Transport", "Triplet", "Uniformity",
-    "View", "Wasserstein", "WeakView", "choice", "find_recipe",
+    "CPCS",
+    "Adversarial",
+    "ClassifierDiscrepancy",
+    "ConditionalAdversarial",
+    "Confusion",
+    "CovarianceMatching",
+    "IgnoreOrders",
+    "JointMatching",
+    "KernelMatching",
+    "KnownStates",
+    "MatchClusters",
+    "PseudoCal",
+    "RecordingConfidence",
+    "Sharpness",
+    "Standardise",
+    "StrongView",
+    "TargetConfidence",
+    "TargetStatistics",
+    "TransCal",
+    "Transport",
+    "Triplet",
+    "Uniformity",
+    "Wasserstein",
+    "WeakView",
 ]  # fmt: skip
+
+_HOMES = {
+    **dict.fromkeys(("StrongView", "TargetStatistics", "WeakView"), "bearcat.cat.teacher"),
+        **dict.fromkeys(("Adversarial", "ClassifierDiscrepancy", "ConditionalAdversarial", "Confusion",
+        "CovarianceMatching", "JointMatching", "KernelMatching", "Sharpness", "Transport", "Triplet", "Uniformity",
+        "Wasserstein"), "bearcat.methods.alignments"),
+    **dict.fromkeys(("IgnoreOrders", "MatchClusters", "Standardise"), "bearcat.methods.before_training"),
+    **dict.fromkeys(("KnownStates",), "bearcat.methods.known_states"),
+        **dict.fromkeys(("CPCS", "PseudoCal", "RecordingConfidence", "TargetConfidence", "TransCal"),
+        "bearcat.methods.target_calibration"),
+}  # fmt: skip
+
+if not TYPE_CHECKING:  # a type checker knows the names above and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.cat.ingredient import BeforeTraining, Deferred, Finding, Prepared, choice
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import BeforeTraining, Deferred, Finding, Prepared, choice
 
 if TYPE_CHECKING:
     import torch
 
+    from bearcat.cat import networks
     from bearcat.data import tasks
     from bearcat.data.inputs import Input
-    from bearcat.models import networks
     from bearcat.trust import checks
 else:
-    torch, networks = Deferred("torch"), Deferred("bearcat.models.networks")
+    torch, networks = Deferred("torch"), Deferred("bearcat.cat.networks")
     tasks, checks = Deferred("bearcat.data.tasks"), Deferred("bearcat.trust.checks")
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bearcat.models.stacked import Randomness
+from bearcat.fast.stacked import Randomness
 
 
 def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:

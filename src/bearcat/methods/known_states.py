@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.cat.ingredient import BeforeTraining, Finding, Prepared
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import BeforeTraining, Finding, Prepared
 from bearcat.settings import find_name
 
 if TYPE_CHECKING:
+    from bearcat.cat.recipes import Recipe
     from bearcat.data.inputs import Input
     from bearcat.data.tasks import Labelled, TrainingData
-    from bearcat.methods.recipe import Recipe
 
 STATES_FILE = Path(__file__).parents[1] / "general" / "states.safetensors"
 AXES = 16  # directions of scatter that are kept of a state

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.data.inputs import INPUTS
 from bearcat.data.specimens import SENTENCES
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.typeset import Caveat, count

@@ -21,8 +21,8 @@ from importlib.resources import files
 
 import numpy as np
 
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets.benches import CONDITIONS
-from bearcat.methods.recipe import RECIPES
 from bearcat.report import stats
 from bearcat.report.results import (
     Missing,

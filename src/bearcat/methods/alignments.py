@@ -4,7 +4,7 @@ Alignment makes source and target features alike. DANN (Ganin et al. 2016), CDAN
 2018) and Wasserstein alignment (Shen et al. 2018) have a module that the encoder works against, through a gradient
 reversal layer; MK-MMD (Long et al. 2015), JMMD (Long et al. 2017), CORAL (Sun and Saenko 2016) and DeepJDOT (Damodaran
 et al. 2018) lower a distance. Other losses read the target's predictions: minimum class confusion (Jin et al. 2020),
-class balance, triplets. Self-training, which also has a teacher, is in selftraining.py.
+class balance, triplets. Self-training, which also has a teacher, is in cat/teacher.py.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.methods.ingredient import Deferred, Loss, Perturbation, View, choice
+from bearcat.cat.ingredient import Deferred, Loss, Perturbation, View, choice
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from bearcat.cat import networks
+    from bearcat.cat.recipes import Schedule
+    from bearcat.fast import stacked
     from bearcat.methods import formulas
-    from bearcat.methods.recipe import Schedule
-    from bearcat.models import networks, stacked
 else:
     torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
-    networks, stacked = Deferred("bearcat.models.networks"), Deferred("bearcat.models.stacked")
+    networks, stacked = Deferred("bearcat.cat.networks"), Deferred("bearcat.fast.stacked")
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # bandwidths of the five kernels, in mean squared distances
 PROBABILITY_BANDWIDTH = 1.68  # of JMMD's kernel on probabilities, the original's

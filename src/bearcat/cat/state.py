@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from bearcat.calibration import Calibration
+from bearcat.cat import Calibration
+from bearcat.cat.networks import Network
+from bearcat.cat.recipes import Schedule
 from bearcat.errors import InputError
-from bearcat.methods.recipe import Schedule
-from bearcat.models.networks import Network
-from bearcat.models.stacked import Randomness, mixed
+from bearcat.fast.batches import Batches, Checked, gather
+from bearcat.fast.stacked import Randomness, mixed
 from bearcat.storage import load_tensors, save_tensors
-from bearcat.training.batches import Batches, Checked, gather
 
 
 @dataclass(eq=False)
@@ -178,70 +177,3 @@ def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def put_back(parameters: Sequence[Tensor], before: Sequence[Tensor]) -> None:
     """Undoes a perturbation of the weights."""
     torch._foreach_copy_(list(parameters), list(before))
-
-
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate from here on; in place where it lies on a GPU, so that recorded steps see it."""
-    for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-
-
-@contextmanager
-def torch_settings(precision: str, device: torch.device, small: bool = False) -> Iterator[None]:
-    """Sets how torch computes, for a while: on a GPU with products of float32 as they are, or rounded to TF32 first
-    ("bfloat16" too: outside the convolutions there is little to gain); on a CPU with one thread for small networks (a
-    second gains little there, and waiting for a busy core costs a lot).
-    """
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, torch.get_num_threads()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
-        torch.backends.cudnn.allow_tf32 = precision != "float32"
-    elif small:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-        torch.set_num_threads(before[2])
-
-
-class Recorder:
-    """Runs steps. On a GPU the third step of a kind is recorded as a CUDA graph, and replayed from then on.
-
-    A step is some thousand small kernels; starting them one by one took longer than running them (41 ms for one run on
-    an H200). Steps of a kind must do the same things to the same memory, and may ask the device for nothing. The first
-    two are real steps too: they make what is made once (moments, handles, compiled kernels).
-    """
-
-    def __init__(self, device: torch.device, record: bool = True) -> None:
-        self.recording = record and device.type == "cuda"
-        self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        self.calls: dict[Hashable, int] = {}
-        if self.recording:
-            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self.pool = torch.cuda.graph_pool_handle()
-
-    def run(self, step: Callable[[], None], kind: Hashable) -> None:
-        """One step of this kind."""
-        if not self.recording:
-            step()
-            return
-        if kind not in self.graphs and self.calls.setdefault(kind, 0) < 2:
-            self.calls[kind] += 1
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                step()
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return
-        if kind not in self.graphs:
-            graph = torch.cuda.CUDAGraph()
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # what the first steps used, the graph wants
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                step()
-            self.graphs[kind] = graph
-        self.graphs[kind].replay()

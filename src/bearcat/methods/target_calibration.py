@@ -21,9 +21,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from bearcat.calibration import scaling
-from bearcat.calibration.evidence import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
-from bearcat.calibration.scaling import CheckedSettings, Temperature, centred, from_temperature, matching_temperature
+from bearcat.cat import scaling
+from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
+from bearcat.cat.scaling import CheckedSettings, Temperature, centred, from_temperature, matching_temperature
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import majority_weight
 

@@ -1,4 +1,4 @@
-"""The encoder's convolution blocks and dropout on a GPU, by the kernels of models/kernels.py.
+"""The encoder's convolution blocks and dropout on a GPU, by the kernels of fast/kernels.py.
 
 `forward` and `backward` compute what the plain layers compute, for all runs and both domains in a dozen launches:
 values and gradients agree to rounding, which tests/test_fused.py checks. Imported only where Triton is there
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bearcat.models import kernels
-from bearcat.models.stacked import StackedNorm
+from bearcat.fast import kernels
+from bearcat.fast.stacked import StackedNorm
 
 STORED = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 # What Triton calls it; bfloat16 goes by its type. "float32" is three TF32 products that make up for each other's

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.cat.recipes import RECIPES, Recipe
 
 SIGNS = {
     "+MCC": "AT, with minimum class confusion.",
@@ -72,8 +72,9 @@ def about(name: str) -> tuple[str, str]:
 
 def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
     """Every setting of a method as `--recipe-set` takes it: name, value and what it may be."""
-    from bearcat.calibration import CALIBRATORS
-    from bearcat.models.networks import ENCODERS, PRECISIONS
+    from bearcat.cat.calibrators import CALIBRATORS
+    from bearcat.cat.networks import ENCODERS
+    from bearcat.fast.device import PRECISIONS
 
     tables: dict[str, Iterable[str]] = {
         "encoder": ENCODERS, "calibration": [*CALIBRATORS, "none"], "final": [*CALIBRATORS, "none"],

@@ -1,6 +1,6 @@
-/* The encoder's four convolution blocks on a CPU, forward and back, for a stack of runs (models/native.py calls this).
+/* The encoder's four convolution blocks on a CPU, forward and back, for a stack of runs (fast/native.py calls this).
 
-   The plan is that of models/kernels.py. Channels are the last axis, so rows t, t+1, t+2 of (time, channel) lie side by
+   The plan is that of fast/kernels.py. Channels are the last axis, so rows t, t+1, t+2 of (time, channel) lie side by
    side and a convolution is a matrix product whose left rows overlap. Only raw convolution outputs y go to memory: a
    thread takes one window of one run at a time, and normalisation, ReLU and the maximum of pairs happen in scratch
    memory that stays in its cache. Statistics are summed window by window and then over windows in a fixed order, so
@@ -29,7 +29,7 @@ enum { LAST = LAYERS - 1, INPUTS = 64, AROUND = 3 * INPUTS }; /* what the last l
 static const long OUTPUTS[LAYERS] = {16, 32, 64, 128};
 static const long TAPS[LAYERS] = {15, 3, 3, 3};
 
-/* What models/native.py hands over; (run, …) each unless said. Windows of a run: all domains, one behind the other. */
+/* What fast/native.py hands over; (run, …) each unless said. Windows of a run: all domains, one behind the other. */
 struct plan {
     long runs, windows, domains, channels, length, threads, batch_statistics, scratch_size;
     double momentum, epsilon;
@@ -439,7 +439,7 @@ static __attribute__((noinline)) void store_back(const struct plan *p, int layer
     CHANNELS(c, channels) second[c] *= deviation[c];
 }
 
-/* The last layer's coefficients, from which models/native.py makes offset, composed and within. */
+/* The last layer's coefficients, from which fast/native.py makes offset, composed and within. */
 void begin_backward(const struct plan *p) {
 #pragma omp parallel for schedule(static) num_threads(p->threads)
     for (long at = 0; at < p->runs * p->windows; at++) {

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
+from bearcat.cat import teacher
+from bearcat.cat.ingredient import KINDS, BeforeTraining, Ingredient, check_choices, choice
+from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, suggest
-from bearcat.methods import losses, selftraining
+from bearcat.methods import alignments as losses
+from bearcat.methods.alignments import Adversarial, Confusion, Sharpness
 from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
-from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice
 from bearcat.methods.known_states import KnownStates
-from bearcat.methods.losses import Adversarial, Confusion, Sharpness
-from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -103,6 +104,11 @@ class Recipe:
     def find(self, kind: type[Ingredient]) -> Any:
         """The recipe's ingredient of this kind; None where it has none."""
         return next((ingredient for ingredient in self.ingredients if isinstance(ingredient, kind)), None)
+
+    @property
+    def preparations(self) -> list[BeforeTraining]:
+        """Its ingredients that act before training."""
+        return [each for each in self.ingredients if isinstance(each, BeforeTraining)]
 
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""
@@ -244,7 +250,7 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 }
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
-_VIEWS = (selftraining.WeakView(), SelfTraining(), selftraining.StrongView(), Adversarial())
+_VIEWS = (teacher.WeakView(), SelfTraining(), teacher.StrongView(), Adversarial())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
 FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
@@ -289,7 +295,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "CORAL": Recipe((losses.CovarianceMatching(),)),
         "CDAN": Recipe((losses.ConditionalAdversarial(),)),
         "CDAN+E": Recipe((losses.ConditionalAdversarial(entropy=True),)),
-        "AdaBN": Recipe((selftraining.TargetStatistics(),)),
+        "AdaBN": Recipe((teacher.TargetStatistics(),)),
         "MCD": Recipe((losses.ClassifierDiscrepancy(),)),
         "DeepJDOT": Recipe((losses.Transport(),)),
     },

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from bearcat.errors import InputError
-from bearcat.models.stacked import StackedNorm
+from bearcat.fast.stacked import StackedNorm
 from bearcat.settings import cache_folder
 from bearcat.storage import write_atomically
 

@@ -20,12 +20,12 @@ from bearcat.errors import InputError, suggest
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from bearcat.cat.recipes import Schedule
+    from bearcat.cat.state import TrainingState
     from bearcat.data.inputs import Input
     from bearcat.data.tasks import TrainingData
-    from bearcat.methods.recipe import Schedule
-    from bearcat.models.stacked import Randomness
-    from bearcat.training.batches import Batch
-    from bearcat.training.state import TrainingState
+    from bearcat.fast.batches import Batch
+    from bearcat.fast.stacked import Randomness
 
 
 class Deferred:
@@ -171,7 +171,7 @@ class Loss(Ingredient):
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
-        """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
+        """A module that is trained with the losses, for a stack of runs (bearcat.fast.stacked)."""
         return None
 
     def ramp(self, progress: float) -> float:

@@ -1,7 +1,7 @@
 """Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
 There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
-own for NVIDIA GPUs (models/fused.py); and "native", C code of our own for CPUs (models/native.py). `fast_path` says
+own for NVIDIA GPUs (fast/fused.py); and "native", C code of our own for CPUs (fast/native.py). `fast_path` says
 which one a device can take. `Accelerated` modules have kernels of their own; others run plainly.
 
 >>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
@@ -27,10 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bearcat.cat.plain import PlainModules, is_stacked, seeded
 from bearcat.errors import InputError
-from bearcat.models import native, stacked
-from bearcat.models.plain import PlainModules, is_stacked, seeded
-from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
+from bearcat.fast import native, stacked
+from bearcat.fast.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.ranges import check_range
 from bearcat.settings import from_text
 
@@ -39,7 +39,6 @@ DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
 
-PRECISIONS = ("float32", "tf32", "bfloat16")
 # Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
 TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
 
@@ -429,7 +428,7 @@ def _on_path(path: str, values: Tensor) -> bool:
 
 def _kernels(path: str) -> Any:
     """The module of a path's kernels; Triton's can be imported only where Triton is."""
-    return native if path == "native" else import_module("bearcat.models.fused")
+    return native if path == "native" else import_module("bearcat.fast.fused")
 
 
 def rectified_dropout(
@@ -454,7 +453,7 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
         elif module not in drawn and module not in by_themselves:  # it would depend on what else is drawn
             for name, _ in module.named_parameters(recurse=False):
                 raise InputError(
-                    f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.models.stacked"
+                    f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.fast.stacked"
                 )
     for run, seed in enumerate(seeds):
         word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])

@@ -17,7 +17,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from bearcat.calibration.evidence import Calibration, Evidence, Sample
+from bearcat.cat.calibration import Calibration, Evidence, Sample
 from bearcat.errors import InputError, suggest
 
 Loss = Callable[[Tensor, Tensor, Tensor], float]  # of logits (window, class), labels and shares (window,)

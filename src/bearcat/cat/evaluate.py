@@ -1,9 +1,8 @@
 """Predictions of a stack → calibrations, scores and estimates, run by run.
 
 A calibrator is fitted to the reported network once an epoch, on the labelled source test windows; it names the evidence
-it needs beyond logits and labels (`Calibrator.needs`), and only that is computed. Estimates without target labels are
-numpy and know one run (bearcat.trust); here every run gets its own rows. Target labels are read by `watcher` and, for
-`RunEstimates.checked`, by `estimate_runs`; training depends on neither.
+it needs beyond logits and labels (`Calibrator.needs`), and only that is computed. Target labels are read by `watcher`
+alone; training does not depend on it.
 
 >>> logits, features = predict(trained.network, windows)   # (run, window, class), (run, window, feature)
 """
@@ -11,33 +10,27 @@ numpy and know one run (bearcat.trust); here every run gets its own rows. Target
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from bearcat.calibration import Calibration, Evidence, accuracy, brier, ece, find_calibrator, nll
-from bearcat.data.recording import Windows, healthy_class
-from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
+from bearcat.cat.calibration import Calibration, Evidence, accuracy, brier, ece, nll
+from bearcat.cat.calibrators import find_calibrator
+from bearcat.cat.networks import Network
+from bearcat.cat.recipes import Recipe
+from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.errors import InputError, suggest
-from bearcat.methods.ingredient import Finding
-from bearcat.methods.recipe import Recipe
-from bearcat.models.networks import Network
-from bearcat.training.batches import Batches, Checked, padded_stack
+from bearcat.fast.batches import Batches, Checked, padded_stack
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations
-from bearcat.trust.decision import ModelEvidence
-from bearcat.trust.estimates import check_estimates, estimates, expected_value
-from bearcat.trust.pooling import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
+from bearcat.trust.estimates import expected_value
 
 if TYPE_CHECKING:
-    from bearcat.training.loop import Trained
-    from bearcat.training.state import TrainingState
+    from bearcat.cat.state import TrainingState
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
 
@@ -222,131 +215,3 @@ def _equal_classes(labels: Tensor, classes: int) -> Tensor:
     counts = member.sum(dim=1, keepdim=True).double()
     share = counts.sum(dim=2, keepdim=True) / (counts > 0).sum(dim=2, keepdim=True)
     return (member * (share / counts.clamp(min=1))).sum(dim=2)
-
-
-@dataclass(frozen=True, eq=False)
-class RunEvidence:
-    """What is known of a run's windows without the network: spectral shapes (window, channel · band), check models."""
-
-    target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
-    train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
-    target_test: NDArray[np.float32]
-    source_test: NDArray[np.float32]
-    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
-    train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
-    healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
-
-
-def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
-    """Of the windows of a split, whose input is of this kind."""
-    if split.source.shapes is None or split.target.shapes is None:
-        raise InputError("the windows have no spectral shapes; make them with bearcat.data.prepare")
-    both, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
-    healthy, unlabelled = healthy_class(split.classes), split.target_train[:MOST_WINDOWS]  # in random order
-
-    def represented(windows: Windows, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        part = windows[chosen]
-        return representations(np.asarray(part.values), np.asarray(part.shapes), kind, part.span)
-
-    source, labels = represented(split.source, split.source_train), split.training.source_train.labels
-    target, asked = (represented(split.target, part) for part in (unlabelled, both))
-    recording = split.target.recording[unlabelled]
-    checks = {
-        f"{name}, {model}": said
-        for name in source
-        for model, said in check_predictions(source[name], labels, target[name], recording, asked[name]).items()
-    }
-    kept, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
-    return RunEvidence(
-        shapes[kept], split.target.recording[kept], shapes[split.target_test], split.source.shapes[split.source_test],
-        {name: said[:tested] for name, said in checks.items()},
-        {name: said[tested:] for name, said in checks.items()},
-        UNKNOWN if healthy is None else split.classes.index(healthy),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class RunEstimates:
-    """What is known of a run without target labels, and how true that is (None without labels)."""
-
-    estimates: dict[str, Any]
-    evidence: ModelEvidence  # for the decision on the model
-    checked: dict[str, Any] | None
-    familiarity: Familiarity
-    unfamiliar: NDArray[np.bool_]  # (window,) of the target's test windows
-
-
-def unknown_recordings(finding: Finding | None, split: SplitTask) -> list[int]:
-    """The target's recordings that were found to show a class the source lacks: a model is not familiar with them."""
-    return sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
-
-
-def estimate_runs(
-    trained: Trained, splits: Sequence[SplitTask], shapes: Sequence[RunEvidence], source: tuple[Tensor, Tensor],
-    target: tuple[Tensor, Tensor],
-) -> list[RunEstimates]:  # fmt: skip
-    """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
-
-    Estimators read probabilities by the source's calibration; confidences that users see are by that of the finished
-    network. Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short.
-    """
-    final, finite = trained.calibration, trained.finite
-
-    def log_probabilities(logits: Tensor, calibration: Calibration | None = trained.source_calibration) -> Tensor:
-        return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
-
-    on_device = {
-        "finite": finite,
-        "calibrated": torch.zeros_like(finite) if final is None else ~final.at_bound,
-        "shown": log_probabilities(target[0], final),
-        "source_labels": trained.batches.source_test_labels,
-        "source": log_probabilities(source[0]),
-        "target": log_probabilities(target[0]),
-        "source_features": source[1],
-        "target_features": target[1],
-        "train_features": predict(trained.network, trained.batches.target_train[:, :KEPT_WINDOWS])[1],
-    }
-    on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
-    return [
-        _estimate_run({name: rows[run] for name, rows in on_host.items()}, split, shapes[run], finding)
-        for run, (split, finding) in enumerate(zip(splits, trained.findings, strict=True))
-    ]
-
-
-def _estimate_run(
-    rows: dict[str, np.ndarray], split: SplitTask, shapes: RunEvidence, finding: Finding | None
-) -> RunEstimates:
-    """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
-    held, unknown = split.held_back, unknown_recordings(finding, split)
-    windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
-    source = Source(rows["source"][of_source], rows["source_labels"][of_source])
-    target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
-    shown = replace(target, log_probabilities=rows["shown"][:windows])
-    features = rows["target_features"][:windows]
-    train_features = rows["train_features"][: len(shapes.target_train)]
-    kept, tested = (~np.isin(each, unknown) for each in (shapes.train_recording, target.recording))
-    familiarity = fit_familiarity(
-        train_features[kept], shapes.target_train[kept], shapes.train_recording[kept], features[tested],
-        shapes.target_test[tested], target.recording[tested],
-    )  # fmt: skip
-    strangeness = familiarity.scores(features, shapes.target_test)
-    source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
-    predicted = np.unique(target.log_probabilities.argmax(axis=1))
-    alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
-    found, evidence = estimates(
-        source,
-        target,
-        familiarity_record(familiarity, strangeness[:, tested], target.recording[tested], source_unfamiliar),
-        finite=bool(rows["finite"]),
-        one_class=split.classes[int(predicted[0])] if alone else None,
-        calibrated=bool(rows["calibrated"]),
-        names=[info.origin for info in held.target_test.recordings],
-        shown=shown,
-        shift=split.trust_shift,
-    )
-    labels = held.target_test_labels
-    labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
-    unknown_class = (labels == UNKNOWN) & labelled
-    unfamiliar = familiarity.beyond_limits(strangeness)
-    checked = check_estimates(shown, labels, unknown_class, unfamiliar)
-    return RunEstimates(found, evidence, checked, familiarity, unfamiliar)

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from bearcat.errors import InputError
-from bearcat.models.stacked import Randomness
+from bearcat.fast.stacked import Randomness
 from bearcat.plugins import error_sentence
 
 TRIED = 2  # windows of the pass that finds out how many features there are

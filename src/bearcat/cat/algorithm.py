@@ -22,24 +22,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bearcat.calibration import Calibration, find_calibrator
+from bearcat.cat import networks
+from bearcat.cat.calibration import Calibration
+from bearcat.cat.checkpoint import identify
+from bearcat.cat.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
+from bearcat.cat.ingredient import BeforeTraining, Finding, Loss, Perturbation, Teaching, View
+from bearcat.cat.networks import Network, build_network, fast_path, initialise, path_of, use_path
+from bearcat.cat.plain import PlainModules
+from bearcat.cat.recipes import Recipe
+from bearcat.cat.state import TrainingState, put_back
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
+from bearcat.fast.batches import Batch, Batches, Checked, Feed, stack_data
+from bearcat.fast.device import Recorder, choose_precision, set_rate, torch_settings
+from bearcat.fast.stacked import Randomness
 from bearcat.methods import formulas
-from bearcat.methods.ingredient import BeforeTraining, Finding, Loss, Perturbation, Teaching, View
-from bearcat.methods.recipe import Recipe
-from bearcat.models import networks
-from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
-from bearcat.models.plain import PlainModules
-from bearcat.models.stacked import Randomness
-from bearcat.plugins import row_identity
-from bearcat.storage import digest, digest_json
-from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, iterations, stack_data
-from bearcat.training.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
-from bearcat.training.state import Recorder, TrainingState, put_back, set_rate, torch_settings
+from bearcat.storage import digest_json
 
-RESULT_VERSION = 9  # raise it whenever the same settings, seed and data give another result
 FEW_RUNS = 4  # of a dense network, whose products are too small to share
 # Weights of a plain module that one thread trains: a transformer of 18 000 took 1.6 and 6 s with one thread, 16 and 17
 # with two, while other programs kept both cores busy.
@@ -112,14 +112,6 @@ def phase_of(recipe: Recipe, epoch: int) -> Phase:
     return Phase(losses, climbed, teaching, perturbing, with_target, aligned)
 
 
-def stack_key(run: Run) -> Hashable:
-    """Runs of equal keys can be trained together: the same recipe, windows alike, as many steps."""
-    size = run.recipe.schedule.batch
-    before = [each for each in run.recipe.ingredients if isinstance(each, BeforeTraining)]
-    steps = [iterations(each.source_windows(run.data), size) for each in before]
-    return run.recipe, data_key(run.data, size), *steps
-
-
 def train(
     runs: Sequence[Run],
     device: torch.device,
@@ -135,7 +127,7 @@ def train(
 
     With a checkpoint, an interrupted training goes on from its last one to the same result; `identity` names what
     determines the result, so that no other training continues it (by default a hash of everything). `precision` and
-    `path` are by default the best there is (models/networks.py), which the result tells.
+    `path` are by default the best there is (networks.py), which the result tells.
     """
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
     for text in (recipe.calibration, recipe.final):
@@ -364,43 +356,3 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
     finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
     return TrainingState(student, modules, optimisers, batches, recipe.schedule, classes, randomness, finite)
-
-
-def chosen_device(name: str) -> torch.device:
-    """The device of this name; auto is a GPU where there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"unknown device '{name}'; choose from auto, cpu, cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device 'cuda' was asked for, but torch sees no CUDA device; use the device 'cpu'")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def choose_precision(wanted: str | None, encoder_path: str, device: torch.device) -> str:
-    """What is wanted, or more where the device has nothing less; without a wish the fastest (docs/speed.md)."""
-    if wanted is not None and wanted not in networks.PRECISIONS:
-        raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, networks.PRECISIONS)}")
-    if wanted == "bfloat16" and encoder_path != "triton":
-        raise InputError("precision 'bfloat16' needs the encoder 'cnn' on a GPU with Triton; leave it out")
-    if device.type == "cpu":
-        return "float32"
-    return wanted or ("bfloat16" if encoder_path == "triton" else "tf32")
-
-
-def recipe_rows(recipe: Recipe) -> dict[str, Any]:
-    """Everything a recipe is made of whose code may be a user's own, by name."""
-    rows: dict[str, Any] = {f"ingredients.{each.name}": each for each in recipe.ingredients}
-    calibrators = {"calibration": recipe.calibration, "final": recipe.final}
-    rows |= {name: find_calibrator(text) for name, text in calibrators.items() if text is not None}
-    return rows | {"encoder": networks.find_encoder(recipe.encoder)}
-
-
-def identify(runs: Sequence[Run]) -> str:
-    """A hash of everything that determines the result, so that a checkpoint is never continued by another training."""
-    parts = []
-    for run in runs:
-        labelled = run.data.source_train, run.data.source_test
-        arrays = [*(array for part in labelled for array in (part.values, part.labels)), run.data.target_train.values]
-        content = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
-        code = {name: row_identity(row) for name, row in recipe_rows(run.recipe).items()}
-        parts.append([RESULT_VERSION, run.recipe.to_dict(), code, run.seed, list(run.data.classes), content])
-    return digest_json(parts)

@@ -8,9 +8,9 @@ same way, so that a window has the same place in its batch, and the same dropout
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import UNKNOWN, TrainingData, Unlabelled
 from bearcat.errors import InputError
+
+if TYPE_CHECKING:
+    from bearcat.cat.algorithm import Run
 
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
 FEWEST = 2  # target windows to train with; a batch that is not full is padded
@@ -231,6 +234,13 @@ def data_key(data: TrainingData, size: int) -> tuple[object, ...]:
     """What runs of one stack must share of their data: the windows' shape, the classes' number, steps in an epoch."""
     values = data.source_train.values
     return values.shape[1:], values.dtype.str, len(data.classes), iterations(len(values), size)
+
+
+def stack_key(run: Run) -> Hashable:
+    """Runs of equal keys can be trained together: the same recipe, windows alike, as many steps."""
+    size = run.recipe.schedule.batch
+    steps = [iterations(each.source_windows(run.data), size) for each in run.recipe.preparations]
+    return run.recipe, data_key(run.data, size), *steps
 
 
 def stack_data(

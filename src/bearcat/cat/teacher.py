@@ -12,22 +12,23 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from bearcat.cat.ingredient import Deferred, Loss, Teaching, View, check_choices, choice
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Deferred, Loss, Teaching, View, check_choices, choice
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from bearcat.cat import evaluate
+    from bearcat.cat.recipes import Schedule
+    from bearcat.cat.state import TrainingState
     from bearcat.data.inputs import Input
+    from bearcat.fast import batches
+    from bearcat.fast.batches import Batch
     from bearcat.methods import formulas
-    from bearcat.methods.recipe import Schedule
-    from bearcat.training import batches, evaluate
-    from bearcat.training.batches import Batch
-    from bearcat.training.state import TrainingState
 else:
     torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
-    batches, evaluate = Deferred("bearcat.training.batches"), Deferred("bearcat.training.evaluate")
+    batches, evaluate = Deferred("bearcat.fast.batches"), Deferred("bearcat.cat.evaluate")
 
 
 @dataclass(frozen=True)

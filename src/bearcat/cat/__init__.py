@@ -1,0 +1,61 @@
+"""The Calibrated Adaptive Teacher: algorithm, losses, teacher, networks, calibrators, and the methods by name.
+
+Names are loaded on first use, so that methods are listed without torch. Calibrators and measures can be used alone:
+
+>>> logits, labels = 9 * np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 0])
+>>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
+>>> [round(float(ece(calibration.probabilities(logits), labels)), 3), bool(calibration.at_bound)]
+[0.0, False]
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
+    from bearcat.cat.calibrators import CALIBRATORS, find_calibrator
+    from bearcat.cat.ingredient import (
+        BeforeTraining,
+        Finding,
+        Ingredient,
+        Loss,
+        Perturbation,
+        Prepared,
+        Teaching,
+        View,
+        choice,
+    )
+    from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
+    from bearcat.cat.recipes import RECIPES, Recipe, Schedule, find_recipe
+    from bearcat.cat.scaling import Matrix, Temperature, Vector
+    from bearcat.cat.teacher import SelfTraining, Teacher
+
+__all__ = [
+    "CALIBRATORS", "ENCODERS", "RECIPES", "BeforeTraining", "Calibration", "Calibrator", "Encoder", "Evidence",
+    "Finding", "Ingredient", "Loss", "Matrix", "Network", "Perturbation", "Prepared", "Recipe", "Schedule",
+    "SelfTraining", "Teacher", "Teaching", "Temperature", "Vector", "View", "accuracy", "brier", "build_network",
+    "choice", "ece", "find_calibrator", "find_encoder", "find_recipe", "nll", "reliability_bins",
+]  # fmt: skip
+
+_HOMES = {
+        **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
+        "reliability_bins"), "bearcat.cat.calibration"),
+    **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),
+        **dict.fromkeys(("BeforeTraining", "Finding", "Ingredient", "Loss", "Perturbation", "Prepared", "Teaching",
+        "View", "choice"), "bearcat.cat.ingredient"),
+    **dict.fromkeys(("ENCODERS", "Encoder", "Network", "build_network", "find_encoder"), "bearcat.cat.networks"),
+    **dict.fromkeys(("RECIPES", "Recipe", "Schedule", "find_recipe"), "bearcat.cat.recipes"),
+    **dict.fromkeys(("Matrix", "Temperature", "Vector"), "bearcat.cat.scaling"),
+    **dict.fromkeys(("SelfTraining", "Teacher"), "bearcat.cat.teacher"),
+}  # fmt: skip
+
+if not TYPE_CHECKING:  # a type checker knows the names above and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
