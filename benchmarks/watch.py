@@ -40,8 +40,9 @@ from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.trust.accuracy import binomial_interval
+from bearcat.watch.alarm import assess
 from bearcat.watch.folder import WatchedFolder
-from bearcat.watch.memory import PointMemory
+from bearcat.watch.memory import PointState, acknowledge, observe, relearn
 from bearcat.watch.snapshot import Snapshot, measure
 from bearcat.watch.store import Store
 from bearcat.watch.usual import WatchRule
@@ -221,37 +222,41 @@ def judge(folder: Path) -> None:
     """Replays the measurements of a fleet, day by day, and prints what came of it."""
     machines = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     names = [(each["machine"], point) for each in machines for point in each["points"]]
-    memories = {name: PointMemory(*name, WatchRule()) for name in names}
+    rule = WatchRule()
+    states = {name: PointState.new(*name, rule) for name in names}
     by_day = [dict(each["rows"]) for each in machines]
     alarms: dict[tuple[str, str], list[int]] = defaultdict(list)
     repaired: set[tuple[str, str]] = set()
     for day in range(1 + max(max(rows) for rows in by_day)):
+        observed = {}
         for each, rows in zip(machines, by_day, strict=True):
             name = each["machine"]
             for point, values, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
-                own = memories[name, point]
-                if failure is not None and day > failure[2] and (name, point) not in repaired:
-                    own.relearn(DAY * day)
-                    repaired.add((name, point))
+                own = name, point
+                if failure is not None and day > failure[2] and own not in repaired:
+                    states[own], _ = relearn(states[own], DAY * day, rule)
+                    repaired.add(own)
                 seen = Snapshot(
-                    name, point, DAY * day, "", "", each["rate"], None, values, None, values["rpm"], turns=100.0
+                    name, point, DAY * day, "", each["rate"], None, values, None, values["rpm"], turns=100.0
                 )
-                own.observe(seen)
+                observed[own] = observe(states[own], seen, rule)
+                states[own] = observed[own].state
             for place, point in enumerate(each["points"]):
-                own = memories[name, point]
+                own = name, point
                 if day not in rows:
                     continue
-                beside = [memories[name, other] for other in each["points"] if other != point]
-                alike = [memories[other["machine"], point] for other in machines if other is not each]
+                beside = [states[name, other] for other in each["points"] if other != point]
+                alike = [states[other["machine"], point] for other in machines if other is not each]
                 failure = each["failures"][place]
                 sound = failure is None or not failure[1] <= day <= failure[2]
-                for event in own.assess(beside, alike).events:
+                states[own], said = assess(observed[own], rule, beside, alike)
+                for event in said.events:
                     if event.kind in ("alarm", "grown"):
-                        alarms[name, point].append(day)
+                        alarms[own].append(day)
                     if event.kind == "sensor" or (event.kind in ("alarm", "grown") and sound):
-                        own.relearn(event.time)  # a person looks, finds nothing, and sets a new baseline
+                        states[own], _ = relearn(states[own], event.time, rule)  # a person looks, and finds nothing
                     elif event.kind in ("alarm", "grown"):
-                        own.acknowledge(event.time)
+                        states[own], _ = acknowledge(states[own], event.time)
     print_verdicts(machines, alarms)
 
 

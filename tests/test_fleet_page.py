@@ -19,7 +19,7 @@ from bearcat.deploy.serve.app import make_app
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
-from bearcat.watch.memory import PointMemory, WatchRule
+from bearcat.watch.memory import PointState, WatchRule
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.store import RecordingFile, Store
 from tests.test_artefact import made_model
@@ -31,11 +31,8 @@ ATTACK = "<script>document.title='taken'</script>"
 HOSTILE = (ATTACK, "\"'><img src=x onerror=alert(1)>", "a\x1b[31m\u202eb\x00", "'; touch taken; '", "=1+1", "-rf")
 
 
-def made_memory(status: PointStatus) -> PointMemory:
-    """A memory that says what the test wants."""
-    memory = PointMemory(status.machine, status.point, WatchRule())
-    memory.status, memory.orders = status, ORDERS
-    return memory
+def made_state(status: PointStatus) -> PointState:
+    return PointState(status.machine, status.point, status, orders=ORDERS)
 
 
 def envelope(level: float, generator: np.random.Generator) -> bytes:
@@ -58,7 +55,7 @@ def add_point(store: Store, status: PointStatus, times: int) -> None:
         values |= {"rpm": 980.0 if slow else 1480.0, "velocity": 2.0, "kurtosis": 3.1, "envelope_kurtosis": 2.2}
         path = f"{status.machine}/{status.point}/{number}.wav"
         snapshot = Snapshot(
-            status.machine, status.point, moment, path, path, 25_600.0, "g", values, ORDERS, values["rpm"],
+            status.machine, status.point, moment, path, 25_600.0, "g", values, ORDERS, values["rpm"],
             envelope=envelope(level, generator),
         )  # fmt: skip
         early = number < 2 * times // 3 and status.status == "alarm"
@@ -70,7 +67,7 @@ def add_point(store: Store, status: PointStatus, times: int) -> None:
         band = {"rms": (0.85, 1.15), "outer_race": (1.0, 5.0)} if number > 2 else {}
         judged = Assessment(now, state, 0.5, level, 5.0, "healthy", 0.9, band, events)
         file = RecordingFile(path, f"{status.machine}/{status.point}", path, 1, 1, moment)
-        store.add(file, [(snapshot, judged)], [made_memory(now)] if number in (0, times - 1) else [])
+        store.add(file, [(snapshot, judged)], [made_state(now)] if number in (0, times - 1) else [])
 
 
 def made_store(path: Path, points: list[PointStatus]) -> Path:
@@ -160,9 +157,9 @@ def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
-        snapshot = Snapshot("pump", "drive end", END, "a.wav", "a", None, None, {}, None, None, no_signal="silence")
+        snapshot = Snapshot("pump", "drive end", END, "a.wav", None, None, {}, None, None, no_signal="silence")
         judged = Assessment(status, "", None, 0.0, 5.0, "no signal", 1.0)
-        store.add(RecordingFile("a.wav", "a", "a", 1, 1, END), [(snapshot, judged)], [made_memory(status)])
+        store.add(RecordingFile("a.wav", "a", "a", 1, 1, END), [(snapshot, judged)], [made_state(status)])
         text = fleet_page(store)
     assert "Envelope spectrum" not in text
     assert "check the sensor" in text

@@ -13,9 +13,10 @@ from bearcat.data.datasets.simulate.specimens import Defect
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
-from bearcat.watch.memory import PointMemory
+from bearcat.watch.alarm import assess
+from bearcat.watch.memory import PointState, acknowledge, observe, relearn
 from bearcat.watch.snapshot import Snapshot, measure
-from bearcat.watch.usual import PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, threshold
+from bearcat.watch.usual import PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, row_of, threshold
 from tests.reference import watching as reference
 
 DAY, YEAR = 86400.0, 365.25 * 86400.0
@@ -41,7 +42,32 @@ def values(random, spread=0.3, **changes):
 def snapshot(random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, no_signal=None, quality=(), **changes):
     own = values(random, **changes)
     more = {"turns": 100.0, "no_signal": no_signal, "quality": quality}
-    return Snapshot(machine, point, DAY * day, "x.wav", "", rate, None, own, None, rpm, **more)
+    return Snapshot(machine, point, DAY * day, "x.wav", rate, None, own, None, rpm, **more)
+
+
+class Point:
+    """A point's state over time, with one rule: what `observe` and `assess` give takes its place."""
+
+    def __init__(self, machine, point, rule):
+        self.state, self.rule, self.seen = PointState.new(machine, point, rule), rule, None
+
+    def __getattr__(self, name):
+        return getattr(self.state, name)
+
+    def observe(self, snapshot):
+        self.seen = observe(self.state, snapshot, self.rule)
+        self.state = self.seen.state
+
+    def assess(self, beside=(), sisters=()):
+        beside, sisters = ([other.state for other in others] for others in (beside, sisters))
+        self.state, said = assess(self.seen, self.rule, beside, sisters)
+        return said
+
+    def acknowledge(self, time):
+        self.state, _ = acknowledge(self.state, time)
+
+    def relearn(self, time):
+        self.state, _ = relearn(self.state, time, self.rule)
 
 
 def run(memory, random, days, beside=(), **changes):
@@ -59,7 +85,7 @@ def events(assessed, *kinds):
 
 
 def learnt(seed=0, rule=RULE, machine="pump", point="1"):
-    memory, random = PointMemory(machine, point, rule), np.random.default_rng(seed)
+    memory, random = Point(machine, point, rule), np.random.default_rng(seed)
     run(memory, random, range(rule.baseline))
     return memory, random
 
@@ -130,10 +156,10 @@ def test_a_bearing_that_runs_in_is_learnt_once_it_has_settled():
     random, state = np.random.default_rng(5), OperatingState(1500.0)
     for day in range(40):
         if not state.learnt:
-            state.learn(values(random, all=12.0 * math.exp(-day / 6)), DAY * day, RULE)
+            state = state.learn(row_of(values(random, all=12.0 * math.exp(-day / 6))), DAY * day, RULE)
     assert state.learnt
     assert 0 < state.passed < 30
-    assert np.nanmax(np.abs(state.change(values(random))[1:9])) < 3
+    assert np.nanmax(np.abs(state.change(row_of(values(random)))[1:9])) < 3
 
 
 # Statuses.
@@ -219,7 +245,7 @@ def test_a_change_beside_a_neighbour_in_alarm_is_cross_talk_and_does_not_add_up(
 
 
 def test_operating_states_have_baselines_of_their_own():
-    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(7)
+    memory, random = Point("pump", "1", RULE), np.random.default_rng(7)
     found = []
     for day in range(80):
         fast = day % 2 == 1
@@ -263,7 +289,7 @@ def test_no_signal_does_not_hide_an_open_alarm_and_nothing_is_learnt_from_it():
 
 def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
     always, new = "0.02 % of the samples are clipped; record with less gain", "the signal stands still"
-    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(9)
+    memory, random = Point("pump", "1", RULE), np.random.default_rng(9)
     learning = run(memory, random, range(RULE.baseline), quality=(always,))
     assert {each.status.status for each in learning[:-1]} == {"check"}
     [usual] = run(memory, random, [20], quality=("0.05 % of the samples are clipped; record with less gain",))
@@ -273,8 +299,8 @@ def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_ther
 
 
 def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_same():
-    whole, random = PointMemory("pump", "1", RULE), np.random.default_rng(10)
-    parts, again = PointMemory("pump", "1", RULE), np.random.default_rng(10)
+    whole, random = Point("pump", "1", RULE), np.random.default_rng(10)
+    parts, again = Point("pump", "1", RULE), np.random.default_rng(10)
     for day in range(40):
         changes = {"band_4": 6.0} if day > 25 else {}
         [first] = run(whole, random, [day], **changes)
@@ -282,17 +308,17 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
         assert first.status == second.status
         assert first.evidence == second.evidence
         content = parts.to_bytes()
-        parts = PointMemory.from_bytes(content)
+        parts.state = PointState.from_bytes(content)
         assert parts.to_bytes() == content
     assert whole.to_bytes() == parts.to_bytes()
     for damaged in (b"", content[:50], content[:-10], b"\xff" * 100, content.replace(b"evidence", b"evidencf")):
         with pytest.raises(ValueError, match="."):
-            PointMemory.from_bytes(damaged)
+            PointState.from_bytes(damaged)
     for place in range(0, len(content), len(content) // 200):
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
         with pytest.raises(ValueError, match="."):
-            PointMemory.from_bytes(bytes(changed))
+            PointState.from_bytes(bytes(changed))
 
 
 # Signals.
@@ -317,7 +343,7 @@ def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
 
 
 def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
-    memories = {name: PointMemory("pump", name, WatchRule(baseline=8)) for name in ("1", "2")}
+    memories = {name: Point("pump", name, WatchRule(baseline=8)) for name in ("1", "2")}
     said = []
     for day in range(26):
         struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
@@ -340,7 +366,7 @@ def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbou
 
 def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
     """One burst says nothing of lines; pooled, they show the fault."""
-    memory = PointMemory("pump", "1", WatchRule(baseline=8))
+    memory = Point("pump", "1", WatchRule(baseline=8))
     for number in range(120):
         signal = simulated(number, 2.0, seconds=0.1)
         [each] = measure(recorded({"1": signal}), Given(trust_speed=True), 10.0 * number, "pump")
@@ -374,11 +400,11 @@ def test_an_open_alarm_is_neither_closed_nor_learnt_by_another_speed():
 
 @pytest.mark.parametrize(("interval", "rule"), [(1800.0, WatchRule(period=7 * DAY)), (DAY, WatchRule(baseline=150))])
 def test_long_baselines_come_to_an_end(interval, rule):
-    memory, random = PointMemory("pump", "1", rule), np.random.default_rng(11)
+    memory, random = Point("pump", "1", rule), np.random.default_rng(11)
     for number in range(400):
         memory.observe(replace(snapshot(random, 0), time=interval * number))
-    assert memory.state.learnt
-    assert len(memory.state.rows) <= 200
+    assert memory.state.state.learnt
+    assert len(memory.state.state.rows) <= 200
 
 
 def test_points_in_alarm_do_not_explain_what_another_shows():
@@ -404,7 +430,7 @@ def test_levels_that_fall_and_units_that_change_are_said():
 
 
 def test_growth_while_the_baseline_is_learnt_is_a_question_until_it_is_acknowledged():
-    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(13)
+    memory, random = Point("pump", "1", RULE), np.random.default_rng(13)
     for day in range(60):
         memory.observe(snapshot(random, day, all=0.4 * day))
         memory.assess()
@@ -412,7 +438,7 @@ def test_growth_while_the_baseline_is_learnt_is_a_question_until_it_is_acknowled
 
 
 def test_a_speed_that_is_never_the_same_is_no_quiet_learning_for_ever():
-    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(14)
+    memory, random = Point("pump", "1", RULE), np.random.default_rng(14)
     for day in range(80):
         memory.observe(snapshot(random, day, rpm=float(random.uniform(400, 3000))))
         memory.assess()

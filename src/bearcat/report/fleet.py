@@ -121,8 +121,8 @@ def fleet_pages(address: str) -> Callable[[str | None], str]:
 def point_details(store: Store, point: PointStatus) -> PointDetails:
     """All that is shown of one point."""
     name = point.machine, point.point
-    rows, events, memory = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.memory(*name)
-    orders = None if memory is None else memory.orders
+    rows, events, state = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.state(*name)
+    orders = None if state is None else state.orders
     return PointDetails(
         point, next_steps(point, store.path), tuple(draw_trends(rows, events, point.fault)),
         tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)),

@@ -50,7 +50,7 @@ class Reading:
         return digest_json([__version__, {k: str(v) for k, v in said.items()}, self.channel, self.channels, there])
 
 
-def measure_file(arrival: Arrival, digest: str, reading: Reading) -> Measured:
+def measure_file(arrival: Arrival, reading: Reading) -> Measured:
     """The snapshots of a file, or why there are none."""
     first = arrival.rows[0] if arrival.rows else None
     load, temperature = (None, None) if first is None else (first.load, first.temperature)
@@ -60,7 +60,7 @@ def measure_file(arrival: Arrival, digest: str, reading: Reading) -> Measured:
             snapshot
             for measurement in found
             for snapshot in measure(
-                measurement, reading.given, arrival.time, arrival.machine, arrival.point, digest, load, temperature
+                measurement, reading.given, arrival.time, arrival.machine, arrival.point, load, temperature
             )
         ]
     except InputError as error:

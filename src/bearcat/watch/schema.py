@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from bearcat.errors import InputError
@@ -26,30 +27,30 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
 SYNCHRONOUS = "FULL"  # in a file, what was committed survives a power cut
 
+Text, Double, Integer, Binary = sql.Text, sql.Double, sql.Integer, sql.LargeBinary
+
+
+def _key() -> sql.Column[int]:
+    return sql.Column("id", Integer, primary_key=True)
+
+
+def _columns(kind: type[sql.types.TypeEngine[Any]], *names: str, empty: bool = False) -> list[sql.Column[Any]]:
+    """Columns of one type, which may be `empty`."""
+    return [sql.Column(name, kind, nullable=empty) for name in names]
+
+
 tables = sql.MetaData()
-META = sql.Table("meta", tables, sql.Column("name", sql.Text, primary_key=True), sql.Column("value", sql.Text))
-NAMES = sql.Table(  # of measurements, which snapshots have by number
-    "names", tables, sql.Column("id", sql.Integer, primary_key=True), sql.Column("name", sql.Text, unique=True)
-)
-POINTS = sql.Table(
+META = sql.Table("meta", tables, sql.Column("name", Text, primary_key=True), sql.Column("value", Text))
+# Names of measurements, which snapshots have by number.
+NAMES = sql.Table("names", tables, _key(), sql.Column("name", Text, unique=True))
+POINTS = sql.Table(  # a PointStatus each; `reasons` is a list in JSON
     "points",
     tables,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("machine", sql.Text, nullable=False),
-    sql.Column("point", sql.Text, nullable=False),
-    sql.Column("status", sql.Text, nullable=False),
-    sql.Column("since", sql.Double),
-    sql.Column("fault", sql.Text),
-    sql.Column("confidence", sql.Double),
-    sql.Column("reasons", sql.Text, nullable=False),  # a list in JSON
-    sql.Column("evidence", sql.Text),
-    sql.Column("time", sql.Double),
-    sql.Column("recordings", sql.Integer, nullable=False),
-    sql.Column("operating_state", sql.Text, nullable=False),
-    sql.Column("learnt", sql.Integer, nullable=False),
-    sql.Column("wanted", sql.Integer, nullable=False),
-    sql.Column("alarm", sql.Double),
-    sql.Column("acknowledged", sql.Double),
+    _key(),
+    *_columns(Text, "machine", "point", "status", "reasons", "operating_state"),
+    *_columns(Integer, "recordings", "learnt", "wanted"),
+    *_columns(Text, "fault", "evidence", empty=True),
+    *_columns(Double, "since", "confidence", "time", "alarm", "acknowledged", empty=True),
     sql.UniqueConstraint("machine", "point"),
     sql.Index("points_by_point", "point", "machine"),
 )
@@ -57,57 +58,43 @@ MEMORIES = sql.Table(  # apart from the points, so that the fleet is read withou
     "memories",
     tables,
     sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), primary_key=True),
-    sql.Column("content", sql.LargeBinary, nullable=False),
+    *_columns(Binary, "content"),
 )
 RECORDINGS = sql.Table(
     "recordings",
     tables,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("digest", sql.Text, nullable=False),  # SHA-256 of the file's content
-    sql.Column("place", sql.Text, nullable=False),  # machine, point and part of the file
-    sql.Column("path", sql.Text, nullable=False),
-    sql.Column("time", sql.Double),
-    sql.Column("size", sql.BigInteger, nullable=False),
-    sql.Column("changed", sql.BigInteger, nullable=False),  # in ns since 1970: an unchanged file is not read again
-    sql.Column("problem", sql.Text),  # why it could not be used
-    sql.Column("tried", sql.Text),  # with which settings it could not
+    _key(),
+    # SHA-256 of the content, which is read once for each place: machine, point and part of the file.
+    *_columns(Text, "digest", "place", "path"),
+    *_columns(Double, "time", empty=True),
+    *_columns(sql.BigInteger, "size", "changed"),  # in ns since 1970: an unchanged file is not read again
+    *_columns(Text, "problem", "tried", empty=True),  # why it could not be used, and with which settings
     sql.UniqueConstraint("digest", "place"),
     sql.Index("recordings_by_path", "path"),
 )
 SNAPSHOTS = sql.Table(
     "snapshots",
     tables,
-    sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
+    sql.Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
-    sql.Column("time", sql.Double, nullable=False),
     sql.Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
-    sql.Column("channel", sql.Text),
-    sql.Column("status", sql.Text),  # of the point then; NULL: the recording came late and was not judged
-    sql.Column("state", sql.Text),
-    sql.Column("confidence", sql.Double),
-    sql.Column("p_value", sql.Double),
-    sql.Column("evidence", sql.Double),
-    sql.Column("threshold", sql.Double),
-    sql.Column("operating_state", sql.Text),
-    sql.Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
-    sql.Column("rpm", sql.Double),
-    sql.Column("measured", sql.LargeBinary, nullable=False),
-    sql.Column("band", sql.LargeBinary, nullable=False),
-    sql.Column("envelope", sql.LargeBinary, nullable=False),
+    *_columns(Double, "time"),
+    # `status` is the point's then; without one the recording came late and was not judged.
+    *_columns(Text, "channel", "status", "state", "operating_state", empty=True),
+    *_columns(Double, "confidence", "p_value", "evidence", "threshold", "rpm", empty=True),
+    *_columns(sql.Boolean, "marked"),  # something happened: a trend that is thinned keeps it
+    *_columns(Binary, "measured", "band", "envelope"),
     sql.Index("snapshots_by_point", "point", "time", "marked"),
     sql.Index("snapshots_by_recording", "recording"),
 )
 EVENTS = sql.Table(
     "events",
     tables,
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("machine", sql.Text, nullable=False),
-    sql.Column("point", sql.Text, nullable=False),
-    sql.Column("time", sql.Double, nullable=False),
-    sql.Column("kind", sql.Text, nullable=False),
-    sql.Column("sentence", sql.Text, nullable=False),
-    sql.Column("acknowledged", sql.Double),
-    sql.Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
+    sql.Column("number", Integer, primary_key=True),
+    *_columns(Text, "machine", "point", "kind", "sentence"),
+    *_columns(Double, "time"),
+    *_columns(Double, "acknowledged", empty=True),
+    *_columns(sql.Boolean, "sent"),  # false: notifications are still to be made
     sql.Index("events_by_time", "time"),
     sql.Index("events_by_point", "machine", "point", "time"),
     sql.Index("events_unsent", "number", sqlite_where=sql.text("NOT sent"), postgresql_where=sql.text("NOT sent")),
@@ -181,10 +168,14 @@ def _sqlite_engine(path: Path, write: bool) -> Engine:
 
 
 @contextmanager
-def lock_file(path: Path) -> Iterator[int]:
-    """A file beside the store, whose lock the system frees however a process ends."""
+def file_locked(path: Path) -> Iterator[bool]:
+    """Whether this process alone has the lock beside a store, which the system frees however a process ends."""
     file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    free = False
     try:
-        yield file
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        yield free
     finally:
         os.close(file)

@@ -52,7 +52,6 @@ class Snapshot:
     point: str
     time: float  # seconds since 1970, UTC
     recording: str  # file and channel
-    digest: str  # of the file's content
     rate: float | None
     unit: str | None
     values: Mapping[str, float]  # by name of MEASUREMENTS; what is not known is not there
@@ -68,7 +67,7 @@ class Snapshot:
 
 
 def measure(
-    found: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None, digest: str = "",
+    found: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None,
     load: float | None = None, temperature: float | None = None,
 ) -> list[Snapshot]:  # fmt: skip
     """A snapshot of each point of one file; InputError where none of them can be measured.
@@ -88,7 +87,7 @@ def measure(
         problem = problems.get(place.name)
         more = {"load": load, "temperature": temperature}
         own = Snapshot(
-            first.machine or machine, name, time, place.name, digest, None, unit_of(first.channel or ""), {},
+            first.machine or machine, name, time, place.name, None, unit_of(first.channel or ""), {},
             None, None, notes=tuple(notes),
         )  # fmt: skip
         snapshots.append(
@@ -260,21 +259,20 @@ def pool_of(snapshot: Snapshot) -> Pool | None:
     return Pool(spectra, 1.0, snapshot.rate, snapshot.rpm)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Block:
     """Recordings that are read together."""
 
-    rows: list[dict[str, float]] = field(default_factory=list)
+    rows: tuple[Mapping[str, float], ...] = ()
     pool: Pool | None = None
     turns: float = 0.0
 
-    def add(self, snapshot: Snapshot) -> None:
-        self.rows.append(dict(snapshot.values))
-        self.turns += snapshot.turns or 0.0
+    def add(self, snapshot: Snapshot) -> Block:
         new = pool_of(snapshot)
-        self.pool = new if self.pool is None or new is None else self.pool.add(new, forget=1.0)
+        pool = new if self.pool is None or new is None else self.pool.add(new, forget=1.0)
+        return Block((*self.rows, dict(snapshot.values)), pool, self.turns + (snapshot.turns or 0.0))
 
-    def values(self) -> dict[str, float]:
+    def values(self) -> Mapping[str, float]:
         """Medians of the measurements."""
         if len(self.rows) == 1:
             return self.rows[0]

@@ -6,7 +6,6 @@ A `Fleet` is the status of several points.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from math import isfinite
@@ -18,144 +17,137 @@ from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.report.typeset import count
 from bearcat.trust.decision import ALARM, CHECK, MOST_REASONS, NO_SIGNAL, OK
-from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, STATUSES, Event, PointStatus, Snapshot
-from bearcat.watch.usual import BAND_NAMES, LEVEL, PERSISTENCE
+from bearcat.watch.memory import DAY, LEVELS, Observed, OpenAlarm, PointState, without_numbers
+from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, STATUSES, PointStatus
+from bearcat.watch.usual import BAND_NAMES, LEVEL, NAMES, PERSISTENCE, WatchRule, excesses
 
 if TYPE_CHECKING:
-    from bearcat.watch.memory import Findings, PointMemory
+    from bearcat.watch.alarm import Findings
 
 CROSS_TALK = "cross-talk"
 MANY = 4  # times the recordings of a baseline after which something should be learnt
 UNUSUAL = 0.05  # p-value of a recording that is worth a word while a neighbour is in alarm
 ALL_LOUDER = 6.0  # dB by which other points rise too that are worth a check
 QUIETER = 10.0  # dB below what is usual that are worth a check
-DAY = 86400.0
 
 
-def status_of(memory: PointMemory, snapshot: Snapshot, found: Findings) -> PointStatus:
+def status_of(seen: Observed, findings: Findings, rule: WatchRule) -> PointStatus:
     """The status after a recording."""
-    before, state, alarm = memory.status, memory.state, memory.alarm
-    open_alarm = memory.open_alarm
-    evidence = before.evidence
-    fault, confidence = found.fault, found.confidence
-    if found.physics is not None:
-        faults = found.physics.faults
-        evidence = found.physics.line(fault or max(FAULTS, key=lambda name: faults[name].level))
-    if fault is None and (open_alarm is not None or not memory.complete):
+    state, time = seen.state, seen.snapshot.time
+    before, alarm, open_alarm = state.status, state.alarm, state.open_alarm
+    evidence, fault, confidence = before.evidence, findings.fault, findings.confidence
+    if findings.physics is not None:
+        faults = findings.physics.faults
+        evidence = findings.physics.line(fault or max(FAULTS, key=lambda name: faults[name].level))
+    if fault is None and (open_alarm is not None or not seen.complete):
         fault = before.fault  # a cause that was named is not taken back while its alarm is open
         confidence = confidence or before.confidence or 0.0
-    if memory.silent is not None:
+    if seen.silent is not None:
         waiting = [f"the alarm of {day(open_alarm.time)} is open"] if open_alarm is not None else []
-        status, reasons = NO_SIGNAL, [memory.silent, *waiting]
-    elif not memory.complete and before.status != NO_SIGNAL and before.time is not None:
+        status, reasons = NO_SIGNAL, [seen.silent, *waiting]
+    elif not seen.complete and before.status != NO_SIGNAL and before.time is not None:
         status, reasons = before.status, list(before.reasons)
     else:
-        status, reasons = _judge(memory, snapshot, found, evidence)
-    since = before.since if status == before.status and before.since is not None else snapshot.time
+        status, reasons = _judge(seen, findings, evidence, rule)
+    since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
     return PointStatus(
-        memory.machine, memory.point, status, since, fault, confidence or None,
-        tuple(dict.fromkeys([*reasons, *memory.notes]))[:MOST_REASONS], evidence, snapshot.time, before.recordings + 1,
-        state.label, len(state.rows), memory.rule.baseline, None if open_alarm is None else open_alarm.time,
+        state.machine, state.point, status, since, fault, confidence or None,
+        tuple(dict.fromkeys([*reasons, *seen.notes]))[:MOST_REASONS], evidence, time, before.recordings + 1,
+        state.state.label, len(state.state.rows), rule.baseline, None if open_alarm is None else open_alarm.time,
         None if alarm is None else alarm.acknowledged,
     )  # fmt: skip
 
 
-def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: str | None) -> tuple[str, list[str]]:
+def _judge(seen: Observed, findings: Findings, evidence: str | None, rule: WatchRule) -> tuple[str, list[str]]:
     """Alarm, check, learning or ok, and why: the first of these that holds."""
-    state, alarm = memory.state, memory.alarm
-    learning, common, borrowed = not state.learnt, dict(found.common or {}), found.borrowed or {}
-    named = found.fault is not None and memory.claims >= PERSISTENCE
-    if memory.open_alarm is not None and alarm is not None and not alarm.over:
-        fault = found.fault or memory.status.fault
-        return ALARM, [*_why_alarm(memory, common), *([f"{evidence}: {fault}"] if fault else [])]
-    unusual = found.p_value is not None and found.p_value < UNUSUAL
-    marked = any(reason.startswith(CROSS_TALK) for reason in memory.status.reasons)  # so that it does not come and go
-    if found.owner is not None and (borrowed or unusual or marked):
+    state, alarm, borrowed = seen.state, seen.state.alarm, findings.borrowed
+    if alarm is not None and state.open_alarm is not None and not alarm.over:
+        fault = findings.fault or state.status.fault
+        return ALARM, [_why_alarm(seen, alarm, findings), *([f"{evidence}: {fault}"] if fault else [])]
+    unusual = findings.p_value is not None and findings.p_value < UNUSUAL
+    marked = any(reason.startswith(CROSS_TALK) for reason in state.status.reasons)  # so that it does not come and go
+    if findings.owner is not None and (borrowed or unusual or marked):
         louder = [f"{fault} lines are {line.decibels:.0f} dB louder there" for fault, line in borrowed.items()]
-        return CHECK, [f"{CROSS_TALK} from {found.owner}: {louder[0] if louder else 'it is in alarm'}"]
-    if named:
-        which = "its first recordings" if learning else "its recordings together"
-        return CHECK, [f"{which} show {found.fault}: {evidence}"]
+        return CHECK, [f"{CROSS_TALK} from {findings.owner}: {louder[0] if louder else 'it is in alarm'}"]
+    if findings.fault is not None and state.claims >= PERSISTENCE:
+        which = "its recordings together" if state.state.learnt else "its first recordings"
+        return CHECK, [f"{which} show {findings.fault}: {evidence}"]
     if alarm is not None:
         end = "is acknowledged, and its cause is still there" if not alarm.over else "is over"
         return CHECK, [f"the alarm of {day(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)]
-    if memory.sensor is not None:
-        when = f"levels changed at once on {day(memory.sensor)}, and no fault shows"
+    if state.sensor is not None:
+        when = f"levels changed at once on {day(state.sensor)}, and no fault shows"
         return CHECK, [f"{when}: check sensor and mounting, then set a new baseline"]
-    if doubts := memory.new_doubts(snapshot):
-        return CHECK, doubts
-    if common and max(common.values()) >= ALL_LOUDER:
-        return CHECK, ["other points are louder too: check load, speed and foundation"]
-    if memory.question is not None:
-        return CHECK, [memory.question]
-    if memory.compared and not np.isfinite(memory.change).any():
-        return CHECK, ["nothing was measured that can be compared with its baseline"]
-    if memory.quieter() >= QUIETER:
-        return CHECK, [f"{memory.quieter():.0f} dB below what is usual: check sensor, mounting and load"]
-    if learning:
-        return _still_learning(memory)
-    return OK, []
-
-
-def _still_learning(memory: PointMemory) -> tuple[str, list[str]]:
-    """How much is learnt; to be checked where too many operating states keep it from being so."""
-    state, rule = memory.state, memory.rule
-    if memory.status.recordings > MANY * rule.baseline and len(memory.states) > 1:
-        learnt = sum(each.learnt for each in memory.states)
-        states = f"{len(memory.states)} operating states, {learnt} of them learnt"
-        return CHECK, [f"{states}: give their speeds and loads (--speeds, --loads)"]
-    at = f" at {state.label}" if state.rpm is not None or state.load is not None else ""
-    wanted = "" if rule.period is not None else f" of {rule.baseline}"
-    return LEARNING, [
-        f"{len(state.rows)}{wanted} recordings{at}",
-        *["its levels have not settled"] * (state.passed > 0),
+    new = [
+        text for text in seen.snapshot.quality if not state.state.learnt or without_numbers(text) not in state.accepted
     ]
+    if new:
+        return CHECK, new
+    if max(findings.common.values(), default=0.0) >= ALL_LOUDER:
+        return CHECK, ["other points are louder too: check load, speed and foundation"]
+    if state.question is not None:
+        return CHECK, [state.question]
+    if seen.compared and not np.isfinite(state.change).any():
+        return CHECK, ["nothing was measured that can be compared with its baseline"]
+    if (quieter := _quieter(state)) >= QUIETER:
+        return CHECK, [f"{quieter:.0f} dB below what is usual: check sensor, mounting and load"]
+    return (OK, []) if state.state.learnt else _still_learning(state, rule)
 
 
-def _why_alarm(memory: PointMemory, common: dict[str, float]) -> Iterator[str]:
+def _still_learning(state: PointState, rule: WatchRule) -> tuple[str, list[str]]:
+    """How much is learnt; to be checked where too many operating states keep it from being so."""
+    own = state.state
+    if state.status.recordings > MANY * rule.baseline and len(state.states) > 1:
+        learnt = sum(each.learnt for each in state.states)
+        states = f"{len(state.states)} operating states, {learnt} of them learnt"
+        return CHECK, [f"{states}: give their speeds and loads (--speeds, --loads)"]
+    at = f" at {own.label}" if own.rpm is not None or own.load is not None else ""
+    wanted = "" if rule.period is not None else f" of {rule.baseline}"
+    return LEARNING, [f"{len(own.rows)}{wanted} recordings{at}", *["its levels have not settled"] * (own.passed > 0)]
+
+
+def _why_alarm(seen: Observed, alarm: OpenAlarm, findings: Findings) -> str:
     """What changed, since when, and how fast it grows."""
-    alarm = memory.alarm
-    if alarm is None:
-        return
-    if not memory.reference.learnt:
-        yield "its first recordings already show a fault"
-        return
-    largest = memory.largest_change(common)
-    what = "changed"
-    if largest is not None:
-        what = f"{title(memory, largest[0])} {largest[1]:.0f} dB above what is usual"
-    yield f"{what} since {day(alarm.since)}{_growth(memory, alarm.since)}"
+    state, what = seen.state, "changed"
+    if not state.reference.learnt:
+        return "its first recordings already show a fault"
+    if seen.compared:
+        change = findings.change
+        beyond = excesses(change, np.array(state.reference.spreads))
+        place = int(beyond.argmax())
+        if beyond[place] > 0:
+            decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
+            what = f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above what is usual"
+    return f"{what} since {day(alarm.since)}{_growth(state, alarm.since)}"
 
 
-def title(memory: PointMemory, name: str) -> str:
+def _title(name: str, rate: float | None) -> str:
     """A measurement in words; bands by their frequencies."""
-    rate = memory.state.rate
     if name in BAND_NAMES and rate is not None:
         width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
         return f"RMS in {number * width:.3g}–{(number + 1) * width:.3g} kHz"
     return "RMS" if name == LEVEL else MEASUREMENTS[name][0]
 
 
-def _growth(memory: PointMemory, since: float) -> str:
+def _growth(state: PointState, since: float) -> str:
     """How fast the largest change grows, in words; nothing where it does not, or not clearly."""
-    rows = [(time, float(np.nanmax(change))) for time, change in memory.recent if time >= since]
-    if len(rows) < 2 * PERSISTENCE:
+    later = state.times >= since
+    if later.sum() < 2 * PERSISTENCE:
         return ""
-    times, values = np.array(rows).T
-    days = (times - times[0]) / DAY
-    slope = float(np.polyfit(days, values, 1)[0])
-    grown = slope * days[-1]
+    days = (state.times[later] - state.times[later][0]) / DAY
+    slope = float(np.polyfit(days, np.nanmax(state.changes[later], axis=1), 1)[0])
     speed = f"{slope:.1f} dB a day" if days[-1] >= 1 else f"{slope / 24:.1f} dB an hour"
-    return f", growing {speed}" if grown >= 1 else ""
+    return f", growing {speed}" if slope * days[-1] >= 1 else ""
 
 
-def describe(event: Event, status: PointStatus) -> str:
-    """An event in one sentence, with the reasons of the status that it led to."""
-    where = f"{event.machine}, {event.point}"
-    reasons = status.reasons if event.kind in ("alarm", "grown", "sensor") else ()
-    return "; ".join([f"{where}: {event.sentence}", *reasons])
+def _quieter(state: PointState) -> float:
+    """dB by which the last blocks are below what is usual; 0 where they are not, or fewer than three are known."""
+    levels = state.changes[-PERSISTENCE:, LEVELS]
+    if len(levels) < PERSISTENCE or not np.isfinite(levels).any(axis=1).all():
+        return 0.0
+    return max(0.0, -float(np.nanmedian(levels, axis=1).max()))
 
 
 def day(time: float | None) -> str:

@@ -12,12 +12,11 @@ where they are: the store has their path and the digest of their content.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ import numpy as np
 from bearcat.errors import InputError, suggest
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CHECK
-from bearcat.watch.memory import PointMemory
+from bearcat.watch.memory import PointState, acknowledge, relearn
 from bearcat.watch.schema import (
     EVENTS,
     MEMORIES,
@@ -36,7 +35,7 @@ from bearcat.watch.schema import (
     POINTS,
     RECORDINGS,
     SNAPSHOTS,
-    lock_file,
+    file_locked,
     open_engine,
     tables,
 )  # fmt: skip
@@ -54,7 +53,6 @@ VERSION = 1  # of the tables
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 SISTERS = 12  # machines with a point of the same name that a point is compared with
-OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
 PART = 400  # rows or names in one query
 MEASURED = np.dtype([("name", "<u2"), ("value", "<f4")])
 BAND = np.dtype([("name", "<u2"), ("low", "<f4"), ("high", "<f4")])
@@ -92,6 +90,10 @@ class TrendRow:
     late: bool
 
 
+# Columns of a snapshot that a row of a trend has as they are.
+TREND = ("time", "status", "state", "confidence", "p_value", "evidence", "threshold", "operating_state")
+
+
 class Store:
     """A store that is open. Close it, or use it in a `with` statement."""
 
@@ -123,30 +125,29 @@ class Store:
 
     def _prepare(self, create: bool) -> None:
         """Checks that this is a store of our version; makes a new one where there is none."""
-        with self._sentences():
-            with self.engine.connect() as connection:
-                version = self._version(connection)
-            if version is None and not create:
-                raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
-            if version is None:
-                with self.transaction() as connection:
-                    if self._version(connection) is None:  # another process may have been faster
-                        tables.create_all(connection)
-                        _put(connection, META, {"name": "version", "value": str(VERSION)}, ("name",))
-            elif version != VERSION:
-                other = f"is a store of version {version}, and this bearcat knows version {VERSION}"
-                raise InputError(f"{self.name}: {other}; install another bearcat, or use a new store")
-        self._read_names()
-
-    def _read_names(self) -> None:
-        """Reads by which numbers snapshots have the names of measurements; names that are new get theirs."""
         with self._reading() as connection:
-            self._names = {row.id: row.name for row in connection.execute(sql.select(NAMES).order_by(NAMES.c.id))}
-        missing = [name for name in MEASUREMENTS if name not in self._names.values()]
+            version = self._version(connection)
+        if version is None and not create:
+            raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
+        if version is None:
+            with self.transaction() as connection:
+                if self._version(connection) is None:  # another process may have been faster
+                    tables.create_all(connection)
+                    connection.execute(sql.insert(META).values(name="version", value=str(VERSION)))
+        elif version != VERSION:
+            other = f"is a store of version {version}, and this bearcat knows version {VERSION}"
+            raise InputError(f"{self.name}: {other}; install another bearcat, or use a new store")
+        self._names = self._numbered()
+        missing = [{"name": name} for name in MEASUREMENTS if name not in self._names.values()]
         if self.write and missing:
             with self.transaction() as connection:
-                connection.execute(sql.insert(NAMES), [{"name": name} for name in missing])
-            self._read_names()
+                connection.execute(sql.insert(NAMES), missing)
+            self._names = self._numbered()
+
+    def _numbered(self) -> dict[int, str]:
+        with self._reading() as connection:
+            rows = connection.execute(sql.select(NAMES.c.id, NAMES.c.name).order_by(NAMES.c.id))
+            return {row.id: row.name for row in rows}
 
     def _version(self, connection: Connection) -> int | None:
         """Of the schema; None: there is none. InputError where another program's tables are there."""
@@ -215,25 +216,22 @@ class Store:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Keeps others from watching with this store; InputError where one does already."""
-        with ExitStack() as stack:
-            if self.path is not None:
-                file = stack.enter_context(lock_file(self.path))
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    free = True
-                except OSError:
-                    free = False
-            else:
-                single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-                connection = stack.enter_context(single.connect())
-                free = bool(connection.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0))))
-                stack.callback(connection.invalidate)  # the server frees the lock with the connection
+        lock = self._connection_locked() if self.path is None else file_locked(self.path)
+        with lock as free:
             if not free:
                 raise InputError(f"{self.name}: another bearcat watch writes to this store; stop it, or use another")
             yield
-            if self.path is None:
-                with suppress(DBAPIError):  # it is lost already
+
+    @contextmanager
+    def _connection_locked(self) -> Iterator[bool]:
+        """Whether this process alone has PostgreSQL's lock; the server frees it with the connection."""
+        with self.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            try:
+                yield bool(connection.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0))))
+                with suppress(DBAPIError):  # the connection is lost already
                     connection.execute(sql.select(sql.func.pg_advisory_unlock(LOCK, 0)))
+            finally:
+                connection.invalidate()
 
     # What is known.
 
@@ -242,7 +240,11 @@ class Store:
         """When a change is an alarm; None: none was set yet."""
         with self._reading() as connection:
             text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
-            return None if text is None else _rule(json.loads(text))
+            try:
+                rule: WatchRule | None = from_plain(WatchRule | None, None if text is None else json.loads(text))
+            except InputError as error:  # a number outside its range, which nobody has given now
+                raise ValueError(str(error)) from error
+            return rule
 
     def set_rule(self, rule: WatchRule) -> None:
         with self.transaction() as connection:
@@ -254,114 +256,97 @@ class Store:
         if machine is not None:
             query = query.where(POINTS.c.machine == machine)
         with self._reading() as connection:
-            found = [_status(row) for row in connection.execute(query)]
+            points = [_status(row) for row in connection.execute(query)]
 
-        def order(each: PointStatus) -> tuple[Any, ...]:
-            rank = STATUSES.index(each.status) if each.alarm is None else 0
-            return rank, each.acknowledged is not None, -(each.confidence or 0), each.machine, each.point
+        def order(point: PointStatus) -> tuple[Any, ...]:
+            rank = STATUSES.index(point.status) if point.alarm is None else 0
+            return rank, point.acknowledged is not None, -(point.confidence or 0), point.machine, point.point
 
-        return Fleet(sorted(found, key=order))
+        return Fleet(sorted(points, key=order))
 
     def trend(self, machine: str, point: str, most: int = 2000) -> list[TrendRow]:
         """A point over time, oldest first; of more than `most` rows an even choice, with all at which something was."""
+        query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS)
         with self._reading() as connection:
-            ids = self._thinned(connection, self._point(connection, machine, point), most)
-            rows: list[TrendRow] = []
-            for start in range(0, len(ids), PART):
-                query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS)
-                found = connection.execute(query.where(SNAPSHOTS.c.id.in_(ids[start : start + PART])))
-                rows += [self._trend_row(row) for row in found]
-        return sorted(rows, key=lambda row: row.time)
-
-    def _thinned(self, connection: Connection, point: int, most: int) -> list[int]:
-        query = sql.select(SNAPSHOTS.c.id, SNAPSHOTS.c.marked).where(SNAPSHOTS.c.point == point)
-        found = list(connection.execute(query.order_by(SNAPSHOTS.c.time)))
-        if len(found) <= most:
-            return [row.id for row in found]
-        even = set(np.linspace(0, len(found) - 1, max(most, 2)).round().astype(int).tolist())
-        return [row.id for place, row in enumerate(found) if row.marked or place in even]
-
-    def _trend_row(self, row: Row[Any]) -> TrendRow:
-        values = np.frombuffer(row.measured, MEASURED)
-        band = np.frombuffer(row.band, BAND)
-        return TrendRow(
-            row.time, row.path if row.channel is None else f"{row.path}#{row.channel}",
-            {self._names[number]: value for number, value in values.tolist()},
-            row.status, row.state, row.confidence, row.p_value, row.evidence, row.threshold, row.operating_state,
-            {self._names[number]: (low, high) for number, low, high in band.tolist()}, row.status is None,
-        )  # fmt: skip
+            return [self._trend_row(row) for row in self._history(connection, query, machine, point, most)]
 
     def envelopes(self, machine: str, point: str, most: int = 200) -> list[tuple[float, float | None, bytes]]:
         """Time, rpm and envelope spectrum of a point's recordings, oldest first, thinned as the trend is."""
-        columns = (SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
-        found: list[tuple[float, float | None, bytes]] = []
+        query = sql.select(SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
         with self._reading() as connection:
-            ids = self._thinned(connection, self._point(connection, machine, point), most)
-            for start in range(0, len(ids), PART):
-                query = sql.select(*columns).where(SNAPSHOTS.c.id.in_(ids[start : start + PART]))
-                found += [(row.time, row.rpm, row.envelope) for row in connection.execute(query) if row.envelope]
-        return sorted(found)
+            rows = self._history(connection, query, machine, point, most)
+            return [(time, rpm, envelope) for time, rpm, envelope in rows if envelope]
 
-    def events(
-        self, machine: str | None = None, point: str | None = None, open_only: bool = False, most: int = 1000
-    ) -> list[Event]:
-        """What happened, the latest `most`, oldest first; `open_only`: what nobody has acknowledged."""
+    def _history(self, connection: Connection, query: Any, machine: str, point: str, most: int) -> Iterable[Row[Any]]:
+        """Rows of a point's snapshots, oldest first."""
+        of_point = SNAPSHOTS.c.point == self._point(connection, machine, point)
+        numbers = list(connection.scalars(sql.select(SNAPSHOTS.c.id).where(of_point).order_by(SNAPSHOTS.c.time)))
+        if len(numbers) > most:
+            even = {numbers[place] for place in np.linspace(0, len(numbers) - 1, max(most, 2)).round().astype(int)}
+            query = query.where(SNAPSHOTS.c.marked | SNAPSHOTS.c.id.in_(even))
+        return connection.execute(query.where(of_point).order_by(SNAPSHOTS.c.time, SNAPSHOTS.c.id))
+
+    def _trend_row(self, row: Row[Any]) -> TrendRow:
+        measured, band = np.frombuffer(row.measured, MEASURED).tolist(), np.frombuffer(row.band, BAND).tolist()
+        values = {name: getattr(row, name) for name in TREND}
+        return TrendRow(
+            recording=row.path if row.channel is None else f"{row.path}#{row.channel}",
+            values={self._names[number]: value for number, value in measured},
+            band={self._names[number]: (low, high) for number, low, high in band}, late=row.status is None, **values,
+        )  # fmt: skip
+
+    def events(self, machine: str | None = None, point: str | None = None, most: int = 1000) -> list[Event]:
+        """What happened, the latest `most`, oldest first."""
         query = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
-        for column, value in ((EVENTS.c.machine, machine), (EVENTS.c.point, point)):
-            query = query if value is None else query.where(column == value)
-        if open_only:
-            query = query.where(EVENTS.c.acknowledged.is_(None), EVENTS.c.kind.in_(OPEN))
-        with self._reading() as connection:
-            return [_event(row) for row in connection.execute(query)][::-1]
+        return self._events(query.where(*_events_of(machine, point)))[::-1]
 
     def unsent(self, most: int = 1000) -> list[Event]:
         """Events whose notifications are still to be made, oldest first."""
-        query = sql.select(EVENTS).where(sql.not_(EVENTS.c.sent)).order_by(EVENTS.c.number).limit(most)
+        return self._events(sql.select(EVENTS).where(~EVENTS.c.sent).order_by(EVENTS.c.number).limit(most))
+
+    def _events(self, query: Any) -> list[Event]:
         with self._reading() as connection:
-            return [_event(row) for row in connection.execute(query)]
+            rows = connection.execute(query).mappings()
+            return [Event(**{name: value for name, value in row.items() if name != "sent"}) for row in rows]
 
-    def memory(self, machine: str, point: str) -> PointMemory | None:
-        return next((each for each in self.memories(machine) if each.point == point), None)
+    def state(self, machine: str, point: str) -> PointState | None:
+        return next((state for state in self.states(machine) if state.point == point), None)
 
-    def memories(self, machine: str) -> list[PointMemory]:
-        """Of all points of a machine."""
-        return self._memories(POINTS.c.machine == machine)
+    def states(self, machine: str) -> list[PointState]:
+        """What is remembered of all points of a machine."""
+        return self._states(POINTS.c.machine == machine)
 
-    def sisters(self, point: str, except_machine: str, most: int = SISTERS) -> list[PointMemory]:
+    def sisters(self, point: str, except_machine: str) -> list[PointState]:
         """Of the points of this name on other machines, those known longest."""
-        return self._memories(sql.and_(POINTS.c.point == point, POINTS.c.machine != except_machine), most)
+        return self._states(sql.and_(POINTS.c.point == point, POINTS.c.machine != except_machine), SISTERS)
 
-    def _memories(self, where: Any, most: int | None = None) -> list[PointMemory]:
+    def _states(self, where: Any, most: int | None = None) -> list[PointState]:
         columns = POINTS.c.machine, POINTS.c.point, MEMORIES.c.content
         query = sql.select(*columns).select_from(POINTS.join(MEMORIES)).where(where).order_by(POINTS.c.id).limit(most)
+        states = list[PointState]()
         with self._reading() as connection:
-            rows, rule, found = list(connection.execute(query)), self.rule, list[PointMemory]()
-            for machine, point, content in rows:
+            for machine, point, content in connection.execute(query):
                 try:
-                    found.append(PointMemory.from_bytes(content))
+                    states.append(PointState.from_bytes(content))
                 except ValueError as error:
                     damaged = f"what is kept of '{machine}/{point}' is damaged; restore a backup, or forget the point"
                     raise InputError(f"{self.name}: {damaged}") from error
-                found[-1].rule = rule or found[-1].rule
-        return found
+        return states
 
     def known(self, paths: Sequence[str]) -> dict[tuple[str, str], RecordingFile]:
         """Those of these files that were read, by path and place."""
-        found = list[RecordingFile]()
-        for start in range(0, len(paths), PART):
-            found += self._files(RECORDINGS.c.path.in_(paths[start : start + PART]))
-        return {(file.path, file.place): file for file in found}
+        files = [file for part in _parts(paths) for file in self._files(RECORDINGS.c.path.in_(part))]
+        return {(file.path, file.place): file for file in files}
 
     def recording(self, digest: str, place: str) -> RecordingFile | None:
         """The recording with this content, if it was read for this place."""
-        found = self._files(RECORDINGS.c.digest == digest, RECORDINGS.c.place == place)
-        return found[0] if found else None
+        return next(iter(self._files(RECORDINGS.c.digest == digest, RECORDINGS.c.place == place)), None)
 
     def _files(self, *where: Any) -> list[RecordingFile]:
         columns = [RECORDINGS.c[field.name] for field in fields(RecordingFile)]
         query = sql.select(*columns).where(*where).order_by(RECORDINGS.c.id)
         with self._reading() as connection:
-            return [RecordingFile(**row._mapping) for row in connection.execute(query)]
+            return [RecordingFile(**row) for row in connection.execute(query).mappings()]
 
     # What is written.
 
@@ -369,7 +354,7 @@ class Store:
         self,
         file: RecordingFile,
         measured: Sequence[tuple[Snapshot, Assessment | None]] = (),
-        memories: Sequence[PointMemory] = (),
+        states: Sequence[PointState] = (),
         events: Sequence[Event] = (),
         sent: bool = False,
     ) -> list[Event]:
@@ -378,20 +363,19 @@ class Store:
         """
         with self.transaction() as connection:
             number = _put(connection, RECORDINGS, asdict(file), ("digest", "place"))
-            for memory in memories:
-                self._write_memory(connection, memory)
+            for state in states:
+                self._keep(connection, state)
             happened = [event for _, each in measured if each is not None for event in each.events]
             for snapshot, assessment in measured:
-                point = self._point(connection, snapshot.machine, snapshot.point)
                 row = self._snapshot_row(snapshot, assessment)
-                connection.execute(sql.insert(SNAPSHOTS).values(row | {"point": point, "recording": number}))
-            return self.add_events([*happened, *events], sent)
+                row |= {"point": self._point(connection, snapshot.machine, snapshot.point), "recording": number}
+                connection.execute(sql.insert(SNAPSHOTS).values(row))
+            return [self._happened(connection, event, sent) for event in (*happened, *events)]
 
     def _snapshot_row(self, snapshot: Snapshot, judged: Assessment | None) -> dict[str, Any]:
         numbers = {name: number for number, name in self._names.items()}
         values = [(numbers[name], value) for name, value in snapshot.values.items()]
-        band = [] if judged is None else judged.band.items()
-        limits = [(numbers[name], low, high) for name, (low, high) in band]
+        limits = [] if judged is None else [(numbers[name], low, high) for name, (low, high) in judged.band.items()]
         row = {
             "time": snapshot.time, "channel": snapshot.recording.partition("#")[2] or None, "marked": False,
             "rpm": snapshot.values.get("rpm"), "measured": np.array(values, MEASURED).tobytes(),
@@ -399,55 +383,53 @@ class Store:
         }  # fmt: skip
         if judged is None:
             return row
-        return row | {
-            "status": judged.status.status, "state": judged.state, "confidence": judged.confidence,
-            "p_value": judged.p_value, "evidence": judged.evidence, "threshold": judged.threshold,
-            "operating_state": judged.operating_state, "marked": bool(judged.events),
-        }  # fmt: skip
+        own = {name: getattr(judged, name) for name in TREND if name not in ("time", "status")}
+        return row | own | {"status": judged.status.status, "marked": bool(judged.events)}
 
-    def add_events(self, events: Sequence[Event], sent: bool = False) -> list[Event]:
-        """What happened without a recording; the events with their numbers."""
-        added = list[Event]()
-        with self.transaction() as connection:
-            for event in events:
-                row = {name: value for name, value in asdict(event).items() if name != "number"} | {"sent": sent}
-                (number,) = connection.execute(sql.insert(EVENTS).values(row)).inserted_primary_key or (None,)
-                added.append(replace(event, number=number))
-        return added
+    def _happened(self, connection: Connection, event: Event, sent: bool = False) -> Event:
+        """Adds an event, which has its number then."""
+        row = {name: value for name, value in asdict(event).items() if name != "number"} | {"sent": sent}
+        number = connection.scalar(sql.insert(EVENTS).values(row).returning(EVENTS.c.number))
+        return replace(event, number=number)
 
     def mark_sent(self, numbers: Iterable[int] | None = None) -> None:
         """Says that notifications of these events were made, or of all."""
-        which = sql.not_(EVENTS.c.sent) if numbers is None else EVENTS.c.number.in_(list(numbers))
+        which = ~EVENTS.c.sent if numbers is None else EVENTS.c.number.in_(list(numbers))
         with self.transaction() as connection:
             connection.execute(sql.update(EVENTS).where(which).values(sent=True))
 
     def acknowledge(self, machine: str, point: str | None = None, note: str = "") -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
-        when = time.time()
+        now = time.time()
         with self.transaction() as connection:
-            names = {
+            points = {
                 status.point for status in self._chosen(machine, point)
                 if status.status in (ALARM, CHECK) or status.alarm is not None
             }  # fmt: skip
-            for memory in self.memories(machine) if names else ():
-                if memory.point in names:
-                    self._keep(connection, memory, memory.acknowledge(when, note))
-            where = [EVENTS.c.machine == machine, EVENTS.c.acknowledged.is_(None)]
-            where += [] if point is None else [EVENTS.c.point == point]
-            connection.execute(sql.update(EVENTS).where(*where).values(acknowledged=when))
-            return len(names)
+            for state in self.states(machine) if points else ():
+                if state.point in points:
+                    self._change(connection, acknowledge(state, now, note))
+            self._acknowledge_events(connection, machine, point, now)
+        return len(points)
 
     def relearn(self, machine: str, point: str, note: str = "", when: float | None = None) -> Event:
         """The baseline of a point is learnt anew from the next recordings on."""
+        when = time.time() if when is None else when
+        if when > time.time():
+            raise InputError(f"--from: {written_time(when)} has not come yet; give the time of the repair")
         with self.transaction() as connection:
             self._chosen(machine, point)
-            (memory,) = [each for each in self.memories(machine) if each.point == point]
-            when = time.time() if when is None else when
-            if when > time.time():
-                raise InputError(f"--from: {written_time(when)} has not come yet; give the time of the repair")
-            where = [EVENTS.c.machine == machine, EVENTS.c.point == point, EVENTS.c.acknowledged.is_(None)]
-            connection.execute(sql.update(EVENTS).where(*where).values(acknowledged=when))
-            return self._keep(connection, memory, memory.relearn(when, note))
+            (state,) = [state for state in self.states(machine) if state.point == point]
+            self._acknowledge_events(connection, machine, point, when)
+            return self._change(connection, relearn(state, when, self.rule or WatchRule(), note))
+
+    def _change(self, connection: Connection, changed: tuple[PointState, Event]) -> Event:
+        self._keep(connection, changed[0])
+        return self._happened(connection, changed[1])
+
+    def _acknowledge_events(self, connection: Connection, machine: str, point: str | None, when: float) -> None:
+        unseen = [*_events_of(machine, point), EVENTS.c.acknowledged.is_(None)]
+        connection.execute(sql.update(EVENTS).where(*unseen).values(acknowledged=when))
 
     def forget(self, machine: str, point: str | None = None) -> int:
         """Removes a machine, or a point of it, with its history; how many points. Files still there are read again."""
@@ -455,15 +437,13 @@ class Store:
             points = [self._point(connection, each.machine, each.point) for each in self._chosen(machine, point)]
             of_points = SNAPSHOTS.c.point.in_(points)
             files = list(connection.scalars(sql.select(SNAPSHOTS.c.recording).where(of_points).distinct()))
-            connection.execute(sql.delete(SNAPSHOTS).where(of_points))
-            connection.execute(sql.delete(MEMORIES).where(MEMORIES.c.point.in_(points)))
-            connection.execute(sql.delete(POINTS).where(POINTS.c.id.in_(points)))
-            where = [EVENTS.c.machine == machine] + ([] if point is None else [EVENTS.c.point == point])
-            connection.execute(sql.delete(EVENTS).where(*where))
+            for table, where in ((SNAPSHOTS, of_points), (MEMORIES, MEMORIES.c.point.in_(points)),
+                                 (POINTS, POINTS.c.id.in_(points))):  # fmt: skip
+                connection.execute(sql.delete(table).where(where))
+            connection.execute(sql.delete(EVENTS).where(*_events_of(machine, point)))
             used = sql.select(SNAPSHOTS.c.id).where(SNAPSHOTS.c.recording == RECORDINGS.c.id).exists()
-            for start in range(0, len(files), PART):
-                part = RECORDINGS.c.id.in_(files[start : start + PART])
-                connection.execute(sql.delete(RECORDINGS).where(part, sql.not_(used)))
+            for part in _parts(files):
+                connection.execute(sql.delete(RECORDINGS).where(RECORDINGS.c.id.in_(part), ~used))
             return len(points)
 
     def export(self) -> Iterator[dict[str, Any]]:
@@ -473,9 +453,9 @@ class Store:
         query = query.order_by(SNAPSHOTS.c.point, SNAPSHOTS.c.time)
         with self._reading() as connection:
             for row in connection.execution_options(yield_per=1000).execute(query):
-                found = self._trend_row(row)
-                plain = {name: value for name, value in vars(found).items() if name not in ("values", "band")}
-                yield {"machine": row.machine, "point": row.name, "digest": row.digest, **plain, **found.values}
+                plain = vars(self._trend_row(row)).copy()
+                values, _ = plain.pop("values"), plain.pop("band")
+                yield {"machine": row.machine, "point": row.name, "digest": row.digest, **plain, **values}
 
     def measurement_names(self) -> list[str]:
         """Of all measurements that a snapshot can have."""
@@ -483,40 +463,39 @@ class Store:
 
     def _chosen(self, machine: str, point: str | None) -> list[PointStatus]:
         """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""
-        found = self.fleet(machine)
-        if not found:
+        points = self.fleet(machine)
+        if not points:
             with self._reading() as connection:
                 known = connection.scalars(sql.select(POINTS.c.machine).distinct().limit(1000)).all()
             raise InputError(f"{self.name}: there is no machine '{machine}'{suggest(machine, known)}")
-        chosen = [each for each in found if point in (None, each.point)]
+        chosen = [each for each in points if point in (None, each.point)]
         if not chosen:
-            names = suggest(str(point), [each.point for each in found])
+            names = suggest(str(point), [each.point for each in points])
             raise InputError(f"{self.name}: machine '{machine}' has no point '{point}'{names}")
         return chosen
 
-    def _keep(self, connection: Connection, memory: PointMemory, event: Event) -> Event:
-        self._write_memory(connection, memory)
-        return self.add_events([event])[0]
-
-    def _write_memory(self, connection: Connection, memory: PointMemory) -> None:
-        row = asdict(memory.status) | {"reasons": json.dumps(list(memory.status.reasons), ensure_ascii=False)}
+    def _keep(self, connection: Connection, state: PointState) -> None:
+        row = asdict(state.status) | {"reasons": json.dumps(list(state.status.reasons), ensure_ascii=False)}
         point = _put(connection, POINTS, row, ("machine", "point"))
-        _put(connection, MEMORIES, {"point": point, "content": memory.to_bytes()}, ("point",))
+        _put(connection, MEMORIES, {"point": point, "content": state.to_bytes()}, ("point",))
 
     def _point(self, connection: Connection, machine: str, point: str) -> int:
         query = sql.select(POINTS.c.id).where(POINTS.c.machine == machine, POINTS.c.point == point)
-        found = connection.scalar(query)
-        if found is None:
+        number = connection.scalar(query)
+        if number is None:
             raise InputError(f"{self.name}: there is no point '{point}' of machine '{machine}'")
-        return int(found)
+        return int(number)
 
 
-def _rule(values: Any) -> WatchRule:
-    try:
-        found: WatchRule = from_plain(WatchRule, values, "the rule")
-    except InputError as error:  # a number outside its range, which nobody has given now
-        raise ValueError(str(error)) from error
-    return found
+def _events_of(machine: str | None, point: str | None) -> list[Any]:
+    """Conditions on events, of what is given."""
+    columns = (EVENTS.c.machine, machine), (EVENTS.c.point, point)
+    return [column == value for column, value in columns if value is not None]
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """As many as one query takes."""
+    return (values[start : start + PART] for start in range(0, len(values), PART))
 
 
 def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tuple[str, ...]) -> Any:
@@ -537,9 +516,3 @@ def _status(row: Row[Any]) -> PointStatus:
     if status.status not in STATUSES or not all(isinstance(reason, str) for reason in status.reasons):
         raise ValueError(f"{status!r:.80}")
     return status
-
-
-def _event(row: Row[Any]) -> Event:
-    values = dict(row._mapping)
-    values.pop("sent")
-    return Event(**values)

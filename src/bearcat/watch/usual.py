@@ -11,7 +11,7 @@ the tail falls as its own largest values do, with a margin for their small numbe
 of log e. Its mean time between false alarms is at least exp(threshold) recordings (Shin, Ramdas and Rinaldo 2023,
 e-detectors), so a rate a year is a threshold. docs/watch.md says what this assumes.
 
->>> for row in rows: state.learn(row, time, WatchRule())
+>>> for row in rows: state = state.learn(row, time, WatchRule())
 >>> p = state.tail.p_value(score(state.change(new_row), np.array(state.spreads)))
 >>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0))
 """
@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.levels import BANDS
 from bearcat.ranges import RANGES, check_range
+from bearcat.watch.snapshot import MEASUREMENTS
 
 YEAR = 365.25 * 86400.0  # seconds
 PERSISTENCE = 3  # recordings that an alarm needs at least: a single one adds a third of the threshold at most
@@ -35,7 +36,10 @@ CAUTION = 1.5  # standard errors by which the tail is taken to be longer than me
 SHORTEST = 0.3  # of a tail, in robust standard deviations: the baseline of a steady rig must not be more than it is
 LEAST_LOG = math.log(20.0)  # the lowest threshold, of recordings that are rare
 MOST = 1.5  # times the threshold that evidence can reach, so that it falls again when a cause is gone
+SAME_SPEED = 0.05  # by which speeds of one operating state differ at most, relative
+SAME_LOAD = 0.2  # by which loads do, relative to the highest
 BAND_NAMES = tuple(f"band_{number}" for number in range(1, BANDS + 1))
+DECIBELS = dict.fromkeys(("rms", "velocity", *BAND_NAMES), 20) | dict.fromkeys(("kurtosis", "envelope_kurtosis"), 10)
 LINES = ("inner_race", "outer_race", "ball")
 LEVEL = "level"  # what all bands changed by
 # dB that may change without harm, and the least spread, of what is compared.
@@ -43,11 +47,14 @@ MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), "kurtosis": 0.5, "envel
 MARGINS |= dict.fromkeys(LINES, 1.0)
 FLOORS = {**dict.fromkeys(MARGINS, 0.3), **dict.fromkeys(LINES, 1.0)}
 NAMES = tuple(MARGINS)
+MARGIN_VECTOR = np.array([MARGINS[name] for name in NAMES])
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
 CHANCE = 2.5  # standard errors by which halves of a baseline may differ
 LONGEST = 3  # times the recordings of a baseline, after which one that does not settle is taken as it is
 OTHER_RATE = 0.01  # relative, from which on a sampling rate is another
+
+Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,8 +118,6 @@ class WatchRule:
     false_alarms: float = 1.0  # a year, of each point
     baseline: int = 30  # recordings of an operating state from which its baseline is learnt
     period: float | None = None  # seconds from the first recording on, in place of a number
-    speed_bin: float = 0.05  # by which speeds of one operating state differ at most, relative
-    load_bin: float = 0.2  # by which loads do, relative to the highest
     speeds: tuple[float, ...] = ()  # rpm of operating states, where they are given
     loads: tuple[float, ...] = ()  # their loads
 
@@ -125,38 +130,38 @@ class WatchRule:
                 check_range(name, number, field=field_)
 
 
-def compared_values(values: Mapping[str, float]) -> dict[str, float]:
-    """What is compared of a recording's measurements, in dB."""
-    found = {}
-    for name in ("rms", "velocity", *BAND_NAMES):
-        if values.get(name, 0.0) > 0:
-            found[name] = 20 * math.log10(values[name])
-    for name in ("kurtosis", "envelope_kurtosis"):
-        if values.get(name, 0.0) > 0:
-            found[name] = 10 * math.log10(values[name])
-    for name in LINES:
-        if name in values and "reference" in values:
-            found[name] = values[name] - values["reference"]
-    return found
+def row_of(values: Mapping[str, float]) -> Doubles:
+    """Measurements as (name,) of MEASUREMENTS; nan where something was not measured."""
+    return np.array([values.get(name, math.nan) for name in MEASUREMENTS], dtype=np.float64)
 
 
-@dataclass(eq=False)
+def compared(row: Doubles) -> Doubles:
+    """What is compared of measurements (name,) of MEASUREMENTS: (name,) of NAMES in dB, nan where it is not known."""
+    values = dict(zip(MEASUREMENTS, row.tolist(), strict=True))
+    decibels = {name: times * math.log10(values[name]) for name, times in DECIBELS.items() if values[name] > 0}
+    decibels |= {name: values[name] - values["reference"] for name in LINES}
+    whole = decibels.get("rms", decibels.get("velocity", math.nan))
+    levels = [decibels[name] for name in BAND_NAMES if name in decibels] or [whole]
+    decibels[LEVEL] = float(np.median(levels))
+    return np.array([decibels.get(name, math.nan) for name in NAMES])
+
+
+@dataclass(frozen=True, eq=False)
 class OperatingState:
-    """Speed, load and rate that belong together, and the recordings that its baseline is made of."""
+    """Speed, load and rate that belong together, and the baseline that is learnt, or was, of its recordings."""
 
     rpm: float | None = None
     load: float | None = None
     rate: float | None = None
     unit: str | None = None
-    rows: list[dict[str, float]] = field(default_factory=list)  # measurements of the baseline's recordings
-    times: list[float] = field(default_factory=list)
+    rows: Doubles = field(default_factory=lambda: np.empty((0, len(MEASUREMENTS))))  # (recording, name)
     passed: int = 0  # recordings that were left out because levels had not settled
     seen: int = 0  # recordings that were learnt from, thinned ones included
     first: float | None = None  # time of the first recording
     moved: float = 0.0  # dB by which levels rose while they were learnt and did not settle
     usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
     spreads: tuple[float, ...] = ()  # robust standard deviations (name,), no less than FLOORS
-    band: dict[str, list[float]] = field(default_factory=dict)  # of each measurement, what all but a tenth lie within
+    band: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # what all but a tenth lie within, by name
     tail: Tail | None = None  # scores of the baseline's own recordings
 
     @property
@@ -174,112 +179,87 @@ class OperatingState:
         """Whether recordings at this sampling rate can be compared."""
         return self.rate is None or abs(rate / self.rate - 1) <= OTHER_RATE
 
-    def admits(self, rpm: float | None, load: float | None, rate: float | None, most: float, rule: WatchRule) -> bool:
+    def admits(self, rpm: float | None, load: float | None, rate: float | None, most: float) -> bool:
         """Whether a recording is of this state; `most` is the highest load so far."""
         if (rpm is None) != (self.rpm is None) or (load is None) != (self.load is None):
             return False
         if rate is not None and not self.same_rate(rate):
             return False
-        near = rpm is None or self.rpm is None or abs(rpm / self.rpm - 1) <= rule.speed_bin
-        alike = load is None or self.load is None or abs(load - self.load) <= rule.load_bin * max(most, 1e-9)
+        near = rpm is None or self.rpm is None or abs(rpm / self.rpm - 1) <= SAME_SPEED
+        alike = load is None or self.load is None or abs(load - self.load) <= SAME_LOAD * max(most, 1e-9)
         return near and alike
 
-    def learn(self, row: dict[str, float], time: float, rule: WatchRule, healthy: bool = False) -> None:
-        """Takes a recording into the baseline, which is learnt once it has enough and its levels have settled.
+    def learn(self, row: Doubles, time: float, rule: WatchRule, healthy: bool = False) -> OperatingState:
+        """With one more recording in the baseline, which is learnt once it has enough and its levels have settled.
 
         Where `healthy` is said by a person, whether they settle does not matter. Of many recordings every other one is
         kept.
         """
-        self.rows.append(row)
-        self.times.append(time)
-        self.seen += 1
-        self.first = time if self.first is None else self.first
-        if len(self.rows) > KEPT:
-            del self.rows[1::2], self.times[1::2]
-        enough = self.seen >= rule.baseline
+        rows = np.vstack([self.rows, row])
+        rows = rows[::2] if len(rows) > KEPT else rows
+        first = time if self.first is None else self.first
+        new = replace(self, rows=rows, seen=self.seen + 1, first=first)
+        if self.learnt:
+            return new._fixed()
+        enough = new.seen >= rule.baseline
         if rule.period is not None:
-            enough = len(self.rows) >= FEWEST and time - self.first >= rule.period
-        if self.learnt or not enough:
-            if self.learnt:
-                self._fix()
-            return
-        settled = healthy or self.settled
-        if settled or rule.period is not None or self.passed >= (LONGEST - 1) * rule.baseline:
-            self.moved = 0.0 if settled else float(np.nanmax(np.append(self._moved, 0.0)))
-            self._fix()
-        else:
-            self.passed += 1
-            del self.rows[0], self.times[0]
+            enough = len(rows) >= FEWEST and time - first >= rule.period
+        if not enough:
+            return new
+        moved, chance = _movement(np.array([compared(each) for each in rows]))
+        if healthy or not np.any(np.abs(moved) > MARGIN_VECTOR + chance):
+            return replace(new, moved=0.0)._fixed()
+        if rule.period is not None or self.passed >= (LONGEST - 1) * rule.baseline:
+            return replace(new, moved=float(np.nanmax(np.append(moved, 0.0))))._fixed()
+        return replace(new, passed=self.passed + 1, rows=rows[1:])
 
-    @property
-    def _moved(self) -> NDArray[np.float64]:
-        """(name,) dB by which levels rose from the first half of the baseline to the second."""
-        matrix, half = self._matrix, len(self.rows) // 2
-        return np.asarray(_median(matrix[half:]) - _median(matrix[:half]))
-
-    @property
-    def settled(self) -> bool:
-        """Whether the second half of the baseline is as the first, within margins and chance: a new bearing runs in.
-
-        Chance is measured by what follows each other, since levels that fall have a large spread.
-        """
-        noise = 1.4826 / math.sqrt(2) * _median(np.abs(np.diff(self._matrix, axis=0)))
-        chance = CHANCE * 1.25 * math.sqrt(2 / max(len(self.rows) // 2, 1)) * noise
-        return not bool(np.any(np.abs(self._moved) > np.array([MARGINS[name] for name in NAMES]) + chance))
-
-    @property
-    def _matrix(self) -> NDArray[np.float64]:
-        """(recording, name) of NAMES; nan where something was not measured."""
-        return np.array([_vector(compared_values(row)) for row in self.rows], dtype=np.float64)
-
-    def _fix(self) -> None:
-        """Medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
-        matrix = self._matrix
+    def _fixed(self) -> OperatingState:
+        """With medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
+        matrix = np.array([compared(row) for row in self.rows])
         scores = []
         for place in range(len(matrix)):
             others = np.delete(matrix, place, axis=0)
-            scores.append(score(matrix[place] - _median(others), _spread(others)))
-        self.usual, self.spreads = tuple(_median(matrix).tolist()), tuple(_spread(matrix).tolist())
-        self.tail = Tail.of(scores)
-        names = sorted(set().union(*self.rows))
-        table = np.array([[row.get(name, math.nan) for name in names] for row in self.rows])
-        low, high = (_quantile(table, share).tolist() for share in (1 - HIGH, HIGH))
-        self.band = {name: ends for name, *ends in zip(names, low, high, strict=True) if ends[0] == ends[0]}
+            scores.append(score(matrix[place] - _quantile(others, 0.5), _spread(others)))
+        low, high = (_quantile(self.rows, share).tolist() for share in (1 - HIGH, HIGH))
+        band = {
+            name: (least, most) for name, least, most in zip(MEASUREMENTS, low, high, strict=True) if least == least
+        }
+        usual, spreads = tuple(_quantile(matrix, 0.5).tolist()), tuple(_spread(matrix).tolist())
+        return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), band=band)
 
-    def change(self, row: Mapping[str, float]) -> NDArray[np.float64]:
+    def change(self, row: Doubles) -> Doubles:
         """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
-        return np.asarray(_vector(compared_values(row)) - np.array(self.usual))
+        return compared(row) - np.array(self.usual)
 
 
-def excesses(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> NDArray[np.float64]:
+def _movement(matrix: Doubles) -> tuple[Doubles, Doubles]:
+    """(name,) dB by which levels rose from the first half of a baseline (recording, name) to the second, and what
+    chance explains: a new bearing runs in.
+
+    Chance is measured by what follows each other, since levels that fall have a large spread.
+    """
+    half = len(matrix) // 2
+    noise = 1.4826 / math.sqrt(2) * _quantile(np.abs(np.diff(matrix, axis=0)), 0.5)
+    chance = CHANCE * 1.25 * math.sqrt(2 / max(half, 1)) * noise
+    return _quantile(matrix[half:], 0.5) - _quantile(matrix[:half], 0.5), chance
+
+
+def excesses(change: Doubles, spreads: Doubles) -> Doubles:
     """Changes (name,) of NAMES beyond their margins, in spreads; what was not measured is far below."""
     own = np.array(change, dtype=np.float64)
     bands = slice(1, 1 + BANDS)
     if np.isfinite(own[bands]).any():
         own[0] = np.nanmedian(own[bands])
         own[bands] -= max(own[0], 0.0)
-    margins = np.array([MARGINS[name] for name in NAMES])
-    return np.asarray(np.where(np.isfinite(own), (own - margins) / spreads, -1e3))
+    return np.where(np.isfinite(own), (own - MARGIN_VECTOR) / spreads, -1e3)
 
 
-def score(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> float:
+def score(change: Doubles, spreads: Doubles) -> float:
     """Of changes (name,) of NAMES: the sum of what exceeds the margins, each rounded off below as log(1 + exp)."""
     return float(np.logaddexp(0.0, excesses(change, spreads)).sum())
 
 
-def _vector(compared: Mapping[str, float]) -> NDArray[np.float64]:
-    """(name,) of NAMES."""
-    whole = compared.get("rms", compared.get("velocity", math.nan))  # of sensors that measure by themselves
-    level = [compared[name] for name in BAND_NAMES if name in compared] or [whole]
-    return np.array([{**compared, LEVEL: float(np.median(level))}.get(name, math.nan) for name in NAMES])
-
-
-def _median(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over recordings; nan where less than half of them have a value."""
-    return _quantile(matrix, 0.5)
-
-
-def _quantile(matrix: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+def _quantile(matrix: Doubles, share: float) -> Doubles:
     """Of each column, between its values; nan where less than half of them are known."""
     count = np.isfinite(matrix).sum(axis=0)
     ordered = np.sort(matrix, axis=0)  # nan comes last
@@ -290,10 +270,9 @@ def _quantile(matrix: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     return np.asarray(np.where(count < max(1, len(matrix) // 2), np.nan, low + (place - below) * (high - low)))
 
 
-def _spread(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _spread(matrix: Doubles) -> Doubles:
     """Standard deviations (name,) by the median deviation, or by the high values where these are further away."""
-    usual = _median(matrix)
-    middle = 1.4826 * _median(np.abs(matrix - usual))
+    usual = _quantile(matrix, 0.5)
+    middle = 1.4826 * _quantile(np.abs(matrix - usual), 0.5)
     high = (_quantile(matrix, HIGH) - usual) / HIGH_DEVIATION
-    found = np.nan_to_num(np.maximum(middle, high))
-    return np.asarray(np.maximum(found, [FLOORS[name] for name in NAMES]))
+    return np.maximum(np.nan_to_num(np.maximum(middle, high)), [FLOORS[name] for name in NAMES])

@@ -30,9 +30,10 @@ from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import count
 from bearcat.storage import digest_file
+from bearcat.watch.alarm import assess
 from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, zone_called
 from bearcat.watch.measuring import Measured, Reading, measure_file, processes
-from bearcat.watch.memory import PointMemory
+from bearcat.watch.memory import Observed, PointState, observe
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.status import Fleet
@@ -58,7 +59,7 @@ class Judged:
 
 
 def judge(
-    store: Store, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]], healthy: bool | None = None,
+    store: Store, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]], healthy: bool = False,
     sent: bool = False,
 ) -> Judged:  # fmt: skip
     """Takes files of one machine and time in, in one transaction; `sent`: nobody waits for notifications."""
@@ -66,31 +67,30 @@ def judge(
         rule, changed, events = store.rule or WatchRule(), list[PointStatus](), list[Event]()
         notes = dict[tuple[str, str], str]()
         machines = {snapshot.machine for _, snapshots in measured for snapshot in snapshots}
-        memories = {(each.machine, each.point): each for name in sorted(machines) for each in store.memories(name)}
-        before = {key: memory.status for key, memory in memories.items()}
-        latest = {key: status.time for key, status in before.items()}
-        observed: dict[int, PointMemory] = {}  # by the id of the snapshot
+        states = {(each.machine, each.point): each for name in sorted(machines) for each in store.states(name)}
+        before = {key: state.status for key, state in states.items()}
+        observed = dict[tuple[str, str], Observed]()
         for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
             key = snapshot.machine, snapshot.point
-            last = latest.get(key)
-            if last is not None and snapshot.time <= last:
+            state = states.get(key)
+            last = None if state is None else state.status.time
+            if key in observed or (last is not None and snapshot.time <= last):
                 notes[key] = LATE
                 continue
-            if key not in memories and any(machine == key[0] for machine, _ in before):
+            if state is None and any(machine == snapshot.machine for machine, _ in before):
                 notes[key] = "is a new point of the machine, or another channel; its baseline is learnt"
-            memory = memories.setdefault(key, PointMemory(*key, rule))
-            memory.observe(snapshot, healthy)
-            latest[key], observed[id(snapshot)] = snapshot.time, memory
-        said: dict[int, Assessment] = {}
-        for number, memory in observed.items():
-            beside = [other for other in memories.values() if other is not memory and other.machine == memory.machine]
-            said[number] = memory.assess(beside, store.sisters(memory.point, memory.machine))
-            former = before.get((memory.machine, memory.point))
-            if former is None or former.status != memory.status.status:
-                changed.append(memory.status)
+            observed[key] = observe(state or PointState.new(*key, rule), snapshot, rule, healthy)
+            states[key] = observed[key].state
+        assessments = dict[int, Assessment]()  # by the id of the snapshot
+        for key, seen in observed.items():
+            beside = [state for other, state in states.items() if other != key and other[0] == key[0]]
+            states[key], said = assess(seen, rule, beside, store.sisters(seen.state.point, seen.state.machine))
+            assessments[id(seen.snapshot)] = said
+            if key not in before or before[key].status != said.status.status:
+                changed.append(said.status)
         for file, snapshots in measured:
-            rows = [(snapshot, said.get(id(snapshot))) for snapshot in snapshots]
-            own = [observed[id(snapshot)] for snapshot in snapshots if id(snapshot) in observed]
+            rows = [(snapshot, assessments.get(id(snapshot))) for snapshot in snapshots]
+            own = [states[snapshot.machine, snapshot.point] for snapshot, said in rows if said is not None]
             events += store.add(file, rows, own, sent=sent)
     said_of = tuple(f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items())
     return Judged(tuple(events), tuple(changed), said_of)
@@ -181,8 +181,7 @@ class Watching:
         ahead = 1 if self.jobs == 1 else AHEAD_OF_EACH * self.jobs
         while not self.stop.is_set() and (batch := list(islice(rest, ahead))):
             new = [list(self._unknown(group)) for group in batch]
-            files = [file for group in new for file in group]
-            results = apply(measure_file, *zip(*files, strict=True), repeat(self.reading)) if files else iter(())
+            results = apply(measure_file, [arrival for group in new for arrival, _ in group], repeat(self.reading))
             for group in new:
                 if not self.stop.is_set():
                     self._keep([(arrival, digest, next(results)) for arrival, digest in group], patient)
@@ -225,7 +224,7 @@ class Watching:
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
                     self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}", "note")
         if measured:
-            judged = judge(self.store, measured, healthy or None, sent=self.notifier is None)
+            judged = judge(self.store, measured, healthy, sent=self.notifier is None)
             for note in judged.notes:
                 self._say_once(note, "note")
             for status in judged.changed:
