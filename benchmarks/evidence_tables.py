@@ -299,78 +299,6 @@ def skada(lines: Sequence[Line]) -> dict[str, Table]:
     return {"skada": keep | {"header": header, "rows": rows}}
 
 
-def summary(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """The first table of docs/results.md: what the others say, a line each."""
-    rows = [
-        ["other speeds or loads", row[0], "balanced accuracy / ECE", row[2], f"{row[3]} (default)", row[-2], row[-1]]
-        for row in tables["conditions"]["rows"]
-    ]
-    rows += [
-        [
-            "other bearings",
-            row[0],
-            "recordings right (lowest cell)",
-            row[1],
-            f"{row[3]} (`unseen-bearings`)",
-            "–",
-            "in-sample",
-        ]
-        for row in tables["specimens"]["rows"][:3]
-    ]
-    witnesses = {row[0]: row[1:] for row in tables["plant-short"]["rows"]}
-    for place, name in ((0, "missed faults"), (2, "false alarms"), (3, "type right")):
-        alone, whole = witnesses["network alone"][place], witnesses["one diagnosis"][place]
-        p = witnesses["network alone"][-1] if place == 0 else "–"
-        rows.append(["targets as plants have them", "CWRU, HIT-SM, simulated", f"{name}, recordings",
-                     f"{alone} (network alone)", f"{whole} (one diagnosis)", p, "in part: see below"])  # fmt: skip
-    for row in tables["paper"]["rows"]:
-        rows.append(
-            [
-                "the paper's protocol",
-                row[0],
-                "accuracy / ECE",
-                f"{row[2]} (source-only)",
-                f"{row[3]} (CAT*)",
-                row[5],
-                "",
-            ]
-        )
-    for row in tables["diagnose"]["rows"]:
-        if row[1] == "recordings" and "balls" not in row[0]:
-            rows.append(
-                [
-                    "no training, `diagnose`",
-                    f"{row[0]} left out",
-                    "recordings right",
-                    "–",
-                    row[2],
-                    "–",
-                    "in part: see below",
-                ]
-            )
-    for row in tables["watch-fleets"]["rows"][:2]:
-        rows.append(["machines over time, `watch`", f"simulated, {row[0].partition(',')[0]}", "failures found; false alarms a year",
-                     "–", f"{row[2].partition(' (')[0]}; {row[1]}", "–", "in-sample"])  # fmt: skip
-    sources = {
-        "other s": "conditions",
-        "other b": "specimens",
-        "targets": "plant",
-        "the pap": "paper",
-        "no trai": "diagnose",
-    }
-    for row in rows:
-        row.append(re.split("[,;]", tables[sources.get(row[0][:7], "watch-fleets")]["of"])[0])
-    header = ["what changes", "data", "measure, percent", "without", "with bearcat", "p", "chosen here", "version"]
-    return {
-        "summary": {
-            "of": "as the tables below",
-            "made_by": "python benchmarks/evidence_tables.py",
-            "header": header,
-            "rows": rows,
-        }
-    }
-
-
 def markdown(table: Table) -> str:
     rows = [table["header"], ["---"] * len(table["header"]), *table["rows"]]
     return "".join("|" + "|".join(_padded(cell) for cell in row) + "|\n" for row in rows)
@@ -397,7 +325,6 @@ def main() -> None:
             own = [line for line in runs if line["part"].startswith(make.__name__)] or runs
             kept["tables"] |= make(own) if runs else {}
         kept["tables"] |= skada(lines)
-    kept["tables"] |= summary(kept["tables"])
     RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     different = [page for page in PAGES if filled(text := page.read_text(encoding="utf-8"), kept["tables"]) != text]
     for page in different:
