@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from bearcat.data import isolated, signals, stream
 from bearcat.data.stream import FORMATS, open_stream, read_signals
 from bearcat.errors import InputError
 
-INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms", ".uff", ".unv")
+INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms")
 SIGNAL = np.random.default_rng(0).standard_normal(500).astype(np.float32)
 OTHER = SIGNAL[::-1].copy()
 
@@ -59,23 +58,13 @@ def write_instrument(path: Path, channels: dict[str, np.ndarray], rate: float = 
         soundfile = pytest.importorskip("soundfile")
         scaled = np.stack(list(channels.values()), axis=1).astype(np.float64) / 8
         soundfile.write(path, np.round(scaled * 2**23) / 2**23, int(rate), subtype="PCM_24")
-    elif kind == ".tdms":
+    else:
         nptdms = pytest.importorskip("nptdms")
         properties = {"wf_increment": 1 / rate} | changes
         with nptdms.TdmsWriter(path) as file:
             file.write_segment(
                 [nptdms.ChannelObject("run", name, samples, properties) for name, samples in channels.items()]
             )
-    else:
-        pyuff = pytest.importorskip("pyuff")
-        file = pyuff.UFF(str(path))
-        for number, (name, samples) in enumerate(channels.items()):
-            values = {"type": 58, "func_type": 1, "rsp_node": number + 1, "rsp_dir": 3, "ref_dir": 3, "ref_node": 1,
-                      "binary": 0, "id1": name, "data": samples, "x": np.arange(samples.size) / rate,
-                      "abscissa_spec_data_type": 17, "ordinate_spec_data_type": 12, "orddenom_spec_data_type": 0}  # fmt: skip
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)  # it leaves binary files open
-                file.write_sets(values | changes, mode="add")
     return path
 
 
@@ -195,7 +184,7 @@ def test_an_unreadable_file_is_named(tmp_path):
     ("suffix", "module", "extra"),
     [
         (".parquet", "pyarrow", "formats"), (".mat", "h5py", "formats"), (".h5", "h5py", "formats"),
-        (".flac", "soundfile", "audio"), (".tdms", "nptdms", "tdms"), (".unv", "pyuff", "uff"),
+        (".flac", "soundfile", "audio"), (".tdms", "nptdms", "tdms"),
     ],
 )  # fmt: skip
 def test_a_missing_extra_prints_its_command(tmp_path, monkeypatch, suffix, module, extra):
@@ -215,12 +204,6 @@ def test_raw_numbers_of_a_tdms_file_are_refused_and_scaled_ones_read(tmp_path):
              "NI_Scale[0]_Linear_Y_Intercept": 0.0, "NI_Scale[0]_Linear_Input_Source": 0xFFFFFFFF}  # fmt: skip
     scaled = write_instrument(tmp_path / "y.tdms", {"a": raw}, NI_Scaling_Status="unscaled", **scale)
     np.testing.assert_allclose(read_signals(scaled).pick("a")[1], raw / 1000)
-
-
-def test_a_spectrum_in_a_universal_file_is_refused(tmp_path):
-    path = write_instrument(tmp_path / "x.unv", {"a": SIGNAL}, abscissa_spec_data_type=18)
-    with pytest.raises(InputError, match=r"x\.unv: holds no time response"):
-        read_signals(path)
 
 
 def test_channels_with_rates_of_their_own_keep_them(tmp_path):

@@ -43,7 +43,7 @@ Arrays = tuple[dict[str, Any], Mapping[str, Samples]]  # plain values for JSON, 
 # Formats whose parsers can be broken, and the libraries that are loaded for them; pyarrow uses pandas where it is.
 RISKY = {
     ".npz": (), ".mat": ("scipy.io", "h5py"), ".parquet": ("pyarrow.parquet", "pandas"), ".h5": ("h5py",),
-    ".hdf5": ("h5py",), ".flac": ("soundfile",), ".tdms": ("nptdms",), ".uff": ("pyuff",), ".unv": ("pyuff",),
+    ".hdf5": ("h5py",), ".flac": ("soundfile",), ".tdms": ("nptdms",),
 }  # fmt: skip
 MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a child must have ended

@@ -1,6 +1,6 @@
 """What a file of signals holds (channels by name, their samples in parts, their rates), and files of instruments.
 
-LabVIEW TDMS, UFF 58 and 58b and FLAC each need a library of their own; wav does not.
+LabVIEW TDMS and FLAC each need a library of their own; wav does not.
 
 >>> name, samples = signals.pick(None)
 """
@@ -33,7 +33,6 @@ PART = 2**22  # numbers of a table that are read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
 KEPT_BYTES = 2**29  # of decoded files or recordings that wait to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
-TIME_RESPONSES, TIME_AXES = (0, 1), (0, 1, 17)  # of UFF 58: kinds of function, and of abscissa (unknown, general, time)
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 # Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
 WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (1, 8): "<i8", (3, 4): "<f4", (3, 8): "<f8"}
@@ -287,47 +286,6 @@ def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
 
     sizes = {name: len(channel) * max(channel.dtype.itemsize, 8) for name, channel in channels.items()}
     return one_by_one(origin, sizes, rates, blocks)
-
-
-def open_uff(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """Time responses of a universal file; bytes behind the announced samples and behind the last block are ignored."""
-    opened = library("pyuff", "uff", origin).UFF(str(file.name))
-    places = [place for place, kind in enumerate(opened.get_set_types()) if kind == 58]
-    headers = {place: opened.read_sets(place, header_only=True) for place in places}
-    headers = {
-        place: head for place, head in headers.items()
-        if head["func_type"] in TIME_RESPONSES and head["abscissa_spec_data_type"] in TIME_AXES
-    }  # fmt: skip
-    if not headers:
-        raise InputError(f"{origin}: holds no time response (data set 58); export the signal itself, not its spectrum")
-    channels = dict(zip(_named(map(_response, headers.values())), headers, strict=True))
-    rates: dict[str, float | None] = {}
-    for name, place in channels.items():
-        head = headers[place]
-        if head["ord_data_type"] not in (2, 4):
-            raise InputError(f"{origin}: '{name}' is complex, which no time signal is; export the signal itself")
-        if head["abscissa_spacing"] == 1 and head["abscissa_inc"] > 0:
-            rates[name] = whole(1 / head["abscissa_inc"])
-        else:  # a time stands beside each sample
-            rates[name] = rate_of(origin, name, np.asarray(opened.read_sets(place)["x"])[: head["num_pts"]])
-
-    def blocks(name: str) -> Iterator[Samples]:
-        points = int(headers[channels[name]]["num_pts"])
-        samples = np.asarray(opened.read_sets(channels[name])["data"])
-        if samples.size < points:
-            raise EOFError(f"'{name}' has {samples.size} of {points} samples")
-        yield samples[:points]
-
-    sizes = {name: 8 * int(headers[place]["num_pts"]) for name, place in channels.items()}
-    return one_by_one(origin, sizes, rates, blocks)
-
-
-def _response(head: Mapping[str, Any]) -> str:
-    """What a person calls the channel: its first line of text, or its node and direction."""
-    text = str(head["id1"]).strip()
-    direction = int(head["rsp_dir"])
-    axis = "" if not 1 <= abs(direction) <= 3 else ("-" if direction < 0 else "+") + "XYZ"[abs(direction) - 1]
-    return text if text and text.upper() != "NONE" else f"{int(head['rsp_node'])}{axis}"
 
 
 def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:

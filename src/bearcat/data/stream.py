@@ -456,9 +456,9 @@ OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
     **dict.fromkeys((".h5", ".hdf5"), open_tree),
     ".flac": signals.open_flac,
     ".tdms": signals.open_tdms,
-    **dict.fromkeys((".uff", ".unv"), signals.open_uff),
 }
 FORMATS = tuple(OPENERS)
+REMOVED = {".mf4": "MDF files", ".mdf": "MDF files", ".uff": "universal files", ".unv": "universal files"}
 STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
 
 
@@ -468,8 +468,8 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
     suffix = path.suffix.lower()
     if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
         suffix = ".txt"
-    if suffix in (".mf4", ".mdf"):
-        raise InputError(f"{origin}: MDF is not read any more; save it as .parquet, .mat or .csv")
+    if suffix in REMOVED:
+        raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .parquet, .mat or .csv")
     if suffix not in OPENERS:
         raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:
