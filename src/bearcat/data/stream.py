@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -46,11 +45,9 @@ PROBED = 2**12  # rows of a parquet file that show which of its columns are time
 TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
 TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
 UNIT = re.compile(  # of a row of units below the header, brackets taken off
-    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db"
-    r"|hh:mm:ss.*|dd.*|yyyy.*", re.IGNORECASE
+    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db",
+    re.IGNORECASE,
 )  # fmt: skip
-FIRST_DAY = date(2000, 1, 1).toordinal()  # of seconds that are counted with dates, which keeps their digits
-CLOCK = r"(?:(\d{1,4})[-./](\d{1,2})[-./](\d{1,4})[ T])?(\d{1,2}):(\d{2}):(\d{2}(?:[SIGNS]\d+)?)"  # a time of day
 INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 
@@ -324,17 +321,15 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
 
 
 def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units, clocks."""
+    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
     blocks = _line_blocks(file, origin)
     lines = next(blocks, None)
     if lines is None:
         raise InputError(f"{origin}: holds no rows; record or export it again")
     probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
     delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
-    clock = re.compile(CLOCK.replace("SIGNS", "." if delimiter == "," else ".,"))
-    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in clock.sub("", probe)
+    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
     trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
-    clocks = clock.search(probe) is not None
 
     def trimmed(row: str) -> str:
         return row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
@@ -343,7 +338,6 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         return [text.strip().strip('"') for text in trimmed(row).split(delimiter)]
 
     def parse(rows: list[str]) -> Samples:
-        rows = [clock.sub(_seconds, row) for row in rows] if clocks else rows
         rows = [trimmed(row) for row in rows] if trailing else rows
         rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
         return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
@@ -355,18 +349,16 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
 
     start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
     if start is None:
-        raise InputError(f"{origin}: no row holds numbers only; export the signal as plain columns of numbers")
+        raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
     values = parse(lines[start:])
     head = dict(zip(_header(lines[:start], fields, values.shape[1]), values.T, strict=True))
-    named = [name for name in head if clocks and name.lower().split(" ")[0] in TIME_NAMES | {"date", "datetime"}]
-    coarse = [name for name in named if (np.diff(head[name]) == 0).any()]  # repeats itself: tells no rate
 
     def parts(_: Sequence[str]) -> Iterator[Part]:
         yield head
         for rows in blocks:
             yield dict(zip(head, parse(rows).T, strict=True))
 
-    return _from_table(origin, head | dict.fromkeys(coarse, np.empty(0)), parts)
+    return _from_table(origin, head, parts)
 
 
 def _header(above: Sequence[str], fields: Callable[[str], list[str]], columns: int) -> list[str]:
@@ -384,17 +376,6 @@ def _header(above: Sequence[str], fields: Callable[[str], list[str]], columns: i
         return [str(number) for number in range(1, columns + 1)]
     return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
             for name, unit in zip(names, units, strict=True)]  # fmt: skip
-
-
-def _seconds(clock: re.Match[str]) -> str:
-    """A time of day, with or without its date, in seconds."""
-    first, month, last, hours, minutes, seconds = clock.groups()
-    day = 0
-    if first is not None:
-        year, number = (first, last) if len(first) == 4 else (last, first)
-        months, days = sorted((int(month), int(number))) if int(month) > 12 else (int(month), int(number))
-        day = date(int(year), months, days).toordinal() - FIRST_DAY
-    return f"{86400 * day + 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(',', '.')):.9f}"
 
 
 def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
