@@ -109,7 +109,7 @@ def test_all_channels_of_a_file_are_read_within_the_limits(tmp_path):
         list(blocks)
 
 
-def test_channels_may_be_read_in_turns_and_wait_on_disk_where_they_are_long(tmp_path, monkeypatch):
+def test_channels_may_be_read_in_turns_and_long_ones_wait_no_longer_than_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr("bearcat.data.signals.KEPT_BYTES", 1000)
     values, path = noise(2, 3 * BLOCK // 2), tmp_path / "a.wav"
     write_wav(path, values)
@@ -119,6 +119,9 @@ def test_channels_may_be_read_in_turns_and_wait_on_disk_where_they_are_long(tmp_
     np.testing.assert_array_equal(np.concatenate([parts[0], *parts[2:]]), values[:, 0])
     np.testing.assert_array_equal(np.concatenate([parts[1], *second]), values[:, 1])
     opened.close()
+    first, second = find_recordings(path)
+    for recording, column in ((first, 0), (second, 1)):  # which is decoded again
+        np.testing.assert_array_equal(np.concatenate(list(recording.open().blocks)), values[:, column])
 
 
 def find_recordings(path) -> list[FoundRecording]:

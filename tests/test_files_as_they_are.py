@@ -11,8 +11,8 @@ import pytest
 from scipy.io import savemat, wavfile
 
 import bearcat
+from bearcat.data.isolated import read_signals
 from bearcat.data.recording import stated_speed
-from bearcat.data.stream import read_signals
 from bearcat.errors import InputError
 from tests.test_diagnosis import simulated
 
@@ -71,7 +71,7 @@ def test_cells_of_matlab_7_3_are_channels_and_tables_are_left_out(tmp_path):
         tree["T"].attrs["MATLAB_object_decode"] = np.int32(3)
     found = read_signals(tmp_path / "a.mat")
     assert (list(found.channels), found.rate) == (["runs.1", "runs.2"], 50)
-    np.testing.assert_array_equal(found.channels["runs.2"], SHORT)
+    np.testing.assert_array_equal(found.channels["runs.2"], SHORT.astype(np.float32))
 
 
 def test_a_rate_that_the_file_contradicts_is_refused_and_used_where_it_overrides(tmp_path, outer, command):

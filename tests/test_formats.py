@@ -18,7 +18,8 @@ from scipy import io as scipy_io
 from scipy.io import wavfile
 
 from bearcat.data import isolated, signals, stream
-from bearcat.data.stream import FORMATS, open_stream, read_signals
+from bearcat.data.isolated import read_signals
+from bearcat.data.stream import FORMATS, ONE, ChannelStreams, Stream, read_channels
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms")
@@ -184,7 +185,7 @@ def test_a_missing_extra_prints_its_command(tmp_path, monkeypatch, suffix, modul
     path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"pip install 'bearcat\[{extra}\]'"):
-        read_signals(path)
+        open_stream(path)
 
 
 def test_raw_numbers_of_a_tdms_file_are_refused_and_scaled_ones_read(tmp_path):
@@ -218,6 +219,12 @@ def test_channels_with_rates_of_their_own_keep_them(tmp_path):
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+
+
+def open_stream(path: Path, channel: str | None = None) -> Stream:
+    """In this process, where the length of blocks can be changed."""
+    opened = ChannelStreams(str(path), read_channels(path, str(path), channel, ONE))
+    return opened.stream(*opened.rates)
 
 
 def check_stream(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> int:

@@ -3,7 +3,7 @@
 A process is started once and loads the libraries. For every file of a risky format it forks a child, which sets its
 limits, reads the file, answers through a socket of its own and ends, so that a file can neither harm the next nor take
 all memory; any failure becomes one sentence. Wav, npy and text need no child. A server has `Readers` with fixed limits;
-`open_stream`, `read_signals` and `read_arrays` are for files of the user's own.
+`open_stream`, `open_channels` and `read_signals` are for files of the user's own.
 
 >>> readers = Readers(count=2, most=2**29)
 >>> with readers.open_stream(Path("monday.mat"), None, "monday.mat", until=time.monotonic() + 30) as stream:
@@ -17,14 +17,13 @@ import gc
 import importlib
 import io
 import json
-import math
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +33,9 @@ import numpy as np
 
 import bearcat.data.stream as streams
 from bearcat.child import Child, limit_process
-from bearcat.data.signals import BLOCK, Samples, Signals, TooLargeError, reading
-from bearcat.data.stream import ChannelStreams, Stream
+from bearcat.data.signals import BLOCK, Samples, Signals, TooLargeError
+from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, ChannelStreams, Stream
 from bearcat.errors import InputError
-
-Arrays = tuple[dict[str, Any], Mapping[str, Samples]]  # plain values for JSON, and arrays of numbers
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them; pyarrow uses pandas where it is.
 RISKY = {
@@ -65,57 +62,31 @@ def is_risky(path: Path) -> bool:
 
 
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
-    """A file of the user's own as bearcat.data.stream opens it, by a child where its format is risky."""
-    opened = _own_channels(path, channel, origin or str(path), exact=True)
+    """A channel of a file of the user's own by its name, or the only one, by a child where its format is risky."""
+    opened = ChannelStreams(origin or str(path), _own_channels(path, origin, channel, ONE))
     return opened.stream(*opened.rates)
 
 
 def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
     """Likewise all channels to be diagnosed of a file of the user's own, which is decoded once."""
-    return _own_channels(path, preferred, origin or str(path))
-
-
-def _own_channels(path: Path, channel: str | None, origin: str, exact: bool = False) -> ChannelStreams:
-    until = time.monotonic() + DAY
-    here = path.is_dir() or sys.platform == "win32"  # there is neither fork nor a limit of memory
-    read = streams.read_channels if here else lambda *order: OWN.read_channels(*order, until=until)
-    return ChannelStreams(origin, read(path, origin, channel, exact))
+    return ChannelStreams(origin or str(path), _own_channels(path, origin, preferred, TO_DIAGNOSE))
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
-    """All channels of a file of the user's own, by a child where its format is risky."""
-    origin = origin or str(path)
-    if not is_risky(path):
-        return streams.read_signals(path, origin)
-    metadata, channels = read_arrays(_signals, path, origin)
-    return Signals(origin, channels, metadata["rates"], speeds=metadata["speeds"])
+    """Likewise all channels of a file of the user's own."""
+    blocks = _own_channels(path, origin, None, ALL)
+    rates, _, speeds = next(blocks)
+    parts: dict[str, list[Samples]] = {name: [] for name in rates}
+    for name, block in blocks:
+        parts[name].append(block)
+    channels = {name: np.concatenate(several) for name, several in parts.items()}
+    return Signals(origin or str(path), channels, rates, speeds=speeds)
 
 
-def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
-    """What a module's `function(path, origin, *arguments)` makes of a file of the user's own, called in a child."""
-    if sys.platform == "win32":
-        return function(str(path), origin, *arguments)
-    called = [function.__module__, function.__qualname__, *arguments]
-    limits = FileLimits.of_own(path)
-    with closing(_Child(path, {"call": called}, origin, time.monotonic() + DAY, limits)) as child:
-        arrays = {}
-        for name, kind, shape in child.head["arrays"]:
-            dtype = np.dtype(kind)
-            if dtype.kind not in "fiub" or math.prod(shape) * dtype.itemsize > limits.memory:
-                raise _broken(origin)
-            arrays[name] = np.empty(shape, dtype)
-        for array in arrays.values():
-            left = array.reshape(-1).view(np.uint8)
-            while left.size:
-                part = np.frombuffer(child.reply(), dtype=np.uint8, offset=4)[: left.size]
-                left[: part.size] = part
-                left = left[part.size :]
-        return child.head["metadata"], arrays
-
-
-def _signals(path: str, origin: str) -> Arrays:
-    found = streams.read_signals(Path(path), origin)
-    return {"rates": dict(found.rates), "speeds": dict(found.speeds)}, found.channels
+def _own_channels(path: Path, origin: str | None, channel: str | None, which: str) -> Generator[Any, None, None]:
+    if sys.platform == "win32":  # where there is neither fork nor a limit of memory
+        return streams.read_channels(path, origin or str(path), channel, which)
+    return OWN.read_channels(path, origin or str(path), channel, which, until=time.monotonic() + DAY)
 
 
 @dataclass(frozen=True)
@@ -150,21 +121,21 @@ class Readers:
     @contextmanager
     def open_stream(self, path: Path, channel: str | None, origin: str, until: float) -> Iterator[Stream]:
         """The file's channel as bearcat.data.stream opens it; TimeoutError where that lasts beyond `until`."""
-        with closing(ChannelStreams(origin, self.read_channels(path, origin, channel, True, until=until))) as opened:
+        with closing(ChannelStreams(origin, self.read_channels(path, origin, channel, ONE, until=until))) as opened:
             yield opened.stream(*opened.rates)
 
     def read_channels(
-        self, path: Path, origin: str, channel: str | None, exact: bool = False, *, until: float
+        self, path: Path, origin: str, channel: str | None, which: str = TO_DIAGNOSE, *, until: float
     ) -> Generator[Any, None, None]:
         """What bearcat.data.stream.read_channels yields, by a child where the format is risky."""
         if not is_risky(path):
-            yield from streams.read_channels(path, origin, channel, exact)
+            yield from streams.read_channels(path, origin, channel, which)
             return
         if sys.platform == "win32":
             raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
         if self._turns is not None and not self._turns.acquire(timeout=max(until - time.monotonic(), 0.001)):
             raise TimeoutError("all readers of files are busy")
-        order, limits = {"channel": channel, "exact": exact}, self.limits or FileLimits.of_own(path)
+        order, limits = {"channel": channel, "which": which}, self.limits or FileLimits.of_own(path)
         try:
             with closing(_Child(path, order, origin, until, limits)) as child:
                 yield from child.channels()
@@ -303,22 +274,11 @@ def _replies(order: dict[str, Any]) -> Iterator[bytes]:
     """What was asked for, and an end, with the sentence where the file is refused."""
     path, origin = order["path"], order["origin"]
     try:
-        if "call" not in order:
-            blocks = streams.read_channels(Path(path), origin, order["channel"], order["exact"])
-            rates, sizes, speeds = next(blocks)
-            yield HEAD + json.dumps({"rates": rates, "sizes": sizes, "speeds": speeds}).encode()
-            numbers = {name: np.uint32(number).tobytes() for number, name in enumerate(rates)}
-            yield from (DATA + numbers[name] + block.tobytes() for name, block in blocks)
-        else:
-            module, function, *arguments = order["call"]
-            with reading(origin, "a file"):
-                metadata, arrays = getattr(importlib.import_module(module), function)(path, origin, *arguments)
-            kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-            yield HEAD + json.dumps({"metadata": metadata, "arrays": kinds}).encode()
-            for array in arrays.values():
-                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-                for start in range(0, content.size, 4 * BLOCK):
-                    yield DATA + content[start : start + 4 * BLOCK].tobytes()
+        blocks = streams.read_channels(Path(path), origin, order["channel"], order["which"])
+        rates, sizes, speeds = next(blocks)
+        yield HEAD + json.dumps({"rates": rates, "sizes": sizes, "speeds": speeds}).encode()
+        numbers = {name: np.uint32(number).tobytes() for number, name in enumerate(rates)}
+        yield from (DATA + numbers[name] + block.tobytes() for name, block in blocks)
         yield DONE
     except InputError as error:
         problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}

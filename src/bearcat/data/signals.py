@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError, suggest
+from bearcat.names import shown
 from bearcat.ranges import check_range
 
 Samples = NDArray[Any]
@@ -89,7 +90,7 @@ class SignalFile:
             most = f"has {count} columns, more than {MOST_CHANNELS}"
             raise InputError(f"{self.origin}: {most}; transpose the table, or cut it into files")
         if not self.channels:
-            raise InputError(f"{self.origin}: holds no numeric signal; it has {some_names(self.names)}")
+            raise InputError(f"{self.origin}: holds no numeric signal; it has {some_names(map(shown, self.names))}")
         for rate in self.rates.values():
             check_range("rate", rate, self.origin)
 
@@ -268,7 +269,8 @@ def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     groups = [group for group in tdms.groups() if group.channels()]
     found = [channel for group in groups for channel in group.channels() if len(channel) > 1]
     found = [channel for channel in found if channel.dtype.kind in "fiu"]
-    names = _named(f"{channel.group_name}/{channel.name}" if len(groups) > 1 else channel.name for channel in found)
+    called = (f"{channel.group_name}/{channel.name}" if len(groups) > 1 else channel.name for channel in found)
+    names = _named(map(shown, called))
     channels = dict(zip(names, found, strict=True))
     rates: dict[str, float | None] = {}
     for name, channel in channels.items():

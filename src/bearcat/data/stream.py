@@ -1,17 +1,18 @@
 """Files of signals in all formats: arrays (npy, npz, MATLAB, HDF5, wav), tables (text, parquet), instruments' files.
 
-`open_stream` reads one channel a block of samples at a time, so that a day needs no more memory than a minute (npz and
+`read_channels` reads channels a block of samples at a time, so that a day needs no more memory than a minute (npz and
 older MATLAB files are read whole). Channels without a name are called "1", "2", … In a table, a column of times gives
 the rate, and a column of sample numbers is left out. Nothing here executes what it reads.
 
->>> loudest = max(abs(block).max() for block in open_stream(Path("pump/monday.wav")).blocks)
+>>> opened = ChannelStreams("monday.wav", read_channels(Path("pump/monday.wav"), "monday.wav"))
+>>> loudest = max(abs(block).max() for block in opened.stream("1").blocks)
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.storage import check_regular
 
+ONE, TO_DIAGNOSE, ALL = "one", "to diagnose", "all"  # which channels of a file are read
 DEEPEST = 8  # structs and cells inside each other
 RATE_NAMES = {  # in lower case, without signs between words and without Hz at the end
     "rate", "fs", "sr", "srate", "fsamp", "sampfreq", "samplerate", "samplefreq", "samplefrequency", "samplingrate",
@@ -72,7 +74,8 @@ def from_arrays(origin: str, arrays: Mapping[str, _Array]) -> SignalFile:
     places: dict[str, tuple[_Array, int, list[int]]] = {}  # channel → array, axis of time, the other indices
     rates: dict[str, dict[str, float]] = {}  # by struct, or by table; then by the name of what says it
     speeds: dict[str, dict[str, float]] = {}  # likewise
-    for name, array in arrays.items():
+    for stored, array in arrays.items():
+        name = shown(stored)
         size = prod(array.shape) if array.dtype.kind in "fiu" else 0
         parent, _, own = name.rpartition(".")
         if size == 1 and _plain(own).removesuffix("hz") in RATE_NAMES:
@@ -186,10 +189,15 @@ def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
 
 
 def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Variables, fields of structs as `struct.field`, cells as `cell.1`."""
+    """Variables, fields of structs as `struct.field`, cells as `cell.1`, or by the `Name` of structs in them."""
     if _is_hdf5(file):
         return from_arrays(origin, numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin))
-    variables = read_mat(file, origin)
+    from scipy.io import loadmat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
+        variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
+    variables = {name: value for name, value in variables.items() if not name.startswith("__")}
     plain = {name: value for name, value in variables.items() if type(value).__name__ != "MatlabOpaque"}
     if variables and not plain:
         raise InputError(f"{origin}: holds a table or an object of MATLAB alone; save its columns as variables")
@@ -209,33 +217,15 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
         inner = ((field, value[field]) for field in value.dtype.names)
     elif isinstance(value, np.ndarray) and value.dtype == object:
         cells = value.ravel().tolist()[: signals.MOST_CHANNELS + 1]
-        inner = [("", cells[0])] if len(cells) == 1 else ((str(number + 1), cell) for number, cell in enumerate(cells))
+        names = [getattr(cell, "Name", None) for cell in cells]
+        if not all(isinstance(each, str) for each in names) or len(set(names)) < len(names):
+            names = [str(number + 1) for number in range(len(cells))]
+        inner = [("", cells[0])] if len(cells) == 1 else zip(names, cells, strict=True)
     if inner is None:
         yield name, np.asarray(value)
         return
     for field, item in inner:
         yield from _flat(origin, ".".join(filter(None, (name, field))), item, depth + 1)
-
-
-def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
-    """The variables of a MATLAB file, v5 or v7.3; structs of v5 as objects with fields, groups of v7.3 as `a.b`."""
-    with reading(origin, "a MATLAB file"):
-        if _is_hdf5(file):
-            with _open_hdf5(file, origin) as tree:
-                return {name: np.asarray(node[()]).squeeze() for name, node in numeric_nodes(tree, origin).items()}
-        from scipy.io import loadmat
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
-            variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
-        return {name: value for name, value in variables.items() if not name.startswith("__")}
-
-
-def mat_arrays(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Samples]]:
-    """The numeric variables of a MATLAB file as arrays (the form that bearcat.data.isolated.read_arrays wants)."""
-    with reading(origin, "a MATLAB file"), Path(path).open("rb") as file:
-        variables = {name: np.asarray(value) for name, value in read_mat(file, origin).items()}
-    return {}, {name: value for name, value in variables.items() if value.dtype.kind in "fiub"}
 
 
 def _is_hdf5(file: BinaryIO) -> bool:
@@ -335,7 +325,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         return row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
 
     def fields(row: str) -> list[str]:
-        return [text.strip().strip('"') for text in trimmed(row).split(delimiter)]
+        return [shown(text.strip().strip('"')) for text in trimmed(row).split(delimiter)]
 
     def parse(rows: list[str]) -> Samples:
         rows = [trimmed(row) for row in rows] if trailing else rows
@@ -410,19 +400,21 @@ def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
 
     opened = parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
     schema = opened.schema_arrow
-    if len(set(schema.names)) != len(schema.names):
+    stored = {shown(name): name for name in schema.names}
+    if len(stored) != len(schema.names):
         raise ValueError("two of its columns have the same name")
 
     def batches(names: Sequence[str], rows: int) -> Iterator[Any]:
         """At most so many rows at a time; a batch ends where a group of rows does."""
-        return opened.iter_batches(rows, columns=list(names), use_threads=False) if names else iter(())
+        columns = [stored[name] for name in names]
+        return opened.iter_batches(rows, columns=columns, use_threads=False) if names else iter(())
 
     def columns(rows: Sequence[Any]) -> Part:
         table = pyarrow.Table.from_batches(rows)
-        return {name: table[name].to_numpy() for name in table.column_names}
+        return {shown(name): table[name].to_numpy() for name in table.column_names}
 
-    first = list(islice(batches([field.name for field in schema if is_numeric(field.type)], PROBED), 4))
-    head = dict.fromkeys(schema.names, np.empty(0)) | (columns(first) if first else {})
+    first = list(islice(batches([shown(field.name) for field in schema if is_numeric(field.type)], PROBED), 4))
+    head = dict.fromkeys(stored, np.empty(0)) | (columns(first) if first else {})
     size = 8 * opened.metadata.num_rows
     return _from_table(origin, head, lambda names: (columns([rows]) for rows in batches(names, BLOCK // 4)), size)
 
@@ -449,46 +441,18 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
     suffix = path.suffix.lower()
     if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
         suffix = ".txt"
-    if suffix in REMOVED:
-        raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .parquet, .mat or .csv")
-    if suffix not in OPENERS:
-        raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:
+        if path.is_dir():
+            raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
+        if suffix in REMOVED:
+            raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .parquet, .mat or .csv")
+        if suffix not in OPENERS:
+            raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
         check_regular(path, origin)
         file = stack.enter_context(path.open("rb"))
         if path.stat().st_size == 0:
             raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
-        yield _with_printed_names(OPENERS[suffix](file, origin, stack))
-
-
-def _with_printed_names(opened: SignalFile) -> SignalFile:
-    """The file with channels whose names can be printed; instruments fill them up with zero bytes, for one."""
-    names = dict(zip(map(shown, opened.channels), opened.channels, strict=True))
-    if list(names) == list(opened.channels):
-        return opened
-    if len(names) < len(opened.channels):
-        raise InputError(f"{opened.origin}: two of its channels have the same name; rename one")
-    back = {own: printed for printed, own in names.items()}
-
-    def read(wanted: Sequence[str]) -> Iterator[Part]:
-        for part in opened.read([names[name] for name in wanted]):
-            yield {back[name]: samples for name, samples in part.items()}
-
-    sizes = {back[name]: size for name, size in opened.channels.items()}
-    rates = {back[name]: opened.rates[name] for name in back}
-    speeds = {back[name]: speed for name, speed in opened.speeds.items()}
-    return SignalFile(opened.origin, sizes, rates, read, [shown(name) for name in opened.names], speeds)
-
-
-def read_signals(path: Path, origin: str | None = None) -> signals.Signals:
-    """All channels of a file, by its suffix."""
-    with open_signals(path, origin or str(path)) as opened:
-        found: dict[str, list[Samples]] = {name: [] for name in opened.channels}
-        for part in opened.read(list(found)):
-            for name, samples in part.items():
-                found[name].append(samples)
-        channels = {name: np.concatenate(samples) for name, samples in found.items()}
-        return signals.Signals(opened.origin, channels, opened.rates, speeds=opened.speeds)
+        yield OPENERS[suffix](file, origin, stack)
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,13 +465,6 @@ class Stream:
     size: int = 0  # bytes of samples, where the file announces them
     channel: str | None = None  # its name in the file
     rpm: float | None = None  # as the file states it, whatever it is
-
-
-def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
-    """The file's channel of this name, or the only one."""
-    origin = origin or str(path)
-    opened = ChannelStreams(origin, read_channels(path, origin, channel, exact=True))
-    return opened.stream(*opened.rates)
 
 
 def _blocks(samples: Samples) -> Iterator[Floats]:
@@ -529,9 +486,9 @@ def _finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
 class ChannelStreams:
     """The channels of one file that are to be diagnosed, and one that holds a speed; the file is decoded once.
 
-    Each channel can be read once, in any order or in turns. Blocks of other channels that pass meanwhile are kept until
-    those are read: in memory at first, and in a temporary file where they are many. `blocks` is what `read_channels`
-    yields.
+    Each channel can be read once, in any order or in turns. Blocks of other channels that pass meanwhile are kept in
+    memory; where there are too many, a channel that nobody has opened cannot be opened any more. `blocks` is what
+    `read_channels` yields.
     """
 
     def __init__(self, origin: str, blocks: Generator[Any, None, None]) -> None:
@@ -541,10 +498,10 @@ class ChannelStreams:
         self.speed = next((name for name in rates if is_speed(name) and name not in self.names), None)
         self._blocks, self._ended = blocks, set[str]()
         self._unopened = set(rates)
-        self._waiting: dict[str, _Waiting] = {}  # of channels that are not read to their end
+        self._waiting: dict[str, deque[Floats]] = {name: deque() for name in rates}
 
     def stream(self, name: str, origin: str | None = None) -> Stream:
-        """One of the channels; KeyError where it was opened already or the file is closed."""
+        """One of the channels; KeyError where it was opened already, was too long to wait, or the file is closed."""
         self._unopened.remove(name)
         origin = origin or self.origin
         blocks = _finite(origin, self._read(name))
@@ -554,13 +511,12 @@ class ChannelStreams:
         """Closes the file; channels that are being read end."""
         self._unopened.clear()
         self._blocks.close()
-        while self._waiting:
-            self._waiting.popitem()[1].file.close()
+        self._waiting.clear()
 
     def _read(self, name: str) -> Iterator[Floats]:
         while True:
-            if name in self._waiting and (block := self._waiting[name].take()).size:
-                yield block
+            if waiting := self._waiting.get(name):
+                yield waiting.popleft()
                 continue
             following = None if name in self._ended else next(self._blocks, None)
             if following is None:
@@ -570,46 +526,28 @@ class ChannelStreams:
                 self._ended.add(other)
             elif other == name:
                 yield block
-            else:
-                if other not in self._waiting:
-                    self._waiting[other] = _Waiting(signals.KEPT_BYTES // len(self.rates))
-                self._waiting[other].put(block)
-
-
-class _Waiting:
-    """Blocks that are put in at one end and taken out at the other: in memory up to so many bytes, then in a file."""
-
-    def __init__(self, most: int) -> None:
-        self.file, self._taken = tempfile.SpooledTemporaryFile(most), 0  # noqa: SIM115 (its owner closes it)
-
-    def put(self, block: Floats) -> None:
-        self.file.seek(0, 2)
-        self.file.write(block.tobytes())
-
-    def take(self) -> Floats:
-        """The next block, empty where none waits."""
-        self.file.seek(self._taken)
-        content = self.file.read(4 * BLOCK)
-        self._taken += len(content)
-        if not content and self._taken:
-            self._taken = self.file.truncate(0)
-        return np.frombuffer(content, dtype=np.float32)
+            elif other in self._waiting:
+                self._waiting[other].append(block)
+                kept = sum(each.nbytes for blocks in self._waiting.values() for each in blocks)
+                if kept > signals.KEPT_BYTES and other in self._unopened:
+                    self._unopened.remove(other)
+                    del self._waiting[other]
 
 
 def read_channels(
-    path: Path, origin: str, channel: str | None = None, exact: bool = False
+    path: Path, origin: str, channel: str | None = None, which: str = TO_DIAGNOSE
 ) -> Generator[Any, None, None]:
     """Rates, sizes and stated speeds by channel; then (channel, samples) in the file's order, an empty block where a
     channel ends before the file does.
 
-    Channels are the one of this name or the only one (`exact`), or else that one if it is there, or all that may be
-    vibrations, at the rate of the longest, and the speed.
+    Which channels: ONE, of this name or the only one; TO_DIAGNOSE, that one if it is there, or all that may be
+    vibrations, at the rate of the longest, and the speed; or ALL.
     """
-    if path.is_dir():
-        raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
     with open_signals(path, origin) as opened:
-        exactly = exact or channel in opened.channels
-        names = [signals.chosen_channel(origin, opened.channels, channel)] if exactly else _to_diagnose(opened)
+        if which == ONE or (which == TO_DIAGNOSE and channel in opened.channels):
+            names = [signals.chosen_channel(origin, opened.channels, channel)]
+        else:
+            names = list(opened.channels) if which == ALL else _to_diagnose(opened)
         rates, sizes = ({name: values[name] for name in names} for values in (opened.rates, opened.channels))
         yield rates, sizes, {name: opened.speeds[name] for name in names if name in opened.speeds}
         before = set[str]()

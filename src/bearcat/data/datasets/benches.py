@@ -18,8 +18,6 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 from urllib.parse import quote
 
-import numpy as np
-
 from bearcat.data.archives import is_archive, members, read_member
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import (
@@ -34,10 +32,9 @@ from bearcat.data.catalogue import (
     grouped,
     later,
 )
-from bearcat.data.isolated import Arrays, read_arrays
+from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, resample
-from bearcat.data.signals import reading
-from bearcat.data.stream import mat_arrays, read_mat
+from bearcat.data.signals import reading, some_names
 from bearcat.errors import InputError, suggest
 
 PADERBORN_RATE = 64_000.0  # of the vibration
@@ -125,46 +122,35 @@ class Paderborn:
                     contents[bearing] = grouped(inside, lambda item: PurePosixPath(item[1]).name)
                 places = [*contents[bearing].get(name, [])]
             if len(places) == 1:
-                entries.append(self._entry(condition, bearing, name, *places[0]))
+                entries.append(self._entry(condition, bearing, *places[0]))
             else:
                 paths = [path for path, _ in places]
                 problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
         return Catalogue(CONDITIONS, self.bearings, tuple(entries), tuple(problems))
 
-    def _entry(self, condition: str, bearing: str, name: str, path: Path, member: str | None) -> Entry:
+    def _entry(self, condition: str, bearing: str, path: Path, member: str | None) -> Entry:
         origin = path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
 
         def read() -> Recording:
-            stem = name.removesuffix(".mat")
             if member is None:
-                _, arrays = read_arrays(_read_vibration, path, origin, stem)
+                channels = read_signals(path, origin).channels
             else:
                 with reading(origin, "a MATLAB file"), tempfile.NamedTemporaryFile(suffix=".mat") as file:
                     file.write(read_member(path, member, limit=MEMBER_LIMIT))
                     file.flush()
-                    _, arrays = read_arrays(_read_vibration, Path(file.name), origin, stem)
+                    channels = read_signals(Path(file.name), origin).channels
+            # A struct called as the file was first, whose Y lists structs with Name and Data.
+            wanted = [each for each in channels if each.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
+            if len(wanted) != 1:
+                there = some_names(channels)
+                raise InputError(f"{origin}: has no '{PADERBORN_CHANNEL}', only {there}; is it a file of this set?")
             return Recording(
-                signal=arrays["signal"], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
+                signal=channels[wanted[0]], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
                 channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
                 rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
             )  # fmt: skip
 
         return Entry(condition, bearing, origin, path, f"paderborn-1 {member} {PADERBORN_CHANNEL}", read)
-
-
-def _read_vibration(path: str, origin: str, stem: str) -> Arrays:
-    """The vibration: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
-    with Path(path).open("rb") as file:
-        variables = read_mat(file, origin)
-    structs = {name: value for name, value in variables.items() if hasattr(value, "_fieldnames")}
-    measurement = structs.get(stem) or next(iter(structs.values()), None)
-    if measurement is None or "Y" not in measurement._fieldnames:
-        there = ", ".join(variables) or "nothing"
-        raise InputError(f"{origin}: has no struct '{stem}' with a field 'Y', only {there}; is it a file of this set?")
-    for struct in np.atleast_1d(measurement.Y):
-        if {"Name", "Data"} <= {*dir(struct)} and struct.Name == PADERBORN_CHANNEL:
-            return {}, {"signal": np.atleast_1d(struct.Data)}
-    raise InputError(f"{origin}: has no channel '{PADERBORN_CHANNEL}'; is it a file of this set?")
 
 
 @dataclass(frozen=True)
@@ -230,13 +216,13 @@ class CWRU:
 
         def read() -> Recording:
             variable = f"X{number:03d}_{self.channel}_time"
-            _, variables = read_arrays(mat_arrays, path, origin)
-            if variable not in variables:
-                there = ", ".join(variables) or "nothing"
+            found = read_signals(path, origin)
+            if variable not in found.channels:
+                there = some_names(found.channels)
                 raise InputError(f"{origin}: has no variable '{variable}', only {there}; fetch file {number} again")
-            signal = np.atleast_1d(variables[variable])
+            signal = found.channels[variable]
             published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
-            rpm = float(np.ravel(variables.get(f"X{number:03d}RPM", LOAD_SPEEDS[load]))[0])
+            rpm = found.speeds.get(variable, LOAD_SPEEDS[load])
             recording = Recording(
                 signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin, rpm=rpm,
                 bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel], specimen=f"cwru {state}",
@@ -300,12 +286,7 @@ class HITSM:
         domain, origin, label = f"{rig}-{speed}", path.relative_to(self.root).as_posix(), self._label(state)
 
         def read() -> Recording:
-            _, variables = read_arrays(mat_arrays, path, origin)
-            # Each file has one variable, whose name differs from file to file.
-            signals = {name: values for name, values in variables.items() if values.ndim == 1 and values.size > 1}
-            if len(signals) != 1:
-                raise InputError(f"{origin}: should hold one signal, not {', '.join(signals) or 'none'}; fetch again")
-            ((name, signal),) = signals.items()
+            name, signal = read_signals(path, origin).pick(None)  # the only variable, called as in no other file
             return Recording(
                 signal=signal, rate=HIT_SM_RATE, label=label, domain=domain, channel=name, origin=origin,
                 rpm=float(speed), bearing=BEARING, machine=rig, specimen=f"{rig} {state}",
