@@ -29,7 +29,7 @@ def sizes() -> dict[str, tuple[int, int]]:
     assert folders == set(BUDGET["src"]), "each folder of src/bearcat has a row in [tool.bearcat.budget.src]"
     parts = {"modules": len(list(SOURCE.glob("**/*.py"))), "words": words(ROOT / "docs")}
     parts |= {name: lines(ROOT / name) for name in ("tests", "benchmarks")}
-    source = {name: lines(SOURCE, "*.py") if name == "." else lines(SOURCE / name) for name in folders}
+    source = {name: lines(SOURCE, "*.py") if name == "." else lines(SOURCE / name) for name in sorted(folders)}
     return {name: (size, BUDGET[name]) for name, size in parts.items()} | {
         f"src/bearcat/{name}": (size, BUDGET["src"][name]) for name, size in source.items()
     }
