@@ -40,7 +40,7 @@ KNOWN = dict(commands())
 
 # Commands of pages that no test runs, by how they begin or what they hold, and what they need. Their options are checked.
 NOT_RUN = {
-    r"make (demo|test)": "an installation",
+    r"make (demo|test|acceptance)": "an installation",
     r"pip install ": "the network",
     r"curl ": "a server that runs; tests/test_serve.py sends such requests",
     r"bearcat data fetch ": "a download",

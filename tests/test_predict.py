@@ -26,6 +26,7 @@ from bearcat.deploy.model import export_onnx
 from bearcat.deploy.predict import Given, at_rate_of, cut_stream, open_model, open_stream, predict_windows, resampled
 from bearcat.diagnosis.recording import COLUMNS, AlarmRule, Diagnosis
 from bearcat.errors import InputError
+from bearcat.trust.decision import UNREADABLE
 from bearcat.trust.pooling import pool, tally
 from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
@@ -398,6 +399,15 @@ def test_several_processes_give_the_same_answers_in_the_same_order(tmp_path, mod
     assert sorted(one.stderr.splitlines()) == sorted(two.stderr.splitlines())
     rows = json.loads(two.stdout)[f"{by}s"]
     assert len({row["recording"] for row in rows}) == (8 if by == "recording" else 5)
+
+
+def test_several_processes_read_in_the_current_folder_which_may_change(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        wavfile.write(tmp_path / name / f"{name}.wav", 12_000, noise(24_000))
+        monkeypatch.chdir(tmp_path / name)
+        (found,) = diagnose(f"{name}.wav", rpm=1480, bearing="6205", jobs=2)
+        assert found.state != UNREADABLE
 
 
 def ending() -> None:

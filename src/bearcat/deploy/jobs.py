@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -34,7 +35,9 @@ class Job:
     by_window: bool = False
     model: Predictor | None = None
     path: Path | None = None  # of the model, which each process opens for itself
-    call: str = field(default_factory=lambda: uuid4().hex)  # processes may outlive it, and the model may change
+    # Processes are kept for later calls, by when the model or the current folder may have changed.
+    call: str = field(default_factory=lambda: uuid4().hex)
+    folder: Path = field(default_factory=Path.cwd)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,7 @@ def diagnose_units(
 
     from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
-    several, done, task = list(units), 0, delayed(partial(diagnose_unit, job=replace(job, model=None)))
+    several, done, task = list(units), 0, delayed(partial(_elsewhere, job=replace(job, model=None)))
     try:
         with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
             for answer in Parallel(return_as="generator")(task(unit) for unit in several):
@@ -79,6 +82,12 @@ def diagnose_units(
             yield MeasurementAnswer(
                 unit.name, problem=InputError(f"{unit.name}: {ended}; run it again with fewer --jobs")
             )
+
+
+def _elsewhere(unit: FoundUnit, job: Job) -> MeasurementAnswer:
+    """The answer for one unit, in a process of its own."""
+    os.chdir(job.folder)
+    return diagnose_unit(unit, job)
 
 
 def diagnose_unit(unit: FoundUnit, job: Job, put: Put | None = None) -> MeasurementAnswer:
