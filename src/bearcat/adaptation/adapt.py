@@ -129,7 +129,8 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
         record, beside = _train(plan, spec, out, bar)
     if not (out / "report.html").exists():
         _write_page(out)
-    (out / CHECKPOINT).unlink(missing_ok=True)
+    for folder in (out, *out.glob(f"{BESIDE}*")):
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     warnings = (*plan.warnings, *(text for text in record.warnings if text not in plan.warnings))
     return Adaptation(out, record, {name: beside[name] for name in sorted(beside)}, warnings)
 
@@ -143,70 +144,54 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     """
     library = plan.library
 
-    def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
+    def trained(run: RunSpec, write: bool) -> FinishedRun:
+        folder = out if run is spec else out / f"{BESIDE}{run.recipe_name}"
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
-            (found,) = run_stack(
-                [run],
-                [folder],
-                plan.device,
-                progress,
-                folder / CHECKPOINT,
-                keep_model=True,
-                library=library,
+            (finished,) = run_stack(
+                [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=library,
                 write=write,
-            )
-        return found
+            )  # fmt: skip
+        return finished
 
     library.observe(spec)
-    own = trained(spec, out, write=False)
-    supported = None if own.record.adaptation is None else bool(own.record.adaptation["adapted"])
+    own = trained(spec, write=False)
+    finding = own.record.adaptation
+    supported = None if finding is None else bool(finding["adapted"])
     name, recipe = spec.recipe.unadapted()
     others = {other.recipe_name: other for other in plan.beside}
     compares = spec.recipe.adapts and supported is not False
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
-    beside = dict[str, Record]()
-    for other in others.values():
-        folder = out / f"{BESIDE}{other.recipe_name}"
-        beside[other.recipe_name] = trained(other, folder, write=True).record
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-    unadapted = beside[name] if compares else None
-    if unadapted is None:
-        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, None, supported)
-    else:
-        agreement = own.record.agreement, unadapted.agreement
-        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
-    usual = spec.recipe_name if adapted or unadapted is None else name
-    runs = {spec.recipe_name: own.record} | ({name: unadapted} if unadapted is not None else {})
-    candidates, rated = dict[str, FinishedRun](), tuple[Candidate, ...]()
-    by_class = supported and "states" not in (own.record.adaptation or {})
+    kept = {other.recipe_name: trained(other, write=True) for other in others.values()}
+    finished = {spec.recipe_name: own} | ({name: kept[name]} if compares else {})
+    plain = kept[name].record if compares else None
+    adapted, reason = choose_model(
+        spec.recipe_name, own.record.evidence, plain and plain.evidence, supported,
+        (own.record.agreement, plain and plain.agreement),
+    )  # fmt: skip
+    usual = spec.recipe_name if adapted or plain is None else name
+    rated = tuple[Candidate, ...]()
+    by_class = supported and "states" not in (finding or {})
     if plan.candidates and not own.record.failed and not by_class:
-        for other in plan.candidates:
-            matched = candidates.get(f"{spec.recipe_name}-{WITHOUT_ORDERS.replace(' ', '-')}")
-            if not other.recipe.adapts and matched and not _adapted(matched.record):
-                continue  # it would be the same network
-            candidates[other.recipe_name] = trained(other, out / f"{BESIDE}{other.recipe_name}", write=False)
-        runs |= {each: found.record for each, found in candidates.items()}
-        rated = _rated(runs, library, spec)
+        finished |= {other.recipe_name: trained(other, write=False) for other in plan.candidates}
+        rated = _rated({name: run.record for name, run in finished.items()}, library, spec)
         usual, reason = choose_candidate({each.name: each.score for each in rated if not each.broken}, usual)
         rated = tuple(replace(each, chosen=each.name == usual) for each in rated)
-    for each, found in candidates.items():
-        if each == usual:
-            found.write(out / f"{BESIDE}{each}")
-            beside[each] = found.record
-            (out / f"{BESIDE}{each}" / CHECKPOINT).unlink(missing_ok=True)
-        else:
-            shutil.rmtree(out / f"{BESIDE}{each}")
-    chosen, place, model = runs[usual], ".", own.model
-    if usual != spec.recipe_name and model is not None:
+        for other in plan.candidates:
+            if other.recipe_name == usual:
+                kept[usual] = finished[usual]
+                kept[usual].write(out / f"{BESIDE}{usual}")
+            else:
+                shutil.rmtree(out / f"{BESIDE}{other.recipe_name}")
+    chosen, place = finished[usual], "."
+    if chosen is not own and own.model is not None:
         place = f"{BESIDE}{usual}"
-        save_model(out / "model-adapted", model)
-        model = load_model(out / place / "model")
-    diagnoses = Diagnoses(heard(library, spec, chosen.recordings))
-    saved = SavedModel(usual, _adapted(chosen), place, reason)
-    record = decided_record(replace(own.record, saved=saved, candidates=rated), chosen.evidence, diagnoses)
-    replace(own, record=record, model=model and _decided_model(model, record.decision)).write(out)
-    return record, beside
+        save_model(out / "model-adapted", own.model)
+    diagnoses = Diagnoses(heard(library, spec, chosen.record.recordings))
+    saved = SavedModel(usual, _adapted(chosen.record), place, reason)
+    record = decided_record(replace(own.record, saved=saved, candidates=rated), chosen.record.evidence, diagnoses)
+    replace(own, record=record, model=chosen.model and _decided_model(chosen.model, record.decision)).write(out)
+    return record, {name: run.record for name, run in kept.items()}
 
 
 def _adapted(record: Record) -> bool:

@@ -93,19 +93,12 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, wishes.source, wishes.target)
     found = _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
-    free = wishes.recipe is None and wishes.input is None and not wishes.recipe_settings
-    if not free:
+    if wishes.recipe is not None or wishes.input is not None or wishes.recipe_settings:
         return found
-    return replace(found, candidates=_candidates(found.library.identified(found.spec)))
-
-
-def _candidates(spec: RunSpec) -> tuple[RunSpec, ...]:
-    """Variants of the run on the same windows, of which the best may be recommended."""
-    recipes = spec.recipe.candidates(spec.preparation.input)
-    names = [f"{spec.recipe_name}-{name.replace(' ', '-')}" for name in recipes]
-    return tuple(
-        replace(spec, recipe_name=name, recipe=recipe) for name, recipe in zip(names, recipes.values(), strict=True)
-    )
+    spec = found.library.identified(found.spec)
+    variants = spec.recipe.candidates(spec.preparation.input)
+    candidates = (replace(spec, recipe_name=f"{spec.recipe_name}-{name}", recipe=variants[name]) for name in variants)
+    return replace(found, candidates=tuple(candidates))
 
 
 def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:

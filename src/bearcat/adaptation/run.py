@@ -33,7 +33,7 @@ from bearcat.cat.networks import select_run
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import RecordingInfo, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
-from bearcat.deploy.model import Model, save_model
+from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import SignalEvidence
@@ -89,7 +89,7 @@ def run_stack(
     splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    found = {place: FinishedRun(read_result(folder).record) for place, folder in enumerate(folders) if done[place]}
+    found = {place: _read(folder, keep_model) for place, folder in enumerate(folders) if done[place]}
     if all(done):
         return list(found.values())
     started = time.monotonic()
@@ -129,6 +129,11 @@ def run_stack(
         if write:
             found[place].write(folders[place])
     return [found[place] for place in range(len(specs))]
+
+
+def _read(folder: Path, keep_model: bool) -> FinishedRun:
+    """A run that was finished before; with its model where that is wanted."""
+    return FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
 
 
 def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:

@@ -130,7 +130,7 @@ class Recipe:
         return name if name in RECIPES else "source-only", plain
 
     def candidates(self, text: str) -> dict[str, Recipe]:
-        """Cheap variants on the same windows of this input, by name: self-trained, and each without shaft orders.
+        """Variants on the same windows of this input, by name: self-trained, and without its shaft orders, if any.
 
         Self-training uses the surest half of the windows of each *predicted* class, so shares of classes are free.
         """
@@ -139,16 +139,11 @@ class Recipe:
         labels = SelfTraining(select="share", teacher=Teacher(dropout=False)).in_epochs(
             Schedule.epochs, self.schedule.epochs
         )
-        found = {"": self, "self-trained": replace(self, ingredients=(*self.ingredients, labels))}
+        found = {"self-trained": replace(self, ingredients=(*self.ingredients, labels))}
         if find_input(text).needs:
             first = IgnoreOrders().for_input(find_input(text))
-            found |= {
-                f"{name} {WITHOUT_ORDERS}".strip(): replace(recipe, ingredients=(first, *recipe.ingredients))
-                for name, recipe in found.items()
-            }
-            plain = replace(self.unadapted()[1], ingredients=(first, *self.unadapted()[1].ingredients))
-            found[f"unadapted {WITHOUT_ORDERS}"] = plain
-        return {name: recipe for name, recipe in found.items() if name}
+            found["without-orders"] = replace(self, ingredients=(first, *self.ingredients))
+        return found
 
     def for_input(self, text: str) -> Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""
@@ -239,7 +234,6 @@ PUBLISHED_CALIBRATORS = {
     "Matrix": {"solver": "sgd"},
 }
 
-WITHOUT_ORDERS = "without orders"
 QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
 
 _STARS: dict[str, tuple[Ingredient, ...]] = {
