@@ -352,5 +352,5 @@ def test_names_and_texts_of_a_model_act_on_nobody(tmp_path, command, monkeypatch
         if form == "csv":
             assert not any(line.startswith(("=", "@", "-")) for line in printed.splitlines())
     (tmp_path / "manifest.csv").write_text("path,domain,label\n=1+1.wav,=pump\x1b[2J,@inner\x07\n-silent.wav,-b,a\n")
-    _, printed, said = command("data", "check", tmp_path, "--format", form)
+    _, printed, said = command("data", "check", tmp_path)
     assert not set("\x1b\x07") & set(printed + said)

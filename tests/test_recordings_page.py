@@ -72,15 +72,6 @@ def test_the_page_of_a_folder_and_of_json_has_the_list_and_the_evidence(command,
         assert "BPFO" in text
 
 
-def test_a_page_takes_the_options_of_diagnose(command, plant, tmp_path):
-    out = tmp_path / "a.html"
-    words = ("--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95, "--unit", "g", "--group", 2, "--mounting", "rigid")
-    status, said, problem = command("report", plant, *words, "--jobs", 2, "--out", out)
-    assert status == 0, problem
-    assert said.startswith("4 recordings: ")
-    assert "mm/s" in out.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "word"),
     [
@@ -104,7 +95,7 @@ def test_what_holds_no_results_is_one_sentence(command, tmp_path, monkeypatch, n
 @pytest.mark.parametrize(
     ("words", "key"),
     [(("--rpm", 1500), "--rpm"), (("--machine", "pump"), "--machine"), (("--pdf", "a.pdf"), "browser"),
-     (("--out", "a.pdf"), "browser")],
+     (("--out", "a.pdf"), "browser"), (("--bpfo", 3.05), "--format json")],
 )  # fmt: skip
 def test_options_that_mean_nothing_here_are_refused(command, tmp_path, words, key):
     (tmp_path / "a.json").write_text('{"recordings": []}')

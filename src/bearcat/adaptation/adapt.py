@@ -33,7 +33,6 @@ from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.cat.evaluate import EpochEnd
-from bearcat.cat.recipes import WITHOUT_ORDERS
 from bearcat.cat.scaling import updated_temperature
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +9,8 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, check_choice, dataset_named, print_lines, print_note, print_table
+from bearcat.cli.options import Names, dataset_named, print_lines, print_note, print_table
 from bearcat.errors import InputError
-from bearcat.names import csv_cell, to_json
 
 if TYPE_CHECKING:
     from bearcat.data import Preparation
@@ -105,14 +101,12 @@ def check(
     window: Annotated[int, Option(help="Samples of a window.")] = 1024,
     stride: Annotated[int | None, Option(help="Samples from one window to the next.  \\[default: no overlap]")] = None,
     settings: options.Set = None,
-    form: options.Format = "table",
 ) -> None:
     """Read every recording and report what is there, what is missing and what `adapt` could not use."""
     from bearcat.data import Preparation
     from bearcat.data.choose import as_adapt_reads
     from bearcat.data.survey import survey
 
-    check_choice("--format", form, options.FORMATS)
     preparation = Preparation(length=window, stride=stride, rate=rate)
     dataset = dataset_named(name, root, settings, channel, rpm, bearing, specimen, machine)
     catalogue = dataset.catalogue().only(domains or None)
@@ -120,15 +114,7 @@ def check(
     for choice in choices:
         print_note(f"{choice.setting} {choice.value}: {choice.reason}")
     found = survey(catalogue, preparation, progress=options.reading_bar())
-    if form == "table":
-        _print_table(found, preparation)
-    elif form == "json":
-        print(to_json(asdict(found), indent=1))
-    else:
-        writer = csv.DictWriter(sys.stdout, COLUMNS)
-        writer.writeheader()
-        for row in found.rows:
-            writer.writerow({name: csv_cell(cell) for name, cell in (_texts(row) | {"seconds": row.seconds}).items()})
+    _print_table(found, preparation)
     place = options.data_folder(name, root)
     for note in found.notes:
         print_note(options.from_here(note, place))

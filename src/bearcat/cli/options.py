@@ -185,6 +185,9 @@ def dataset_named(
     return open_dataset(name, root, pairs(settings or ()) | {k: v for k, v in options.items() if v is not None})
 
 
+_OF_DIAGNOSE = (
+    "bpfo", "bpfi", "bsf", "ftf", "override", "channels", "trust-speed", "healthy", "unit", "group", "mounting", "jobs",
+)  # fmt: skip
 # Options and commands of earlier versions, and what to use instead; by command too where others have the option.
 REMOVED = {
     "recipes": "use `bearcat methods`",
@@ -209,6 +212,10 @@ REMOVED = {
     "--metrics": "bearcat watch export and --format json have the numbers",
     "--executor": "write --jobs 2, for processes of this machine",
     "--address": "write --jobs 2, for processes of this machine",
+    "check --format": "bearcat.data.survey.survey has the numbers",
+    **dict.fromkeys(
+        [f"report --{name}" for name in _OF_DIAGNOSE], "diagnose with --format json, and report the file it wrote"
+    ),
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
 }
 

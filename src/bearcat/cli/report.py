@@ -24,25 +24,14 @@ def report(
     model: Annotated[Path | None, Option(help="Of recordings: diagnose with this model, as predict does.")] = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
-    bpfo: options.Order = None,
-    bpfi: options.Order = None,
-    bsf: options.Order = None,
-    ftf: options.Order = None,
     rate: options.OwnRate = None,
-    override: options.Override = False,
     channel: options.Channel = None,
-    channels: options.Channels = None,
-    trust_speed: options.TrustSpeed = False,
-    healthy: options.Healthy = None,
-    unit: options.Unit = None,
-    group: options.Group = None,
-    mounting: options.Mounting = None,
-    jobs: options.Jobs = 1,
     machine: Annotated[str | None, Option(help="Of a store: this machine alone, with all of its points.")] = None,
 ) -> None:
     """Write one page: the list, worst first, then the evidence of each alarm or check (docs/diagnose.md).
 
-    Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch.md).
+    Recordings are diagnosed as `diagnose` does; for its other options give the file of `diagnose --format json`. Of a
+    store: watched machines and their trends (docs/watch.md).
     """
     from bearcat.report.pages import write_recordings_page, write_run_page
     from bearcat.report.recordings import is_results, read_results
@@ -50,13 +39,7 @@ def report(
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
     place = Path(path)
-    said = {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf}
-    orders = {name: order for name, order in said.items() if order is not None}
-    asked = {
-        "model": model, "rpm": rpm, "bearing": bearing, "rate": rate, "channel": channel, "channels": channels,
-        "unit": unit, "group": group, "mounting": mounting, "healthy": healthy or None,
-        "override": override or None, "trust-speed": trust_speed or None, "jobs": jobs if jobs != 1 else None,
-    } | {name.lower(): value for name, value in orders.items()}  # fmt: skip
+    asked = {"model": model, "rpm": rpm, "bearing": bearing, "rate": rate, "channel": channel}
     given = [name for name, value in asked.items() if value is not None]
     finished = place.is_dir() and (place / "record.json").exists()
     stored = not finished and ("://" in path or _is_store(place))
@@ -82,11 +65,7 @@ def report(
         else:
             from bearcat.api import diagnose
 
-            found = diagnose(
-                [place], model=model, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-                override=override, trust_speed=trust_speed, healthy=healthy or (), unit=unit, group=group,
-                mounting=mounting, jobs=jobs, orders=orders or None,
-            )  # fmt: skip
+            found = diagnose([place], model=model, rpm=rpm, bearing=bearing, rate=rate, channel=channel)
         problems = [f"{name}: {problem}" for name, problem in found.problems.items()]
         if len(problems) == len(found):
             raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")
