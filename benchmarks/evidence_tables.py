@@ -247,25 +247,6 @@ def paper(lines: Sequence[Line]) -> dict[str, Table]:
     )
 
 
-def runtime(lines: Sequence[Line]) -> dict[str, Table]:
-    """Seconds of a run's share of its stack, trained numbers, and memory of the stack."""
-    rows = []
-    for part in ("conditions", "paper"):
-        mine = [line for line in lines if line["part"] == part and line.get("parameters")]
-        for method in dict.fromkeys(line["method"] for line in mine):
-            own = [line for line in mine if line["method"] == method]
-            seconds, numbers = (
-                np.median([line["seconds"] for line in own]),
-                np.median([line["parameters"] for line in own]),
-            )
-            memory = np.median([line["memory"] / line["stack"] for line in own if line["memory"]]) / 1e6
-            rows.append([part, method, str(len(own)), f"{seconds:.1f}", f"{numbers / 1e3:.0f}", f"{memory:.0f}"])
-    header = ["runs of", "recipe", "runs", "seconds a run", "thousand trained numbers", "MB a run"]
-    return (
-        {"runtime": {"of": of_runs(lines), "made_by": MADE.format("…"), "header": header, "rows": rows}} if rows else {}
-    )
-
-
 def skada(lines: Sequence[Line]) -> dict[str, Table]:
     """Accuracy of both libraries, and processor seconds of a run."""
     mine = [line for line in lines if line["part"] == "skada"]
@@ -321,7 +302,7 @@ def main() -> None:
     if chosen.lines:
         lines = read_lines(chosen.lines)
         runs = [line for line in lines if line["part"] != "skada"]
-        for make in (conditions, specimens, plant, paper, runtime):
+        for make in (conditions, specimens, plant, paper):
             own = [line for line in runs if line["part"].startswith(make.__name__)] or runs
             kept["tables"] |= make(own) if runs else {}
         kept["tables"] |= skada(lines)
