@@ -20,7 +20,6 @@ import pytest
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.measuring import Reading
@@ -143,7 +142,7 @@ def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
     said = list[str]()
     with Store.open(place, create=True) as store:
         choose_rule(store, {})
-        watching = Watching(WatchedFolder(root), store, Reading(Given(rpm=1500.0)))
+        watching = Watching(WatchedFolder(root), store, Reading(rpm=1500.0))
         watching.say = lambda sentence, kind: said.append(f"{kind}: {sentence}")
         watching.once()
     return watching, said
@@ -261,6 +260,7 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
         ((*watched, "--mqtt", "mqtt://host"), "--notify mqtt://"),
         ((*watched, "--metrics", "9108"), "export"),
         ((*watched, "--executor", "ray"), "--jobs"),
+        ((*watched, "--rate", "12000"), "manifest.csv"),
         (("acknowledge", place, "fan"), "fan"),
         (("baseline", place, "pump"), "MACHINE/POINT"),
         (("export", place, "--out", tmp_path / "a.xls"), "--out"),

@@ -216,6 +216,7 @@ REMOVED = {
     **dict.fromkeys(
         [f"report --{name}" for name in _OF_DIAGNOSE], "diagnose with --format json, and report the file it wrote"
     ),
+    "FOLDER --rate": "list files that do not say their rate in a manifest.csv with the column rate",
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
 }
 

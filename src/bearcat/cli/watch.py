@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +18,7 @@ from bearcat.cli import options
 from bearcat.cli.options import FORMATS, check_choice, print_lines, print_note, print_table
 from bearcat.errors import InputError
 from bearcat.names import csv_cell, to_json
-from bearcat.ranges import check_range
+from bearcat.report.typeset import count
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import PointStatus
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from bearcat.watch.store import Store
 
 INTERRUPTED = 130
-A_YEAR = {"year": 1.0, "month": 12.0, "week": 365.25 / 7, "day": 365.25}
-SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
+A_YEAR = {"year": 1.0, "month": 12.0}
+DAY = 86_400.0  # seconds
 FOLDER = "FOLDER"
 
 
@@ -49,77 +51,64 @@ commands = typer.Typer(
 StorePlace = Annotated[str, Argument(metavar="STORE", help="The store: a file, or postgresql://user@host/database.")]
 Whose = Annotated[str, Argument(metavar="MACHINE[/POINT]", help="A machine, or a point of it.")]
 Note = Annotated[str, Option(help="A sentence to keep with it.")]
+Folder = Annotated[Path, Argument(metavar="FOLDER", help="MACHINE/POINT/TIME.ext lie below it, or a manifest.csv.")]
+StoreFile = Annotated[str, Option(metavar="FILE", help="Keeps all; a file, or postgresql://user@host/database.")]
+Once = Annotated[bool, Option("--once", help="Stop when all files are read, instead of waiting for more.")]
+Rate = "How many false alarms of each point are accepted.  \\[default: 1/year]"
+Learnt = "Recordings, or days, from which a baseline is learnt.  \\[default: 30]"
+Healthy = "Recordings below this path, or until this time, are known to be healthy."
+Speed = "Speed of the shaft in rpm; it is checked, and measured where it is not given."
+Zone = "Of times that do not say theirs.  \\[default: UTC]"
+Address = "Send events to this address of apprise: mailto://…, json://…, mqtt://…; repeat for more."
 
 
 @commands.command(FOLDER, hidden=True)
 def watch(
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="MACHINE/POINT/TIME.ext lie below it, or a manifest.csv.")],
-    store: Annotated[str, Option(metavar="FILE", help="Keeps all; a file, or postgresql://user@host/database.")],
-    once: Annotated[bool, Option("--once", help="Stop when all files are read, instead of waiting for more.")] = False,
+    folder: Folder,
+    store: StoreFile,
+    once: Once = False,
     form: options.Format = "table",
-    false_alarms: Annotated[
-        str | None,
-        Option(metavar="1/year", help="How many false alarms of each point are accepted.  \\[default: 1/year]"),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        Option(metavar="30|7d", help="Recordings, or days, from which a baseline is learnt.  \\[default: 30]"),
-    ] = None,
-    healthy: Annotated[
-        str | None,
-        Option(metavar="PATH|TIME", help="Recordings below this path, or until this time, are known to be healthy."),
-    ] = None,
+    false_alarms: Annotated[str | None, Option(metavar="1/year", help=Rate)] = None,
+    baseline: Annotated[str | None, Option(metavar="30|7d", help=Learnt)] = None,
+    healthy: Annotated[str | None, Option(metavar="PATH|TIME", help=Healthy)] = None,
     speeds: Annotated[
         str | None, Option(metavar="990,1480", help="Operating states by their rpm.  \\[default: found]")
     ] = None,
     loads: Annotated[
         str | None, Option(metavar="0,50,100", help="Operating states by their load.  \\[default: found]")
     ] = None,
-    rpm: Annotated[
-        float | None, Option(help="Speed of the shaft in rpm; it is checked, and measured where it is not given.")
-    ] = None,
+    rpm: Annotated[float | None, Option(help=Speed)] = None,
     bearing: options.Bearing = None,
-    rate: options.OwnRate = None,
     channel: options.Channel = None,
     channels: options.Channels = None,
     trust_speed: options.TrustSpeed = False,
-    timezone: Annotated[
-        str | None, Option(metavar="Europe/Berlin", help="Of times that do not say theirs.  \\[default: UTC]")
-    ] = None,
+    timezone: Annotated[str | None, Option(metavar="Europe/Berlin", help=Zone)] = None,
     jobs: Annotated[int, Option(min=1, help="Processes that measure.")] = 1,
-    notify: Annotated[
-        list[str] | None,
-        Option(
-            metavar="URL",
-            envvar="BEARCAT_NOTIFY",
-            help="Send events to this address of apprise: mailto://…, json://…, mqtt://…; repeat for more.",
-        ),
-    ] = None,
+    notify: Annotated[list[str] | None, Option(metavar="URL", envvar="BEARCAT_NOTIFY", help=Address)] = None,
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
 
     Exit status: 0 all ok or learning, 1 an alarm, 3 something to check or without signal, 2 bad input.
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
-    from bearcat.data.catalogue import checked_root
+    from bearcat.data.bearing import find_bearing
+    from bearcat.watch.folder import WatchedFolder, zone_called
+    from bearcat.watch.measuring import Reading
     from bearcat.watch.notify import Notifier
     from bearcat.watch.store import Store
-    from bearcat.watch.watching import choose_rule, ending_cleanly, open_watching
+    from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, known_healthy
 
     check_choice("--format", form, FORMATS)
-    for name, value in (("rpm", rpm), ("rate", rate)):
-        check_range(name, value, field=name)
     rule = parsed_rule(false_alarms, baseline, speeds, loads)
-    checked_root(folder)  # before there is a store
+    geometry = None if bearing is None else find_bearing(bearing)
+    reading = Reading(rpm, geometry, trust_speed, channel, channels)
+    watched = WatchedFolder(folder, zone_called(timezone))
     notifier = Notifier(notify, print_note) if notify else None
     with Store.open(store, create=True) as opened:
         if sentence := choose_rule(opened, rule):
             print_note(sentence)
-        watching = open_watching(
-            folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
-        )  # fmt: skip
-        watching.say, watching.notifier = print_note, notifier
+        good = known_healthy(healthy, watched)
+        watching = Watching(watched, opened, reading, good, jobs, notifier, print_note)
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):
@@ -152,26 +141,28 @@ def parsed_rule(
 
     rule = dict[str, Any]()
     if false_alarms is not None:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*(year|month|week|day)", false_alarms.strip())
-        if found is None:
-            raise InputError(f"--false-alarms: '{false_alarms}' is no rate; write it as 1/year, 0.2/year or 1/month")
-        rule["false_alarms"] = float(found[1]) * A_YEAR[found[2]]
+        number, unit = _parsed(
+            "--false-alarms", false_alarms, r"([\d.]+) */ *(year|month)", "1/year, 0.2/year or 1/month"
+        )
+        rule["false_alarms"] = number * A_YEAR[unit]
     if baseline is not None:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw]?)", baseline.strip())
-        if found is None or float(found[1]) == 0 or (not found[2] and not float(found[1]).is_integer()):
-            raise InputError(f"--baseline: '{baseline}' is neither a number of recordings nor days; write 30 or 7d")
-        if found[2]:
-            rule["period"] = float(found[1]) * SECONDS[found[2]]
-        else:
-            rule["baseline"] = int(found[1])
+        number, unit = _parsed("--baseline", baseline, r"(\d+)(d?)", "30 (recordings) or 7d (days)")
+        rule |= {"period": DAY * number} if unit else {"baseline": int(number)}
     for name, text in (("speeds", speeds), ("loads", loads)):
         if text is not None:
-            numbers = re.fullmatch(r"\d+(\.\d+)?(,\d+(\.\d+)?)*", text)
-            if numbers is None:
-                raise InputError(f"--{name}: '{text}' is no list of numbers; write it as 990,1480")
-            rule[name] = tuple(map(float, text.split(",")))
+            each = [_parsed(f"--{name}", part, r"([\d.]+)()", "990,1480") for part in text.split(",")]
+            rule[name] = tuple(number for number, _ in each)
     WatchRule(**rule)  # checks their ranges, before there is a store
     return rule
+
+
+def _parsed(option: str, text: str, pattern: str, example: str) -> tuple[float, str]:
+    """A number and its unit."""
+    match = re.fullmatch(pattern, text.strip())
+    try:
+        return float(match[1]), match[2]  # type: ignore[index]  # no match is a mistake like others
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{option}: '{text}' cannot be read; write it as {example}") from error
 
 
 def print_fleet(fleet: Fleet, form: str) -> None:
@@ -205,21 +196,22 @@ def print_change(status: PointStatus, form: str) -> None:
     print_lines(f"{written_time(status.time)} {status.machine}/{status.point} {status.status}{reasons}", flush=True)
 
 
-def _whose(store: Store, name: str) -> tuple[str, str | None]:
-    """Machine and point that a name is of; names of machines may hold slashes themselves."""
-    machine, slash, point = name.rpartition("/")
-    return (machine, point) if slash and not store.fleet(name) else (name, None)
+@contextmanager
+def _writing(store: str, name: str) -> Iterator[tuple[Store, str, str | None]]:
+    """The store, and the machine and point that a name is of; names of machines may hold slashes themselves."""
+    from bearcat.watch.store import Store
+
+    with Store.open(store, write=True) as opened:
+        machine, slash, point = name.rpartition("/")
+        yield (opened, machine, point) if slash and not opened.fleet(name) else (opened, name, None)
 
 
 @commands.command()
 def acknowledge(store: StorePlace, name: Whose, note: Note = "") -> None:
     """Take notice of a machine's alarms: they are kept, but notify nobody again unless they grow."""
-    from bearcat.watch.store import Store
-
-    with Store.open(store, write=True) as opened:
-        machine, point = _whose(opened, name)
+    with _writing(store, name) as (opened, machine, point):
         number = opened.acknowledge(machine, point, note)
-    print_lines(f"{name}: {number} {'point' if number == 1 else 'points'} acknowledged.")
+    print_lines(f"{name}: {count(number, 'point')} acknowledged.")
 
 
 @commands.command()
@@ -234,13 +226,11 @@ def baseline(
 ) -> None:
     """Learn the baseline of a point anew from the next recordings on, after a repair or with another sensor."""
     from bearcat.data.times import time_in
-    from bearcat.watch.store import Store
 
     when = None if since is None else time_in(since)
     if since is not None and when is None:
         raise InputError(f"--from: '{since}' is no time; write it as 2024-05-01T10:30")
-    with Store.open(store, write=True) as opened:
-        machine, point = _whose(opened, name)
+    with _writing(store, name) as (opened, machine, point):
         if point is None:
             raise InputError(f"{name}: name a point of the machine too, as MACHINE/POINT")
         print_lines(f"{name}: {opened.relearn(machine, point, note, when).sentence}")
@@ -251,14 +241,11 @@ def forget(
     store: StorePlace, name: Whose, yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False
 ) -> None:  # fmt: skip
     """Remove a machine, or a point of it, with its history; recordings that are still in the folder are read again."""
-    from bearcat.watch.store import Store
-
-    with Store.open(store, write=True) as opened:
-        machine, point = _whose(opened, name)
+    with _writing(store, name) as (opened, machine, point):
         if not yes and not typer.confirm(f"Remove {name} and its history from {opened.name}?"):
             raise InputError("nothing was removed")
         number = opened.forget(machine, point)
-    print_lines(f"{name}: {number} {'point' if number == 1 else 'points'} removed.")
+    print_lines(f"{name}: {count(number, 'point')} removed.")
 
 
 @commands.command()

@@ -58,6 +58,14 @@ class Arrival:
         parts = {f"{row.point or ''}#{row.channel or ''}[{row.start}:{row.stop or ''}]" for row in self.rows}
         return f"{self.machine}/{','.join(sorted(parts)) or self.point or ''}"
 
+    def unchanged(self) -> bool:
+        """Whether the file is still as it was found."""
+        try:
+            status = Path(self.path).stat()
+        except OSError:
+            return False
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.changed)
+
 
 def zone_called(name: str | None) -> tzinfo:
     """A time zone by its name, such as Europe/Berlin; UTC without one."""

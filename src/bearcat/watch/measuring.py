@@ -1,7 +1,7 @@
 """Where files are measured: in this process, or in several.
 
 >>> with processes(jobs=2) as apply:
-...     snapshots = list(apply(measure_file, arrivals, digests, repeat(Reading())))
+...     snapshots = list(apply(Reading(rpm=1480).measure, arrivals))
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -22,10 +22,13 @@ from threadpoolctl import threadpool_limits
 
 from bearcat import __version__
 from bearcat.child import follow_parent
+from bearcat.data.bearing import Bearing
+from bearcat.data.channels import points_of
 from bearcat.data.isolated import RISKY
 from bearcat.deploy.find import measurements_of_file
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.storage import digest_json
 from bearcat.watch.folder import Arrival
 from bearcat.watch.snapshot import Snapshot, measure
@@ -37,36 +40,36 @@ Measured = list[Snapshot] | InputError
 class Reading:
     """How files are read: what a user says of all of them."""
 
-    given: Given = field(default_factory=Given)
+    rpm: float | None = None
+    bearing: Bearing | None = None
+    trust_speed: bool = False
     channel: str | None = None
     channels: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range("rpm", self.rpm, field="rpm")
+        points_of((), self.channels)  # which refuses other words
 
     @cached_property
     def identity(self) -> str:
         """A file that could not be read is tried again where this has changed."""
         libraries = sorted({name for names in RISKY.values() for name in names})
         there = [find_spec(name.partition(".")[0]) is not None for name in libraries]
-        said = asdict(replace(self.given, healthy={}, rule=None))
-        return digest_json([__version__, {k: str(v) for k, v in said.items()}, self.channel, self.channels, there])
+        return digest_json([__version__, repr(self), there])
 
-
-def measure_file(arrival: Arrival, reading: Reading) -> Measured:
-    """The snapshots of a file, or why there are none."""
-    first = arrival.rows[0] if arrival.rows else None
-    load, temperature = (None, None) if first is None else (first.load, first.temperature)
-    try:
-        found = measurements_of_file(Path(arrival.path), arrival.rows, reading.channel, reading.channels, arrival.rpm)
-        return [
-            snapshot
-            for measurement in found
-            for snapshot in measure(
-                measurement, reading.given, arrival.time, arrival.machine, arrival.point, load, temperature
-            )
-        ]
-    except InputError as error:
-        return error
-    except OSError as error:
-        return InputError(f"{arrival.path}: {error.strerror or error}")
+    def measure(self, arrival: Arrival) -> Measured:
+        """The snapshots of a file, or why there are none."""
+        first = arrival.rows[0] if arrival.rows else None
+        stated = {} if first is None else {"load": first.load, "temperature": first.temperature}
+        given = Given(rpm=self.rpm, bearing=self.bearing, trust_speed=self.trust_speed)
+        try:
+            found = measurements_of_file(Path(arrival.path), arrival.rows, self.channel, self.channels, arrival.rpm)
+            points = (arrival.time, arrival.machine, arrival.point)
+            return [snapshot for each in found for snapshot in measure(each, given, *points, **stated)]
+        except InputError as error:
+            return error
+        except OSError as error:
+            return InputError(f"{arrival.path}: {error.strerror or error}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Watching: recordings as they arrive → measurements → what each point's memory says of them → the store.
+"""Watching: recordings as they arrive → measurements → what each point's state says of them → the store.
 
 Files are measured in this process or in several; results are taken in order of time. All files of a machine with one
 time are judged together and added in one transaction. A half-written file waits.
@@ -17,22 +17,20 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from itertools import groupby, islice, repeat
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.catalogue import checked_root
-from bearcat.data.channels import points_of
 from bearcat.data.times import time_in
-from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import count
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess
 from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, zone_called
-from bearcat.watch.measuring import Measured, Reading, measure_file, processes
+from bearcat.watch.measuring import Measured, Reading, processes
 from bearcat.watch.memory import Observed, PointState, observe
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
@@ -46,6 +44,7 @@ MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said 
 POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
 AHEAD_OF_EACH = 4  # times of machines that each process may be ahead
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
+NEW = "is a new point of the machine, or another channel; its baseline is learnt"
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
 
 
@@ -64,36 +63,35 @@ def judge(
 ) -> Judged:  # fmt: skip
     """Takes files of one machine and time in, in one transaction; `sent`: nobody waits for notifications."""
     with store.transaction():
-        rule, changed, events = store.rule or WatchRule(), list[PointStatus](), list[Event]()
-        notes = dict[tuple[str, str], str]()
+        rule, notes = store.rule or WatchRule(), dict[tuple[str, str], str]()
         machines = {snapshot.machine for _, snapshots in measured for snapshot in snapshots}
-        states = {(each.machine, each.point): each for name in sorted(machines) for each in store.states(name)}
+        states = {(state.machine, state.point): state for name in sorted(machines) for state in store.states(name)}
         before = {key: state.status for key, state in states.items()}
         observed = dict[tuple[str, str], Observed]()
         for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
             key = snapshot.machine, snapshot.point
-            state = states.get(key)
-            last = None if state is None else state.status.time
+            last = before[key].time if key in before else None
             if key in observed or (last is not None and snapshot.time <= last):
                 notes[key] = LATE
                 continue
-            if state is None and any(machine == snapshot.machine for machine, _ in before):
-                notes[key] = "is a new point of the machine, or another channel; its baseline is learnt"
-            observed[key] = observe(state or PointState.new(*key, rule), snapshot, rule, healthy)
+            if key not in before and any(machine == snapshot.machine for machine, _ in before):
+                notes[key] = NEW
+            observed[key] = observe(states.get(key) or PointState.new(*key, rule), snapshot, rule, healthy)
             states[key] = observed[key].state
         assessments = dict[int, Assessment]()  # by the id of the snapshot
         for key, seen in observed.items():
             beside = [state for other, state in states.items() if other != key and other[0] == key[0]]
-            states[key], said = assess(seen, rule, beside, store.sisters(seen.state.point, seen.state.machine))
-            assessments[id(seen.snapshot)] = said
-            if key not in before or before[key].status != said.status.status:
-                changed.append(said.status)
+            sisters = store.sisters(seen.state.point, seen.state.machine)
+            states[key], assessments[id(seen.snapshot)] = assess(seen, rule, beside, sisters)
+        events = list[Event]()
         for file, snapshots in measured:
             rows = [(snapshot, assessments.get(id(snapshot))) for snapshot in snapshots]
-            own = [states[snapshot.machine, snapshot.point] for snapshot, said in rows if said is not None]
-            events += store.add(file, rows, own, sent=sent)
-    said_of = tuple(f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items())
-    return Judged(tuple(events), tuple(changed), said_of)
+            new = [states[snapshot.machine, snapshot.point] for snapshot, said in rows if said is not None]
+            events += store.add(file, rows, new, sent=sent)
+    statuses = {key: states[key].status for key in observed}
+    changed = [now for key, now in statuses.items() if key not in before or before[key].status != now.status]
+    sentences = [f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items()]
+    return Judged(tuple(events), tuple(changed), tuple(sentences))
 
 
 def _silent(*_: object) -> None:
@@ -119,75 +117,80 @@ class Watching:
 
     def once(self) -> None:
         """Takes in what is new, and waits a little for files that are being written."""
-        with self.store.watching(), processes(self.jobs) as apply:
-            self._begin()
+        with self._begun() as apply:
             until = time.monotonic() + WAITED
-            done, fresh = self.folder.complete(self._new(self.folder.scan()))
+            done, fresh = self.folder.complete(self._new())
             while fresh and time.monotonic() < until and not self.stop.wait(SETTLED / 4):
-                done, fresh = self.folder.complete(self._new(self.folder.scan()))
+                done, fresh = self.folder.complete(self._new())
             for arrival in fresh:
-                self._say_once(f"{arrival.path}: is still being written; the next run reads it", "note")
+                self._say_once(f"{arrival.path}: is still being written; the next run reads it")
             self._take(done, apply, patient=False)
 
     def on(self) -> None:
         """Goes on as files arrive, until `stop` is set."""
-        with self.store.watching(), processes(self.jobs) as apply:
-            self._begin()
+        with self._begun() as apply:
             while not self.stop.is_set():
                 began = time.monotonic()
-                done, _ = self.folder.complete(self._new(self.folder.scan()))
+                done, _ = self.folder.complete(self._new())
                 seconds = time.monotonic() - began
                 self._take(done, apply, patient=True)
                 self._notify()
                 self.stop.wait(max(POLL, IDLE * seconds))
 
-    def _begin(self) -> None:
-        if self.notifier is None:  # nobody waits for what happened before
-            self.store.mark_sent()
-        self._notify()
+    @contextmanager
+    def _begun(self) -> Iterator[Callable[..., Iterator[Any]]]:
+        with self.store.watching(), processes(self.jobs) as apply:
+            if self.notifier is None:  # nobody waits for what happened before
+                self.store.mark_sent()
+            self._notify()
+            yield apply
 
     def _notify(self) -> None:
         if self.notifier is not None:
             self.notifier.send(self.store)
 
-    def _new(self, arrivals: Iterable[Arrival]) -> list[Arrival]:
-        """Those that the store does not know, in order of time."""
-        every, tried = list(arrivals), self.reading.identity
-        known = self.store.known(sorted({each.path for each in every}))
-        new, failed = [], 0
-        for each in every:
-            file = known.get((each.path, each.place))
-            if file is None or (file.size, file.changed) != (each.size, each.changed):
-                new.append(each)
-            elif file.problem is not None:
-                failed += 1
-                if file.tried != tried:
-                    new.append(each)
+    def _new(self) -> list[Arrival]:
+        """Files of the folder that the store does not know, in order of time."""
+        arrivals, new, failed = list(self.folder.scan()), list[Arrival](), 0
+        known = self.store.known(sorted({arrival.path for arrival in arrivals}))
+        for arrival in arrivals:
+            file = known.get((arrival.path, arrival.place))
+            same = file is not None and (file.size, file.changed) == (arrival.size, arrival.changed)
+            failed += same and file is not None and file.problem is not None
+            if file is None or not same or self._to_try_again(file):
+                new.append(arrival)
         for sentence, kind in self.folder.sentences().items():
             self.problems += kind == "problem" and sentence not in self._said
             self._say_once(sentence, kind)
         if failed:
             self.problems += failed
             files = f"{count(failed, 'file')} that could not be read before {'has' if failed == 1 else 'have'}"
-            self._say_once(f"{files} not changed; remove or repair what bearcat watch named", "note")
-        return sorted(new, key=lambda each: (each.time, each.machine, each.point or "", each.path))
+            self._say_once(f"{files} not changed; remove or repair what bearcat watch named")
+        return sorted(new, key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
+
+    def _to_try_again(self, file: RecordingFile) -> bool:
+        """Whether a file that could not be read is read otherwise now."""
+        return file.problem is not None and file.tried != self.reading.identity
 
     def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterator[Measured]], patient: bool) -> None:
         """Measures these files, a few ahead where there are several processes, and judges them. `patient`: a new file
         may be unfinished, and is left for the next time.
         """
-        groups = [list(same) for _, same in groupby(arrivals, key=lambda each: (each.time, each.machine))]
+        groups = [list(same) for _, same in groupby(arrivals, key=lambda arrival: (arrival.time, arrival.machine))]
         rest = iter(self.progress(groups))
         ahead = 1 if self.jobs == 1 else AHEAD_OF_EACH * self.jobs
         while not self.stop.is_set() and (batch := list(islice(rest, ahead))):
-            new = [list(self._unknown(group)) for group in batch]
-            results = apply(measure_file, [arrival for group in new for arrival, _ in group], repeat(self.reading))
+            taken = dict[tuple[str, str], str]()
+            new = [list(self._unknown(group, taken)) for group in batch]
+            results = apply(self.reading.measure, [arrival for group in new for arrival, _ in group])
             for group in new:
                 if not self.stop.is_set():
                     self._keep([(arrival, digest, next(results)) for arrival, digest in group], patient)
 
-    def _unknown(self, group: Sequence[Arrival]) -> Iterator[tuple[Arrival, str]]:
-        """Those of these files whose content is new, with its digest."""
+    def _unknown(
+        self, group: Sequence[Arrival], taken: dict[tuple[str, str], str]
+    ) -> Iterator[tuple[Arrival, str]]:  # fmt: skip
+        """Those of these files whose content is new, with its digest; `taken`: paths of contents that are measured."""
         for arrival in group:
             try:
                 digest = digest_file(Path(arrival.path))
@@ -195,38 +198,37 @@ class Watching:
                 sentence = f"{arrival.path}: cannot be read ({error.strerror}); make it readable"
                 self._problem(arrival, "", InputError(sentence))
                 continue
-            known = self._twin(arrival, digest)
-            if known is None:
-                yield arrival, digest
-            elif known.path == arrival.path or not Path(known.path).exists():  # it was touched, or moved
-                self.store.add(replace(known, path=arrival.path, size=arrival.size, changed=arrival.changed))
+            known = self.store.recording(digest, arrival.place)
+            if known is not None and not self._to_try_again(known):
+                if known.path == arrival.path or not Path(known.path).exists():  # it was touched, or moved
+                    self.store.add(replace(known, path=arrival.path, size=arrival.size, changed=arrival.changed))
+                    continue
+                taken[digest, arrival.place] = known.path
+            if (digest, arrival.place) in taken:
+                twin = taken[digest, arrival.place]
+                self._say_once(f"{arrival.path}: has the content of {twin}, and is left out")
             else:
-                self._say_once(f"{arrival.path}: has the content of {known.path}, and is left out", "note")
+                taken[digest, arrival.place] = arrival.path
+                yield arrival, digest
 
     def _keep(self, group: Sequence[tuple[Arrival, str, Measured]], patient: bool) -> None:
         """Takes the results of a group into the store."""
         measured, healthy = list[tuple[RecordingFile, list[Snapshot]]](), True
-        places = set[tuple[str, str]]()
         for arrival, digest, found in group:
-            path = Path(arrival.path)
-            if _state(path) != (arrival.size, arrival.changed):
-                self._say_once(f"{path}: was changed while it was read; it is read again later", "note")
+            if not arrival.unchanged():
+                self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
             elif isinstance(found, InputError):
                 if not patient or time.time() - arrival.changed / 1e9 >= PATIENCE:
                     self._problem(arrival, digest, found)
-            elif (digest, arrival.place) in places or self._twin(arrival, digest) is not None:
-                self._say_once(f"{path}: has the content of a file beside it, and is left out", "note")
             else:
-                places.add((digest, arrival.place))
-                file = RecordingFile(arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time)
-                measured.append((file, found))
+                measured.append((_file(arrival, digest), found))
                 healthy = healthy and self.healthy(arrival)
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
-                    self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}", "note")
+                    self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}")
         if measured:
             judged = judge(self.store, measured, healthy, sent=self.notifier is None)
             for note in judged.notes:
-                self._say_once(note, "note")
+                self._say_once(note)
             for status in judged.changed:
                 self.show(status)
             for event in judged.events:
@@ -234,27 +236,17 @@ class Watching:
                     self.say(event.sentence, "note")
             self._notify()
 
-    def _twin(self, arrival: Arrival, digest: str) -> RecordingFile | None:
-        """The recording with the same content that was read before; not one that could not be read until now."""
-        known = self.store.recording(digest, arrival.place)
-        failed = known is not None and known.problem is not None and known.tried != self.reading.identity
-        return None if failed else known
-
     def _problem(self, arrival: Arrival, digest: str, problem: InputError) -> None:
         """A file that cannot be used is named, and is tried again when it or the settings have changed."""
         self.problems += 1
         sentence = problem.for_command_line
         self._say_once(sentence, "problem")
         if digest:
-            point = arrival.point or ""
-            event = Event(arrival.machine, point, arrival.time, "problem", sentence)
-            file = RecordingFile(
-                arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time, sentence,
-                self.reading.identity,
-            )  # fmt: skip
+            event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", sentence)
+            file = replace(_file(arrival, digest), problem=sentence, tried=self.reading.identity)
             self.store.add(file, events=[event], sent=self.notifier is None)
 
-    def _say_once(self, sentence: str, kind: str) -> None:
+    def _say_once(self, sentence: str, kind: str = "note") -> None:
         if sentence not in self._said:
             if len(self._said) > MOST_NAMED:
                 self._said.clear()
@@ -262,42 +254,14 @@ class Watching:
             self.say(shown(sentence), kind)
 
 
-def _state(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
+def _file(arrival: Arrival, digest: str) -> RecordingFile:
+    return RecordingFile(arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time)
 
 
-def open_watching(
-    folder: str | Path,
-    store: Store,
-    *,
-    rpm: float | None = None,
-    bearing: str | Bearing | None = None,
-    rate: float | None = None,
-    channel: str | None = None,
-    channels: str | None = None,
-    trust_speed: bool = False,
-    healthy: str | Path | None = None,
-    timezone: str | None = None,
-    jobs: int = 1,
-) -> Watching:
-    """A folder that is to be read into a store, with what a user says of its recordings."""
-    points_of((), channels)  # which refuses other words
-    zone = zone_called(timezone)
-    geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
-    reading = Reading(Given(rate, rpm, geometry, trust_speed=trust_speed), channel, channels)
-    watched = WatchedFolder(Path(folder), zone)
-    watching = Watching(watched, store, reading, jobs=jobs)
-    if healthy is not None:
-        watching.healthy = _healthy(str(healthy), watched)
-    return watching
-
-
-def _healthy(text: str, folder: WatchedFolder) -> Callable[[Arrival], bool]:
-    """Whether a recording is below this path, or not later than this time."""
+def known_healthy(text: str | None, folder: WatchedFolder) -> Callable[[Arrival], bool]:
+    """Whether a recording is below this path, or not later than this time; none is without either."""
+    if text is None:
+        return lambda _: False
     places = [place.resolve() for place in (Path(text), folder.root / text) if place.exists()]
     if places:
         return lambda arrival: any(Path(arrival.path).is_relative_to(place) for place in places)
@@ -315,18 +279,18 @@ def choose_rule(store: Store, wished: dict[str, Any]) -> str | None:
     rule = replace(before or WatchRule(), **{name: value for name, value in wished.items() if value is not None})
     if rule == before:
         return None
-    changed = [each.name for each in fields(WatchRule) if getattr(rule, each.name) != getattr(before, each.name, None)]
-    if before is not None and changed != ["false_alarms"] and store.fleet():
+    if before is None or not store.fleet():
+        store.set_rule(rule)
+        return None
+    changed = [each.name for each in fields(WatchRule) if getattr(rule, each.name) != getattr(before, each.name)]
+    if changed != ["false_alarms"]:
         raise InputError(
             f"{store.name}: its baselines were learnt with another rule ({', '.join(changed)}); leave the option out, "
             "or use a new store"
         )
     store.set_rule(rule)
-    if before is None or not store.fleet():
-        return None
-    return (
-        f"the rate of false alarms was {before.false_alarms:g} a year of each point, and is {rule.false_alarms:g} now"
-    )
+    rates = f"{before.false_alarms:g} a year of each point, and is {rule.false_alarms:g} now"
+    return f"the rate of false alarms was {rates}"
 
 
 def watch(
@@ -335,7 +299,6 @@ def watch(
     *,
     rpm: float | None = None,
     bearing: str | Bearing | None = None,
-    rate: float | None = None,
     channel: str | None = None,
     channels: str | None = None,
     trust_speed: bool = False,
@@ -360,12 +323,13 @@ def watch(
     '1 point: 1 learning.'
     """
     checked_root(Path(folder))  # before there is a store
+    geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
+    reading = Reading(rpm, geometry, trust_speed, channel, channels)
     with Store.open(store, create=True) as opened:
         choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline})
-        watching = open_watching(
-            folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
-        )  # fmt: skip
+        watched = WatchedFolder(Path(folder), zone_called(timezone))
+        good = known_healthy(None if healthy is None else str(healthy), watched)
+        watching = Watching(watched, opened, reading, good, jobs)
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()
         return opened.fleet()
