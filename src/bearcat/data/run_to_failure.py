@@ -74,7 +74,7 @@ class IMS(Dataset):
             machine: (min(times[number] for number in numbers), max(times[number] for number in numbers))
             for machine, numbers in grouped(range(len(rows)), lambda number: rows[number].machine).items()
         }
-        reader, entries = FileReader(rows), []
+        reader, entries = FileReader(), []
         for row, time in zip(rows, times, strict=True):
             first, last = spans[row.machine]
             share = (time - first) / max(last - first, timedelta(seconds=1))

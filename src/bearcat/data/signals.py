@@ -118,6 +118,11 @@ class Signals:
     speeds: Speeds = field(default_factory=dict)
 
     @property
+    def size(self) -> int:
+        """Bytes of all channels."""
+        return sum(samples.nbytes for samples in self.channels.values())
+
+    @property
     def rate(self) -> float | None:
         """That of the longest channel."""
         longest = max(self.channels, key=lambda name: len(self.channels[name]), default="")

@@ -144,8 +144,6 @@ def find_units(
         replaced: dict[str, Any] = {"rpm": None, "rpm_channel": speed} if override and speed else {}
         for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
             rows = [replace(entry.row, origin=called(entry.row), **replaced) for entry in same]
-            for entry, row in zip(same, rows, strict=True):
-                entry.reader.divide(entry.row, [row])
             renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
             yield FoundUnit(renamed[0].origin, partial(_listed_measurement, renamed, channel, usual, channels))
 
@@ -195,7 +193,7 @@ def measurements_of_file(
 ) -> Iterator[FoundMeasurement]:  # fmt: skip
     """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
     if rows:
-        reader = FileReader(rows)
+        reader = FileReader()
         yield from _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
     else:
         yield from _file_measurement(file, channel, None, channels, rpm)

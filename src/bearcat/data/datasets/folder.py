@@ -109,41 +109,26 @@ class ManifestRow(RecordingInfo):
 
 
 class FileReader:
-    """Decodes each file once: it is kept until the last of its recordings has been read, if there is room."""
+    """Decodes files, and keeps those that were read last, as far as there is room."""
 
-    def __init__(self, rows: Sequence[ManifestRow]) -> None:
-        self._room = KEPT_BYTES
-        self._kept: dict[Path, tuple[int, int, Signals]] = {}  # with the time of the file's last change, and its bytes
-        self._unread: dict[Path, set[str]] = defaultdict(set)  # the origins of the recordings of each file
-        for row in rows:
-            self._unread[row.path].add(row.origin)
-
-    def divide(self, row: ManifestRow, rows: Sequence[ManifestRow]) -> None:
-        """Says that these recordings are read in the place of one."""
-        self._unread[row.path] = self._unread[row.path] - {row.origin} | {each.origin for each in rows}
+    def __init__(self) -> None:
+        self._kept: dict[Path, tuple[int, Signals]] = {}  # with the time of the file's last change
+        self._bytes = 0
 
     def signals(self, row: ManifestRow) -> Signals:
         """All channels of the whole file."""
         with reading(row.origin, "a file"):
             changed = row.path.stat().st_mtime_ns
-        if row.path in self._kept and self._kept[row.path][0] == changed:
-            return replace(self._kept[row.path][-1], origin=row.origin)
-        self._forget(row.path)
-        signals = read_signals(row.path, row.origin)
-        size = sum(samples.nbytes for samples in signals.channels.values())
-        if size <= self._room:
-            self._kept[row.path] = changed, size, signals
-            self._room -= size
-        return signals
-
-    def release(self, row: ManifestRow) -> None:
-        """Says that this recording has been read."""
-        self._unread[row.path].discard(row.origin)
-        if not self._unread[row.path]:
-            self._forget(row.path)
-
-    def _forget(self, path: Path) -> None:
-        self._room += self._kept.pop(path, (0, 0))[1]
+        before, found = self._kept.pop(row.path, (0, None))
+        if found is None or before != changed:
+            self._bytes -= 0 if found is None else found.size
+            found = read_signals(row.path, row.origin)
+            self._bytes += found.size
+        self._kept[row.path] = changed, found
+        while self._bytes > KEPT_BYTES:
+            _, oldest = self._kept.pop(next(iter(self._kept)))
+            self._bytes -= oldest.size
+        return replace(found, origin=row.origin)
 
 
 @dataclass(frozen=True)
@@ -163,9 +148,7 @@ class FolderEntry(Entry):
         names = vibrations(self.signals().channels)
         if self.row.channel is not None or len(names) == 1:
             return [self.with_channel(names[0])]
-        rows = [self.row.of_channel(name) for name in names]
-        self.reader.divide(self.row, rows)
-        return [entry_of(row, self.reader) for row in rows]
+        return [entry_of(self.row.of_channel(name), self.reader) for name in names]
 
 
 def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
@@ -181,9 +164,7 @@ def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
         return Signals(row.origin, parts, dict.fromkeys(parts, row.rate or found.rate), speed, speeds)
 
     def read() -> Recording:
-        found = row.recording(signals(), None)
-        reader.release(row)
-        return found
+        return row.recording(signals(), None)
 
     version = 3 if row.path.suffix.lower() in STATING else 2
     identity = f"folder-{version} {row.info()} {row.start} {row.stop}"
@@ -259,7 +240,7 @@ class Folder(Dataset):
         notes += [text for setting in GROUPS if (text := half_known(usable, setting))]
         if sentence := two_classes(usable):
             problems.append(Problem("specimen", sentence))
-        reader = FileReader(usable)
+        reader = FileReader()
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
         classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
         entries = [each for row in usable for each in self._divided(entry_of(row, reader), problems)]
