@@ -351,9 +351,7 @@ def test_what_a_rar_archive_needs_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_encrypted_address_that_leads_to_an_unencrypted_one_is_refused(site: Site, monkeypatch, tmp_path: Path):
     honest = fetch_module.urlopen
-    monkeypatch.setattr(
-        fetch_module, "urlopen", lambda _, timeout: honest(site.download().address, timeout=timeout)
-    )
+    monkeypatch.setattr(fetch_module, "urlopen", lambda _, timeout: honest(site.download().address, timeout=timeout))
     with pytest.raises(InputError, match="not encrypted"):
         fetch([Download("https://127.0.0.1/a.mat", "a.mat")], tmp_path)
     assert "a.mat" not in names(tmp_path)

@@ -66,10 +66,6 @@ class Input:
         """How many points a window of so many samples becomes."""
         raise NotImplementedError(f"{type(self).__name__} does not say its points")
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        """For pictures: where the points of one channel lie, and in which unit. Several bands repeat the axis."""
-        return np.arange(self.points(length)), "point"
-
     @property
     def shortest(self) -> int:
         """Samples that a window must have."""
@@ -178,9 +174,6 @@ class PhysicalInput(Input):
         for name in ("bands", "number"):
             check_range("count", getattr(self, name, 1), name)
 
-    def points(self, length: int) -> int:
-        return self.axis(length, None)[0].size
-
     def parts(self, length: int, rate: Rate) -> list[Part]:
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
@@ -229,8 +222,8 @@ class LogSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return 4 * self.bands + 4
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return band_centres(self.lowest, self.bands, rate)
+    def points(self, length: int) -> int:
+        return self.bands
 
     def edges(self, length: int, rate: Rate) -> np.ndarray:
         """(band + 1,) in bins from the lower edge of bin 1."""
@@ -257,8 +250,8 @@ class OctaveSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return math.ceil(2**self.octaves)  # so that the lowest band has a bin
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
+    def points(self, length: int) -> int:
+        return self.bands
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().BandLevels(length, physical.octave_edges(length, self.bands, self.octaves))]
@@ -277,8 +270,8 @@ class BandKurtosis(PhysicalInput):
     def shortest(self) -> int:
         return 8 * self.bands
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return band_centres(0.0, self.bands, rate)
+    def points(self, length: int) -> int:
+        return self.bands
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().BandKurtosisForm(self.bands)]
@@ -333,8 +326,8 @@ class EnvelopeOrders(OrderInput):
         """(order,) that are read in each band."""
         return np.linspace(self.first, self.last, self.number)
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return np.tile(self.orders, self.bands), "shaft order"
+    def points(self, length: int) -> int:
+        return self.bands * self.number
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
@@ -354,8 +347,8 @@ class FaultOrders(OrderInput):
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return "4×BPFI", 4 * bearing.orders()["BPFI"] if bearing else 0.0
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
+    def points(self, length: int) -> int:
+        return self.bands * len(FAULT_LINES)
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
@@ -391,21 +384,14 @@ class BearingOrders(OrderInput):
             few = f"a window of {length} samples holds {turns:.1f} turns of the shaft, and {self.fewest:g} are needed"
             raise InputError(f"{few}; check the speed, or use longer windows", "rpm")
 
-    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
-        return np.tile(np.arange(len(bearing_lines(self.multiples))), self.bands), "line"
+    def points(self, length: int) -> int:
+        return self.bands * len(bearing_lines(self.multiples))
 
     def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().BearingOrdersForm(length, float(rate or 1), self.bands, self.multiples)]
 
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.bearing_orders(spectra, turns, self.bands, self.multiples, orders)
-
-
-def band_centres(lowest: float, bands: int, rate: Rate) -> tuple[np.ndarray, str]:
-    """The middles of equal bands from a frequency to half the rate, in kHz where the rate is known."""
-    edges = np.linspace(lowest, (rate or 1.0) / 2, bands + 1)
-    middle = (edges[1:] + edges[:-1]) / 2
-    return (middle / 1000, "kHz") if rate else (middle, "cycles per sample")
 
 
 PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")
