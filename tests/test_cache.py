@@ -7,14 +7,13 @@ import shutil
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import savemat, wavfile
+from scipy.io import wavfile
 
-from bearcat.data import CWRU, Folder, Preparation, Recording, Task, cached_windows, load, prepare
+from bearcat.data import Folder, Preparation, Recording, Task, cached_windows, load, prepare
 from bearcat.data import catalogue as catalogue_module
 from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.datasets import folder as folder_module
@@ -82,17 +81,6 @@ def test_a_changed_file_never_meets_an_old_entry_even_with_size_and_date_kept(fo
     new = windows_of(folder, tmp_path / "cache")
     assert not np.array_equal(old.values, new.values)
     assert same(new, windows_of(folder, None))
-
-
-def test_an_unchanged_file_is_not_hashed_again(folder, tmp_path, monkeypatch):
-    windows_of(folder, tmp_path / "cache")
-    real = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
-    windows_of(folder, tmp_path / "cache")
-    catalogue = Folder(root=folder).catalogue()
-    catalogue_module._digest.cache_clear()  # as in another process
-    monkeypatch.setattr(catalogue_module, "digest_file", lambda _: pytest.fail("read again"))
-    cached_windows(catalogue, Preparation(length=256), tmp_path / "cache")
 
 
 def test_a_moved_label_is_another_dataset(folder, tmp_path):
@@ -165,7 +153,7 @@ def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_p
     assert "envelope-orders" in settings.preparation.input, "the check of the speeds has read them, too"
     for domain in ("a", "b"):
         part = catalogue.only([domain])
-        fingerprint(part, tmp_path / "cache")
+        fingerprint(part)
         windows = cached_windows(part, settings.preparation, tmp_path / "cache", observed.append)
         assert [recording.info() for recording in observed[-4:]] == list(windows.recordings)
     assert hashed == once
@@ -174,13 +162,3 @@ def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_p
     again = cached_windows(part, settings.preparation, tmp_path / "cache", lambda _: pytest.fail("decoded again"))
     assert same(windows, again)
     assert decoded == once
-
-
-def test_a_kept_recording_whose_file_has_changed_is_read_again(tmp_path):
-    path = tmp_path / "97.mat"
-    savemat(path, {"X097_DE_time": np.arange(4000.0)})
-    catalogue = replace(CWRU(root=tmp_path).catalogue(), problems=())
-    load(catalogue, keep=True)
-    savemat(path, {"X097_DE_time": np.arange(4000.0, 0, -1)})
-    os.utime(path, (0, 0))
-    assert load(catalogue)[0].signal[0] == 4000

@@ -12,7 +12,7 @@ from scipy import signal as processing
 from bearcat.data.datasets import simulate as vibration
 from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Defect, Simulated, signals
 from bearcat.data.datasets.simulate.specimens import MachinePhysics
-from bearcat.data.recording import Recording, envelope_spectrum
+from bearcat.data.recording import Recording
 from bearcat.errors import InputError
 from bearcat.settings import override
 from tests.reference import simulate as twin
@@ -29,7 +29,8 @@ def envelope(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies in Hz and the envelope spectrum above 2 kHz, where defects ring and tones do not reach."""
     assert recording.rate is not None
     high = processing.butter(4, 2000, "highpass", fs=recording.rate, output="sos")
-    lines = envelope_spectrum(processing.sosfiltfilt(high, recording.signal).astype(np.float32))
+    squared = np.abs(processing.hilbert(processing.sosfiltfilt(high, recording.signal))) ** 2
+    lines = np.abs(np.fft.rfft(squared - squared.mean()))[: squared.size // 2]
     return np.arange(lines.size) * recording.rate / recording.signal.size, lines
 
 

@@ -299,7 +299,7 @@ class Library:
         if key not in self.fingerprints:
             try:
                 part = self.catalogue(spec.dataset).only([domain])
-                self.fingerprints[key] = fingerprint(part, cache_folder())
+                self.fingerprints[key] = fingerprint(part)
             except InputError:
                 if key not in self._remembered:
                     raise

@@ -7,17 +7,14 @@ Checking, loading and caching share one list of recordings (there or missing) an
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 from bearcat.data.recording import Recording
-from bearcat.data.signals import KEPT_BYTES
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file, real_path
 
@@ -164,9 +161,9 @@ def find_domain(name: str, domains: Sequence[str]) -> str:
 
 
 def load(
-    catalogue: Catalogue, domains: Iterable[str] | None = None, observe: Observer | None = None, keep: bool = False
+    catalogue: Catalogue, domains: Iterable[str] | None = None, observe: Observer | None = None
 ) -> list[Recording]:
-    """All recordings of these domains, or the first problem; `keep`: in memory, if there is room, for a second time.
+    """All recordings of these domains, or the first problem.
 
     >>> [recording.label for recording in load(Simulated(seconds=1.0, faults=("outer",)).catalogue(), ["0"])]
     ['healthy', 'outer-1', 'outer-2', 'outer-3']
@@ -175,29 +172,16 @@ def load(
     catalogue.check()
     recordings = []
     for entry in catalogue.entries:
-        before, kept = _kept.pop(entry, (None, None))
-        state = file_state(entry.file) if entry.file is not None and entry.file.is_file() else []
-        recording = kept if kept is not None and before == state else entry.read()
-        if keep and sum(other.signal.nbytes for _, other in _kept.values()) + recording.signal.nbytes <= KEPT_BYTES:
-            _kept[entry] = state, recording
+        recordings.append(entry.read())
         if observe is not None:
-            observe(recording)
-        recordings.append(recording)
+            observe(recordings[-1])
     return recordings
-
-
-_kept: WeakKeyDictionary[Entry, tuple[list[int], Recording]] = WeakKeyDictionary()  # with the state of their files
 
 
 def file_state(path: Path) -> list[int]:
     """Size, times and inode: what changes with the content of a file."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def settled(state: Sequence[int], nanoseconds: int) -> bool:
-    """Whether the last change is so long ago that another one would have another time."""
-    return time.time_ns() - max(state[1:3]) > nanoseconds
 
 
 def content_digest(path: Path) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.catalogue import Catalogue, Observer, content_digest, file_state, grouped, load, settled
+from bearcat.data.catalogue import Catalogue, Observer, content_digest, load
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.recording import (
     Floats,
@@ -42,14 +42,13 @@ from bearcat.errors import InputError
 from bearcat.plugins import row_identity, source_hash
 from bearcat.ranges import check_range
 from bearcat.settings import spell_out
-from bearcat.storage import abandoned, digest, digest_json, write_atomically
+from bearcat.storage import abandoned, digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
 VERSION = 6  # of the cache's layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
-FRESH = 2_000_000_000  # ns after a change in which a digest is not written down: some disks' times are so coarse
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def cached_windows(
     """
     catalogue.check()
     code = row_identity(find_input(preparation.input))
-    place = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue, cache)])
+    place = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue)])
     if (found := _open(place, preparation)) is not None:
         return found
     windows = prepare(load(catalogue, None, observe), preparation)
@@ -169,49 +168,27 @@ def cached_windows(
 
 def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int]]:
     """What is known of every recording in this catalogue, with the number of its samples; kept, so it is read once."""
-    place = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue, cache)])
+    place = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue)])
     with suppress(OSError, ValueError, KeyError, TypeError):
         return [(RecordingInfo.from_dict(info), int(samples)) for info, samples in json.loads(place.read_bytes())]
-    found = [(recording.info(), recording.signal.size) for recording in load(catalogue, keep=True)]
+    found = [(recording.info(), recording.signal.size) for recording in load(catalogue)]
     with suppress(OSError):
         write_atomically(place, json.dumps([[info.to_dict(), samples] for info, samples in found]).encode())
     return found
 
 
-def fingerprint(catalogue: Catalogue, cache: Path) -> str:
+def fingerprint(catalogue: Catalogue) -> str:
     """SHA-256 of everything that determines the recordings: labels, readers, files' content, and what is missing."""
-    content, entries = _contents(catalogue, cache), []
+    content: dict[Path | None, str] = {}
+    entries = []
     for entry in catalogue.entries:
+        if entry.file is not None and entry.file not in content:
+            with reading(entry.origin, "a file"):
+                content[entry.file] = content_digest(entry.file)
         code = filter(None, [source_hash(entry.read)])  # of a user's own reader
         entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file), *code])
     missing = (*catalogue.problems, *catalogue.left_out)
     return digest_json([entries, sorted(problem.origin for problem in missing)])
-
-
-def _contents(catalogue: Catalogue, cache: Path) -> dict[Path | None, str]:
-    """SHA-256 of each entry's file. Remembered on disk, per folder, as long as the state of a file stays the same."""
-    found: dict[Path | None, str] = {}
-    every = {entry.file: entry.origin for entry in catalogue.entries if entry.file is not None}
-    for folder, files in grouped(every, lambda file: os.path.realpath(file.parent)).items():
-        memory = cache / "digests" / digest(folder.encode())
-        known: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            known = dict(json.loads(memory.read_bytes()))
-        news = {}
-        for path in files:
-            with reading(every[path], "a file"):
-                state, remembered = file_state(path), known.get(path.name)
-                if isinstance(remembered, list) and remembered[:-1] == state:
-                    found[path] = str(remembered[-1])
-                    continue
-                lasting = settled(state, FRESH)
-                found[path] = content_digest(path)
-            if lasting:
-                news[path.name] = [*state, found[path]]
-        if news:
-            with suppress(OSError):
-                write_atomically(memory, json.dumps(known | news).encode())
-    return found
 
 
 def _checksum(values: Floats) -> int:

@@ -278,30 +278,11 @@ def spectral_shape(windows: Floats) -> Floats:
 
     lines = np.ascontiguousarray(fft.rfft(standardise(windows)))
     parts = lines.view(np.float32)[..., 2 : windows.shape[-1] // 2 * 2]  # real and imaginary in turn
-    energy = np.add.reduceat(np.square(parts), 2 * _band_starts(parts.shape[-1] // 2), axis=-1)
+    starts = np.unique(np.arange(BANDS) * (parts.shape[-1] // 2) // BANDS)  # the first bin of each band
+    energy = np.add.reduceat(np.square(parts), 2 * starts, axis=-1)
     total = energy.sum(axis=-1, keepdims=True)
     shares = np.log(np.maximum(energy / np.where(total > 0, total, 1), LEAST_SHARE))
     return np.asarray(shares.reshape(len(shares), -1))
-
-
-@lru_cache(maxsize=16)
-def _band_starts(count: int) -> Integers:
-    """The first bin of each of BANDS bands of so many, or of fewer bands."""
-    return np.unique(np.arange(BANDS) * count // BANDS)
-
-
-def envelope_spectrum(signal: Floats) -> Floats:
-    """Magnitude spectrum of a signal's squared envelope without its mean: (…, time) → (…, time // 2) float32."""
-    from scipy import signal as processing
-
-    envelope = np.abs(processing.hilbert(signal - signal.mean(axis=-1, keepdims=True), axis=-1)) ** 2
-    return spectrum((envelope - envelope.mean(axis=-1, keepdims=True)).astype(np.float32))
-
-
-@lru_cache(maxsize=8)
-def _hann(length: int) -> NDArray[np.float64]:
-    """As numpy's, which computes it anew at every call."""
-    return np.hanning(length)
 
 
 def power_density(samples: NDArray[Any]) -> NDArray[np.float64]:
@@ -312,7 +293,7 @@ def power_density(samples: NDArray[Any]) -> NDArray[np.float64]:
     segments = np.array(samples[: len(samples) // length * length], dtype=np.float64).reshape(-1, length)
     segments -= segments.mean(axis=1, keepdims=True)
     scale = max(float(segments.max()), -float(segments.min())) or 1.0  # float32 holds squares up to 1e38 alone
-    segments *= _hann(length) / scale  # a ramp leaks without the taper
+    segments *= np.hanning(length) / scale  # a ramp leaks without the taper
     power = squared_magnitude(fft.rfft(segments.astype(np.float32), axis=1)).mean(axis=0, dtype=np.float64)
     return np.asarray(power * scale * scale)
 
@@ -323,8 +304,7 @@ def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = 
     `power` is their density, where that is known.
     """
     length, power = min(SEGMENT, len(samples)), power_density(samples) if power is None else power
-    ordered = np.sort(samples)
-    low, middle, high = (_quantile(ordered, share) for share in (0.001, 0.5, 0.999))
+    low, middle, high = np.quantile(samples, (0.001, 0.5, 0.999))
     if power.sum() == 0 or high == low:
         return "does not change"
     if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
@@ -332,13 +312,6 @@ def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = 
     if not 0.15 < (middle - low) / (high - low) < 0.85:
         return "stands at one level with pulses to one side, as a tachometer does"
     return None
-
-
-def _quantile(ordered: NDArray[Any], share: float) -> float:
-    """Of sorted values, as numpy's by default; a sort takes less time than its partitions for three of them."""
-    place = share * (len(ordered) - 1)
-    below, above = ordered[int(place) : int(place) + 2][[0, -1]].tolist()
-    return float(below + (place - int(place)) * (above - below))
 
 
 def resample(recording: Recording, rate: float) -> Recording:
