@@ -7,13 +7,6 @@ from collections import Counter
 import pytest
 
 from bearcat.data import open_dataset
-from bearcat.data.datasets.benches import CWRU_CLASSES, HIT_SM_CLASSES, SHARED, SHARED_CLASSES
-
-
-def test_every_class_that_is_mapped_exists_and_only_balls_are_left_out():
-    assert set(SHARED_CLASSES) <= {*CWRU_CLASSES, *HIT_SM_CLASSES}
-    assert {name.partition("-")[0] for name in {*CWRU_CLASSES, *HIT_SM_CLASSES} - set(SHARED_CLASSES)} == {"ball"}
-    assert set(SHARED_CLASSES.values()) == set(SHARED)
 
 
 def test_recordings_keep_their_speed_and_bearing_and_change_domain_and_label(real_data):

@@ -12,9 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
-from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
 }  # fmt: skip
 KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
-NAMED_ONLY = ("numpy.f2py", "numpy.testing", "numpy.ma", "numpy.ctypeslib", "numpy.polynomial")  # a tenth of a start
 # What a process gets of our environment: no token of a server, nor any other secret.
 INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
@@ -45,18 +42,6 @@ def use_one_core() -> None:
             library = ctypes.CDLL(None)
             for option, size in KEPT_MEMORY.items():
                 library.mallopt(option, size)
-
-
-def load_later(names: Iterable[str] = NAMED_ONLY) -> None:
-    """Loads these modules of numpy when something of them is used, and not when scipy names all that numpy has."""
-    for name in names:
-        parent, _, own = name.rpartition(".")
-        spec = None if name in sys.modules else find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-            sys.modules[name] = module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-            setattr(sys.modules[parent], own, module)
 
 
 def follow_parent(*decided_there: signal.Signals) -> None:

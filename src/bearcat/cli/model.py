@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bearcat.child import load_later, use_one_core
+from bearcat.child import use_one_core
 from bearcat.cli import options
 from bearcat.cli.options import FORMATS, Names, check_choice, print_lines, print_note, print_recordings
 from bearcat.errors import InputError
@@ -62,7 +62,6 @@ def predict(
     Decisions are of recordings, whatever is printed. A file that cannot be used is to be checked, and the others go on.
     """
     use_one_core()
-    load_later()
     from bearcat.data.bearing import asked_bearing
     from bearcat.data.survey import Portrait, odd_recordings
     from bearcat.deploy.find import find_units, number_or_channel
@@ -271,7 +270,6 @@ def diagnose(
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     use_one_core()
-    load_later()
     from bearcat.data.bearing import asked_bearing, known_orders
     from bearcat.data.channels import Declared
     from bearcat.deploy.find import find_measurements, find_units, number_or_channel

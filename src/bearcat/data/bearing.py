@@ -38,12 +38,6 @@ _MAKERS = r"\b(?:SKF|FAG|INA|NSK|NTN|SNR|KOYO|JTEKT|NACHI|TIMKEN|FAFNIR|RHP|ZKL|
 _PREFIXES = "R?N[A-Z]{0,2}|U[A-Z]{1,2}|ER|ZA|[HB]?K|RLS|RMS|[RQ]"  # that belong to a designation
 # Letters, digits (or bore after a stroke) and the suffix's letters of a designation.
 _NAMED = re.compile(r"(?<![A-Z0-9=.])([A-Z]{0,4}[\s-]?)(\d{2,5}(?:/\d{2,3}(?![\d.]))?)(?![\d.])([A-Z]*)")
-_TYPES = {
-    r"7\d{3,4}|3[23]\d\d": "angular contact ball bearing", r"[12][23]\d\d": "self-aligning ball bearing",
-    r"2[0-4]\d{3}": "spherical roller bearing", r"3[0-3]\d{3}": "tapered roller bearing",
-    r"5[1-9]\d{3}": "thrust bearing", r"N[A-Z]{0,2}\d{3,4}E?": "cylindrical roller bearing",
-    r"6\d{2,4}|16\d{3}": "deep groove ball bearing",
-}  # fmt: skip
 BETWEEN = 0.37  # of the way from one multiple to the next, where nothing of that fault is expected
 
 
@@ -207,8 +201,6 @@ def _unknown(text: str) -> str:
         near = [(abs(float(BEARINGS.rows[other]["bore"]) / size - 1), other) for other in series]
         if near and min(near)[0] <= NEAR:
             return f"is not in the table, and the nearest of its type is {min(near)[1]}; {instead}"
-        if kind := next((kind for pattern, kind in _TYPES.items() if re.fullmatch(pattern, name)), None):
-            return f"this {kind} is not in the table; {instead} of docs/bearings.md"
     return f"{instead} of docs/bearings.md"
 
 

@@ -70,13 +70,7 @@ HIT_SM_TYPES = {"No": "normal", "IR": "inner", "OR": "outer"}  # by the beginnin
 # The rig's short name, and the folder it is published in. Either names a folder here.
 RIGS = {"mfs": "SpectraQuest MFS dataset", "self": "Self-built dataset"}
 
-SHARED = ("healthy", "inner", "outer")
-SHARED_CLASSES = {
-    "normal": "healthy", "inner-007": "inner", "inner-014": "inner", "inner-021": "inner",
-    "outer-007": "outer", "outer-014": "outer", "outer-021": "outer",
-    "Normal": "healthy", "IR2": "inner", "IR5": "inner", "IR8": "inner",
-    "OR2": "outer", "OR5": "outer", "OR8": "outer",
-}  # fmt: skip
+SHARED = {"normal": "healthy", "inner": "inner", "outer": "outer"}  # classes of both benches, by their labels by type
 
 
 @dataclass(frozen=True)
@@ -325,20 +319,20 @@ class AcrossMachines(Dataset):
         for machine, (kind, folder, prefix) in BENCHES.items():
             if not (root / folder).is_dir():
                 continue
-            bench = kind(root=root / folder).catalogue()
+            bench = kind(root=root / folder, label_by="type").catalogue()
             own = [entry for entry in bench.entries if entry.domain.startswith(prefix)]
-            entries += [_mapped(entry, machine, folder) for entry in own if entry.label in SHARED_CLASSES]
+            entries += [_mapped(entry, machine, folder) for entry in own if entry.label in SHARED]
             missing = [problem for problem in bench.problems if (problem.domain or "").startswith(prefix)]
             problems += [replace(problem, domain=machine) for problem in missing]
         there = {entry.domain for entry in entries} | {problem.domain for problem in problems}
         absent = [f"bench '{name}' is not there; its tasks are left out" for name in BENCHES if name not in there]
         domains = tuple(machine for machine in BENCHES if machine in there)
-        return Catalogue(domains, SHARED, tuple(entries), tuple(problems), tuple(absent))
+        return Catalogue(domains, tuple(SHARED.values()), tuple(entries), tuple(problems), tuple(absent))
 
 
 def _mapped(entry: Entry, machine: str, folder: str) -> Entry:
     """A recording of a bench, whose domain is the machine and whose label is a shared class."""
-    label, origin = SHARED_CLASSES[str(entry.label)], f"{folder}/{entry.origin}"
+    label, origin = SHARED[str(entry.label)], f"{folder}/{entry.origin}"
 
     def read() -> Recording:
         return replace(entry.read(), domain=machine, label=label, origin=origin)

@@ -11,7 +11,6 @@ tones of shaft, motor and gear and coloured noise, in m/s². docs/simulator.md h
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
@@ -54,12 +53,11 @@ CONDITIONS = {
 }
 REFERENCE = CONDITIONS["N15_M07_F10"]  # every amplitude and the contact resonance are given at this condition
 
-# The lowest and the highest value of each number; those that are not named are zero or above.
-ABOVE_ZERO, MOST = math.ulp(0.0), sys.float_info.max
-BOUNDS = {
-    "rate": (ABOVE_ZERO, MOST), "seconds": (ABOVE_ZERO, MOST), "measurements": (1, MOST),
-    "severities": (ABOVE_ZERO, MOST), "balls": (1, MOST), "ball_diameter": (ABOVE_ZERO, MOST),
-    "pitch_diameter": (ABOVE_ZERO, MOST), "contact_angle": (-MOST, MOST), "speed_fluctuation": (0.0, 0.1),
+LEAST = 1e-9  # of what must be above zero
+BOUNDS = {  # the lowest and the highest value of each number; those that are not named are zero or above
+    "rate": (LEAST, math.inf), "seconds": (LEAST, math.inf), "measurements": (1, math.inf),
+    "severities": (LEAST, math.inf), "balls": (1, math.inf), "ball_diameter": (LEAST, math.inf),
+    "pitch_diameter": (LEAST, math.inf), "contact_angle": (-90, 90), "speed_fluctuation": (0.0, 0.1),
     "slip": (0.0, 0.2), "slip_jitter": (0.0, 0.2), "swell": (0.0, 1.0),
 }  # fmt: skip
 NAMES = {"conditions": tuple(CONDITIONS), "faults": tuple(FAULTS)}
@@ -122,11 +120,12 @@ class Simulated(Dataset):
         for setting in fields(self):
             name, value = setting.name, getattr(self, setting.name)
             for element in value if isinstance(value, tuple) else (value,):
-                if name not in NAMES:
-                    _check_number(name, element, whole=isinstance(setting.default, int))
-                elif element not in NAMES[name]:
+                lowest, highest = BOUNDS.get(name, (0.0, math.inf))
+                if name not in NAMES and not (lowest <= element <= highest and element < math.inf):  # as NaN is not
+                    raise InputError(f"{name}: must lie between {lowest:g} and {highest:g}, not {element!r}")
+                if name in NAMES and element not in NAMES[name]:
                     raise InputError(f"{name}: unknown name '{element}'{suggest(str(element), NAMES[name])}")
-                elif value.count(element) > 1:
+                if name in NAMES and value.count(element) > 1:
                     raise InputError(f"{name}: '{element}' is there twice; name each once")
         longest, bearing = max(self.severities, default=0.0), self.bearing  # which refuses balls that do not fit
         spacing = math.pi * (bearing.pitch_diameter - bearing.ball_diameter) / bearing.balls
@@ -217,16 +216,6 @@ class Simulated(Dataset):
         described = (RESULT_VERSION, own, specimen.physics, specimen.defects, specimen.machine, self.bearing)
         identity = f"{described!r}, {CONDITIONS[condition]!r}, {domain}, {origin}"
         return Entry(domain, label, origin, None, identity, partial(self._recording, condition, specimen, measurement))
-
-
-def _check_number(name: str, value: object, whole: bool) -> None:
-    lowest, highest = BOUNDS.get(name, (0.0, MOST))
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise InputError(f"{name}: must be a {'whole ' if whole else ''}number, not {value!r}")
-    if not lowest <= value <= highest:  # as NaN is not
-        open_end = {ABOVE_ZERO: "above zero", 1: "one or above", 0.0: "zero or above"}.get(lowest, "finite")
-        words = open_end if highest == MOST else f"between {lowest:g} and {highest:g}"
-        raise InputError(f"{name}: must be {words}, not {value!r}")
 
 
 def simulate(
