@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bearcat.adaptation.adapt import Adaptation
-    from bearcat.api import adapt, diagnose, view
+    from bearcat.api import adapt, diagnose, load, view
     from bearcat.diagnosis.recording import Diagnoses, Diagnosis
     from bearcat.errors import InputError
     from bearcat.estimator import AdaptedClassifier, CATClassifier
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "Adaptation", "AdaptedClassifier", "CATClassifier", "Diagnoses", "Diagnosis", "Fleet", "InputError", "PointStatus",
-    "__version__", "adapt", "diagnose", "view", "watch",
+    "__version__", "adapt", "diagnose", "load", "view", "watch",
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(("adapt", "diagnose", "view"), "bearcat.api"),
+    **dict.fromkeys(("adapt", "diagnose", "load", "view"), "bearcat.api"),
     **dict.fromkeys(("AdaptedClassifier", "CATClassifier"), "bearcat.estimator"),
     **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
     "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.status", "InputError": "bearcat.errors",

@@ -1,4 +1,4 @@
-"""The things most people do, in one call each: `bearcat.adapt`, `bearcat.diagnose` and `bearcat.view`.
+"""The things most people do, in one call each: `bearcat.adapt`, `bearcat.load`, `bearcat.diagnose` and `bearcat.view`.
 
 >>> import bearcat
 >>> found = bearcat.adapt("recordings/pump-A", "recordings/pump-B", out="out")
@@ -97,9 +97,38 @@ def adapt(
         warnings.warn(sentence, stacklevel=2)
     if not progress:
         return run(plan, Path(out))
-    from bearcat.cli.train import training_bar
+    from bearcat.cat.progress import training_progress
 
-    return run(plan, Path(out), training_bar)
+    return run(plan, Path(out), training_progress)
+
+
+def load(
+    data: str | Path,
+    root: str | Path | None = None,
+    *,
+    domains: Sequence[str] | None = None,
+    window: int = 1024,
+    stride: int | None = None,
+    rate: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.str_], NDArray[np.str_]]:
+    """Windows of a named dataset or of a folder, as arrays: X (window, channel, sample), y and domain (window,).
+
+    X holds waveforms, each standardised; y has the names of the classes, "" where a recording has no label.
+
+    >>> X, y, domain = bearcat.load("simulated", window=512, settings={"seconds": 1, "faults": "inner"})
+    >>> X.shape, str(y[0]), str(domain[0])
+    ((496, 1, 512), 'healthy', 'N15_M07_F10')
+    """
+    from bearcat.data import Preparation, cache_folder, cached_windows, open_dataset
+
+    texts = {name: str(value) for name, value in (settings or {}).items()}
+    dataset = open_dataset(str(data), None if root is None else Path(root), texts)
+    catalogue = dataset.catalogue().only(domains)
+    windows = cached_windows(catalogue, Preparation("time", window, stride, rate), cache_folder())
+    infos = windows.recordings
+    labels, names = (np.array(texts) for texts in ([i.label or "" for i in infos], [i.domain for i in infos]))
+    return np.array(windows.values), labels[windows.recording], names[windows.recording]
 
 
 def _common_root(folders: Sequence[Path]) -> tuple[Path, list[str]]:

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bearcat import AdaptedClassifier, CATClassifier
 from bearcat.deploy.model import load_model
-from tests.test_estimator import QUICK, packed, routing, shift  # noqa: F401
+from tests.test_estimator import QUICK, SHORT, packed, shift  # noqa: F401
 
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
     from skada import make_da_pipeline
@@ -29,8 +29,14 @@ with sklearn.config_context():  # skada switches metadata routing on for everybo
     )
     from skada.model_selection import StratifiedDomainShuffleSplit
 
-pytestmark = pytest.mark.usefixtures("narrow_classifier")
+pytestmark = [pytest.mark.usefixtures("narrow_classifier"), *SHORT]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimator.md"
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
 
 
 @parametrize_with_checks([CATClassifier(epochs=3, batch_size=16)])

@@ -1,5 +1,10 @@
 """The Calibrated Adaptive Teacher: algorithm, losses, teacher, networks, calibrators, and the methods by name.
 
+>>> windows, labels = np.random.default_rng(0).standard_normal((60, 64)), np.arange(60) % 2
+>>> model = CAT("DANN", epochs=1, batch=16, progress=False).fit(windows, labels, windows + 0.1)
+>>> model.predict_proba(windows).shape
+(60, 2)
+
 Names are loaded on first use, so that methods are listed without torch. Calibrators and measures can be used alone:
 
 >>> logits, labels = 9 * np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 0])
@@ -12,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bearcat.cat.arrays import CAT
     from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
     from bearcat.cat.calibrators import CALIBRATORS, find_calibrator
     from bearcat.cat.ingredient import (
@@ -31,13 +37,14 @@ if TYPE_CHECKING:
     from bearcat.cat.teacher import SelfTraining, Teacher
 
 __all__ = [
-    "CALIBRATORS", "ENCODERS", "RECIPES", "BeforeTraining", "Calibration", "Calibrator", "Encoder", "Evidence",
+    "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "BeforeTraining", "Calibration", "Calibrator", "Encoder", "Evidence",
     "Finding", "Ingredient", "Loss", "Matrix", "Network", "Perturbation", "Prepared", "Recipe", "Schedule",
     "SelfTraining", "Teacher", "Teaching", "Temperature", "Vector", "View", "accuracy", "brier", "build_network",
     "choice", "ece", "find_calibrator", "find_encoder", "find_recipe", "nll", "reliability_bins",
 ]  # fmt: skip
 
 _HOMES = {
+    "CAT": "bearcat.cat.arrays",
         **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
         "reliability_bins"), "bearcat.cat.calibration"),
     **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),

@@ -201,6 +201,8 @@ class Recipe:
             return replace(self, calibration=text)
         if part == "calibration" and self.calibration is not None:
             return replace(self, calibration=f"{self.calibration}:{setting}={text}")
+        if name == "schedule.epochs":
+            raise InputError(f"setting '{name}' would leave every phase where it is; use epochs, which scales them")
         if part == "schedule":
             return replace(self, schedule=override(self.schedule, {setting: text}))
         for place, each in enumerate(self.ingredients):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, bars, print_lines, print_note, print_recordings, print_table, reading_bar
+from bearcat.cli.options import Names, print_lines, print_note, print_recordings, print_table, reading_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from bearcat.adaptation.adapt import Adaptation
-    from bearcat.cat.evaluate import EpochEnd
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
@@ -77,6 +75,7 @@ def adapt(
     """
     from bearcat.adaptation.adapt import adapt as run
     from bearcat.adaptation.plan import Wishes, make_plan
+    from bearcat.cat.progress import training_progress
     from bearcat.data.tasks import Mix
     from bearcat.settings import find_name, pairs
 
@@ -97,7 +96,7 @@ def adapt(
         print_note(options.from_here(problem.sentence, place), "problem")
     for warning in plan.warnings:
         print_note(options.from_here(warning, place), "warning")
-    found = run(plan, out or Path("bearcat-out"), training_bar)
+    found = run(plan, out or Path("bearcat-out"), training_progress)
     _print_adaptation(found, plan.warnings, place)
     if status := exit_status(found.recordings.exit_status, bool(found.problems), limit):
         raise Exit(status)
@@ -138,26 +137,6 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str], folder: Path | 
     else:
         print(f"Results are in {out}: {names}")
         print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
-
-
-@contextmanager
-def training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
-    """A bar with epoch, losses, share of target windows labelled, temperature, time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-
-    with bars(BarColumn(5), MofNCompleteColumn(), "{task.fields[losses]}", TimeRemainingColumn()) as bar:
-        task = bar.add_task(name, total=epochs, losses="")
-
-        def show(end: EpochEnd) -> None:
-            last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
-            losses = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
-            if "pseudo_label_share" in last:
-                losses += f" {last['pseudo_label_share']:.0%} labelled"
-            if "temperature" in last:
-                losses += f" T {last['temperature']:.1f}"
-            bar.update(task, completed=end.epoch + 1, losses=losses)
-
-        yield show
 
 
 def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
