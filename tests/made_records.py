@@ -87,8 +87,8 @@ def made_result(
             writer.writerow([epoch, *("" if np.isnan(value) else f"{value:.6g}" for value in cells)])
     found = float(np.mean(right))
     scores = {
-        "accuracy": found, "ece": 0.05, "ece_uncalibrated": 0.1, "ece15": 0.06, "ece15_uncalibrated": 0.11,
-        "nll": 0.7, "brier": 0.3,
+        "accuracy": found, "accuracy_uncalibrated": found, "ece": 0.05, "ece_uncalibrated": 0.1, "ece15": 0.06,
+        "ece15_uncalibrated": 0.11, "nll": 0.7, "brier": 0.3,
     }  # fmt: skip
     source, _, target = cell.task.partition("→")
     record = {

@@ -34,7 +34,9 @@ def result(
     method: str, task: str, seed: int, accuracy: float | None, ece: float = 0.1, dataset: str = "paderborn", **record
 ) -> Result:
     """Without a folder: no curves."""
-    scores = None if accuracy is None else DomainScores(accuracy, ece, ece, ece15=ece + 0.01)
+    scores = (
+        None if accuracy is None else DomainScores(accuracy, ece, ece, ece15=ece + 0.01, accuracy_uncalibrated=accuracy)
+    )
     recipe = made_recipe(method if method in RECIPES else "DANN")
     made = replace(
         bare_record(), scores=Scores(None, scores), settings=with_recipe(bare_record().settings, recipe), **record

@@ -18,12 +18,10 @@ import traceback
 import types
 import uuid
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from bearcat.errors import InputError
 from bearcat.storage import digest, digest_json
@@ -32,8 +30,6 @@ PACKAGE = Path(__file__).parent
 INSTALLED = {"site-packages", "dist-packages"}
 STANDARD = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 LONGEST_TRACEBACK = 20_000  # characters that are kept, the last ones
-
-_hashes: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of classes and functions, as they were when first used
 
 
 def row_identity(row: Any) -> str | None:
@@ -47,21 +43,31 @@ def row_identity(row: Any) -> str | None:
 
 def source_hash(value: Any) -> str | None:
     """SHA-256 of the source of an object's class, a class or a function; None where all of it is the package's."""
-    return digest_json(found) if (found := [_hash_of(each) for each in _written(value)]) else None
+    while isinstance(value, functools.partial):
+        value = value.func
+    value = getattr(value, "__self__", value)  # of a method
+    return _hash(value if isinstance(value, type | types.FunctionType) else type(value))
 
 
-def _written(value: Any) -> Iterator[Any]:
-    """The classes and functions behind a value whose source counts."""
-    if isinstance(value, functools.partial):
-        yield from _written(value.func)
-    elif isinstance(value, types.MethodType):
-        yield from _written(value.__func__)
-        yield from _written(type(value.__self__))
-    elif isinstance(value, types.FunctionType):
-        yield from [value] if _counts(value.__module__, _top(value.__module__)) else []
-    else:
-        kind = value if isinstance(value, type) else type(value)
-        yield from (each for each in kind.__mro__ if _counts(each.__module__, _top(kind.__module__)))
+@functools.cache  # as it was when it was first used
+def _hash(kind: Any) -> str | None:
+    package = _top(kind.__module__)
+    written = [part for part in getattr(kind, "__mro__", (kind,)) if _counts(part.__module__, package)]
+    if not written:
+        return None
+    members = [member for part in written for member in (vars(part).values() if isinstance(part, type) else [part])]
+    codes = [member.__code__ for member in members if isinstance(member, types.FunctionType)]
+    # dataclasses write methods of their own, with names like __eq__, which are in no file either
+    typed = any(code.co_filename.startswith("<") and not code.co_name.startswith("__") for code in codes)
+    if not typed and all(_file(part.__module__) for part in written):
+        sources = {source for part in written for source in _sources(part.__module__)}
+        return digest_json([[part.__qualname__ for part in written], sorted(sources)])
+    warnings.warn(
+        f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
+        " session, nor after it is defined again; save it in a file and import it",
+        stacklevel=2,
+    )
+    return f"unsaved {uuid.uuid4().hex}"
 
 
 def _top(module: str) -> str:
@@ -73,25 +79,6 @@ def _counts(module: str, package: str) -> bool:
     if (top := _top(module)) == "bearcat" or (top in sys.stdlib_module_names and top != "__main__"):
         return False
     return top == package or ((file := _file(top)) is not None and is_own_file(file))
-
-
-def _hash_of(value: Any) -> str:
-    if value not in _hashes:
-        file = _file(value.__module__)
-        members = [value] if isinstance(value, types.FunctionType) else vars(value).values()
-        codes = [each.__code__ for each in members if isinstance(each, types.FunctionType)]
-        # dataclasses write methods of their own, with names like __eq__, which are in no file either
-        typed = any(code.co_filename.startswith("<") and not code.co_name.startswith("__") for code in codes)
-        if file is None or typed:
-            _hashes[value] = f"unsaved {uuid.uuid4().hex}"
-            warnings.warn(
-                f"the code of '{value.__qualname__}' is in no file, so results made with it are not used again in"
-                " another session, nor after it is defined again; save it in a file and import it",
-                stacklevel=2,
-            )
-        else:
-            _hashes[value] = digest_json([value.__qualname__, sorted(_sources(value.__module__))])
-    return _hashes[value]
 
 
 def _sources(module: str) -> set[str]:
@@ -122,8 +109,8 @@ def _imported(text: bytes, package: str) -> list[str]:
 
 def _file(module: str) -> Path | None:
     """The file of a module, or the folder of a package without one; None where there is none."""
-    if (loaded := sys.modules.get(module)) is not None and getattr(loaded, "__file__", None):
-        return Path(str(loaded.__file__))
+    if (file := getattr(sys.modules.get(module), "__file__", None)) is not None:
+        return Path(file)
     with suppress(ImportError, ValueError):
         if (spec := find_spec(module)) is not None:
             places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())

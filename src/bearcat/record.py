@@ -44,7 +44,7 @@ class DomainScores:
     nll: float | None = None
     brier: float | None = None
     balanced_accuracy: float | None = None
-    macro_f1: float | None = None  # None in records of earlier versions
+    macro_f1: float | None = None
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
     ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
     ece15_source_calibrated: float | None = None
@@ -162,7 +162,6 @@ class FittedCalibration:
     temperature: float | None  # None where it is not a number
     at_bound: bool
     source_temperature: float | None = None  # what training used, where the finished network has another calibrator
-    labelled: int | None = None  # recordings whose labels have changed it (`bearcat check`)
 
 
 @dataclass(frozen=True)
@@ -265,12 +264,12 @@ class Record:
     versions: Mapping[str, str]
     seconds: float  # of the whole stack
     stack: int = 1  # runs that shared these seconds
-    parameters: int | None = None  # trained numbers of one run; None in records of earlier versions, as memory
+    parameters: int | None = None  # trained numbers of one run
     memory: int | None = None  # bytes at most: of the stack on a graphics card, else of the whole process
     kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"
-    leakage: Leakage | None = None  # what specimens alone tell; None in records of earlier versions
+    leakage: Leakage | None = None  # what specimens alone tell
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
     saved: SavedModel | None = None

@@ -38,7 +38,7 @@ from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
-from bearcat.record import CHECKPOINT, PREDICTIONS, RECORD, Candidate, LabelledRecordings, Record, SavedModel
+from bearcat.record import CHECKPOINT, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
 from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_candidate, choose_model, decide
@@ -268,8 +268,6 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     """
     result = read_result(folder)
     record, predictions = result.record, result.saved.predictions
-    if not predictions.log_probabilities.shape[1]:
-        raise InputError(f"{folder / PREDICTIONS}: has no log_probabilities to calibrate with; train the run again")
     found = {each.recording: each for each in record.recordings}
     truth = _named(labels, list(found), record.data.classes)
     right = sum(found[name].nearest == label for name, label in truth.items())

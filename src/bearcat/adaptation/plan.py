@@ -18,7 +18,7 @@ import torch
 
 from bearcat.adaptation.spec import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
-from bearcat.data import Catalogue, Dataset, Task, dataset_label, open_dataset
+from bearcat.data import Catalogue, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets.folder import EMPTY
@@ -85,74 +85,49 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     notes, settings = tuple[str, ...](), wishes.settings
     if wishes.data == "simulated" and settings is None:
         notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
-    _requested(wishes, find_recipe(wishes.recipe or DEFAULT_RECIPE))  # refuses impossible settings before reading
-    chosen_device(wishes.device)
-    given = {name: getattr(wishes, name) for name in ("channel", "rpm", "bearing", "specimen", "machine")}
+    name = find_recipe(wishes.recipe or DEFAULT_RECIPE)
+    own = RECIPES[name].with_settings(wishes.recipe_settings)
+    recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, wishes.beside) if other != name}
+    balance = own.balance if "balance" in wishes.recipe_settings else None
+    requested = Requested(
+        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, own.input
+    )
+    paper_settings(requested)  # refuses impossible settings before anything is read
+    device = chosen_device(wishes.device)
+    given = {setting: getattr(wishes, setting) for setting in ("channel", "rpm", "bearing", "specimen", "machine")}
     asked = dict(settings or {}) | {key: value for key, value in given.items() if value is not None}
     dataset = open_dataset(wishes.data, wishes.root, asked)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, wishes.source, wishes.target)
-    found = _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
-    if wishes.recipe is not None or wishes.input is not None or wishes.recipe_settings:
-        return found
-    spec = found.library.identified(found.spec)
-    variants = spec.recipe.candidates(spec.preparation.input)
-    candidates = (replace(spec, recipe_name=f"{spec.recipe_name}-{name}", recipe=variants[name]) for name in variants)
-    return replace(found, candidates=tuple(candidates))
-
-
-def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
-    """The recipe of this name with the wishes' settings, and what is asked of its data."""
-    changed = RECIPES[name].with_settings(wishes.recipe_settings)
-    balance = changed.balance if "balance" in wishes.recipe_settings else None
-    requested = Requested(
-        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, changed.input
-    )
-    paper_settings(requested)
-    return changed, requested
-
-
-def _plan(
-    wishes: Wishes, dataset: Dataset, catalogue: Catalogue, task: Task, notes: tuple[str, ...],
-    reading: Callable[[Iterable[Any]], Iterable[Any]],
-) -> AdaptationPlan:  # fmt: skip
-    """The plan for these wishes, whose recipe is known."""
-    name = find_recipe(str(wishes.recipe))
-    names = [other for other in dict.fromkeys(map(find_recipe, wishes.beside)) if other != name] + [name]
-    changed, requested = _requested(wishes, name)
     chosen: dict[str, DataSettings] = {}  # by the input of recipes
-    for kind in dict.fromkeys([changed.input, *(RECIPES[other].input for other in names[:-1])]):
-        first = chosen.get(changed.input)  # whose split holds for the recipes beside it too
-        scheme = requested.split or (first.split.scheme if first else None)
-        wanted = replace(requested, default_input=kind, split=scheme)
+    for kind in dict.fromkeys(recipe.input for recipe in recipes.values()):
+        wanted = replace(requested, default_input=kind)
         opened, catalogue, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
-    specs = []
-    for other in names:
-        own_changes = wishes.recipe_settings if other == name else {}
-        own = chosen[changed.input if other == name else RECIPES[other].input]
-        usual = RECIPES[other].schedule.epochs
-        usual = min(usual, QUICK_EPOCHS) if wishes.data == "simulated" else usual
-        length = usual if wishes.epochs is None else wishes.epochs
-        recipe = make_recipe(other, own.preparation.input, length, {"balance": str(own.balance)} | dict(own_changes))
-        recipe = without_own_benches(recipe, wishes.data)
-        specs.append(RunSpec(
-            dataset_label(wishes.data), opened, task, other, recipe, own.preparation, own.split, wishes.seed,
-            wishes.mix, chosen=own.choices, warnings=own.warnings,
-        ))  # fmt: skip
-    warnings = list(chosen[changed.input].warnings)
-    if wishes.mix.reference and changed.find(MatchClusters) is None:
+        requested = replace(requested, split=chosen[own.input].split.scheme)  # holds for the recipes beside it too
+
+    def planned(method: str) -> RunSpec:
+        found, epochs = chosen[recipes[method].input], wishes.epochs
+        if epochs is None:
+            epochs = RECIPES[method].schedule.epochs
+            epochs = min(epochs, QUICK_EPOCHS) if wishes.data == "simulated" else epochs
+        changes = {"balance": str(found.balance)} | (dict(wishes.recipe_settings) if method == name else {})
+        recipe = without_own_benches(make_recipe(method, found.preparation.input, epochs, changes), wishes.data)
+        return RunSpec(
+            dataset_label(wishes.data), opened, task, method, recipe, found.preparation, found.split, wishes.seed,
+            wishes.mix, chosen=found.choices, warnings=found.warnings,
+        )  # fmt: skip
+
+    library, spec = Library({opened: catalogue}), planned(name)
+    choices, warnings = spec.chosen, list(spec.warnings)
+    if wishes.mix.reference and own.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
-    *beside, spec = specs
-    library = Library({opened: catalogue})
-    return AdaptationPlan(
-        spec,
-        tuple(beside),
-        library,
-        chosen_device(wishes.device),
-        notes,
-        chosen[changed.input].choices,
-        tuple(warnings),
-    )
+    variants = dict[str, Recipe]()
+    if wishes.recipe is None and wishes.input is None and not wishes.recipe_settings:
+        spec = library.identified(spec)
+        variants = spec.recipe.candidates(spec.preparation.input)
+    beside = tuple(planned(other) for other in recipes if other != name)
+    candidates = tuple(replace(spec, recipe_name=f"{name}-{kind}", recipe=variants[kind]) for kind in variants)
+    return AdaptationPlan(spec, beside, library, device, notes, choices, tuple(warnings), candidates)
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

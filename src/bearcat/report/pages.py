@@ -25,6 +25,7 @@ from bearcat.report.results import (
     Missing,
     Result,
     caveats,
+    incomplete,
     leakage_sentences,
     ordered_methods,
     read_result,
@@ -38,7 +39,6 @@ SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
     "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL",
 }  # fmt: skip
-IN_OVERVIEW = ("Incomplete", "Mixed versions")  # kinds of caveats that are not repeated below
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
@@ -142,7 +142,6 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         sentences.append("The target has no labels, so nothing here could be checked.")
     warned = [typeset.Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together) if caveat.kind == "Negative transfer"]
-    warned += [caveat for caveat in caveats([result]) if caveat.kind == "Estimate off"]
     drawn = [figures.reliability([run]) for run in reversed(together)]
     drawn += [figures.confusions(together), figures.score_curves(together), figures.pseudo_label_curves(together)]
     return Section(
@@ -198,8 +197,7 @@ def write_bench_report(
     groups = sorted({(cell.dataset, cell.input) for cell in (run.cell for runs in (results, missing) for run in runs)})
     try:
         _remove_earlier(out)
-        general = [caveat for caveat in caveats(results, missing) if caveat.kind in IN_OVERVIEW]
-        sections = [Section("Overview", (_overview(results, missing),), tuple(general))]
+        sections = [Section("Overview", (_overview(results, missing),), tuple(incomplete(results, missing)))]
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
@@ -244,11 +242,10 @@ def _group_section(
         if len(ordered_methods(results)) == 1:
             rules = {"With one method there is nothing to rank or to test.": None}
         sentences = (_data_sentence(results), *leakage_sentences(results), *rules)
-    every = caveats(results, missing)
-    warned = [caveat for caveat in every if caveat.kind not in IN_OVERVIEW]
+    warned = caveats(results)
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
     warned += [typeset.Caveat("Too few runs", text) for text in too_few]
-    said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
+    said = (*sentences, *(caveat.text for caveat in (*incomplete(results, missing), *warned)))
     tables = []
     for table in result_tables(results, missing, decimals, compared):
         named = replace(table, name=_free_name(table.name, "tables", written))

@@ -32,7 +32,6 @@ from bearcat.errors import InputError
 from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.typeset import Caveat, count
-from bearcat.trust.estimates import FAR
 
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
@@ -60,7 +59,7 @@ class Predictions:
     label: tuple[str, ...]
     predicted: tuple[str, ...]
     confidence: Floats
-    log_probabilities: Floats  # (window, class) calibrated; (window, 0) in folders of earlier versions
+    log_probabilities: Floats  # (window, class) calibrated
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +73,7 @@ class Result:
     def score(self, domain: str, name: str) -> float | None:
         """A score of "source" or "target" as a fraction; None where there are no labels or no number."""
         found: float | None = getattr(getattr(self.record.scores, domain), name, None)
-        earlier = found is None and name == "accuracy_uncalibrated"  # records of earlier versions lack it
-        return self.score(domain, "accuracy") if earlier else found
+        return found
 
     @property
     def saved(self) -> Result:
@@ -109,7 +107,7 @@ class Result:
                 tuple(from_csv_cell(row[name]) for row in rows) for name in ("recording", "label", "predicted")
             )
             confidence = np.array([float(row["confidence"]) for row in rows])
-            spread = np.array([row.get("log_probabilities", "").split() for row in rows], dtype=np.float64)
+            spread = np.array([row["log_probabilities"].split() for row in rows], dtype=np.float64)
             return Predictions(recording, label, predicted, confidence, spread)
 
     @cached_property
@@ -199,10 +197,10 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
 )  # fmt: skip
 
 
-def caveats(results: Sequence[Result], missing: Sequence[Missing] = ()) -> list[Caveat]:
+def caveats(results: Sequence[Result]) -> list[Caveat]:
     """Everything below, worst first."""
-    found = [*incomplete(results, missing), *troubles(results), *negative_transfer(results), *estimates_off(results)]
-    found += [*untested_bearings(results), *different_versions(results)]
+    found = [*troubles(results), *negative_transfer(results)]
+    found += untested_bearings(results)
     if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
         found.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
     return found
@@ -253,20 +251,6 @@ def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
     return [Caveat("Negative transfer", text, tuple(items))] if items else []
 
 
-def estimates_off(results: Sequence[Result]) -> list[Caveat]:
-    """Runs whose accuracy is far from the one that was expected without labels."""
-    items = []
-    for result in results:
-        truth, expected = result.score("target", "accuracy"), result.record.estimates.expected
-        if truth is not None and expected is not None and abs(expected.value - truth) > FAR:
-            items.append(f"{result.cell}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
-    text = (
-        f"In {count(len(items), 'run')} the accuracy expected without labels is more than {100 * FAR:.0f} points from"
-        " the measured one."
-    )
-    return [Caveat("Estimate off", text, tuple(items))] if items else []
-
-
 def untested_bearings(results: Sequence[Result]) -> list[Caveat]:
     """Runs whose target holds bearings of the source, or bearings that nobody named."""
     found = []
@@ -287,24 +271,3 @@ def leakage_sentences(results: Sequence[Result]) -> list[str]:
         return list(dict.fromkeys(each.sentence for each in every))[:1]
     least, most = 100 * min(purities), 100 * max(purities)
     return [f"{every[0].counts} Purity {least:.0f} to {most:.0f} %, by task (docs/protocol.md)."]
-
-
-def different_versions(results: Sequence[Result]) -> list[Caveat]:
-    """Runs of one comparison made by different software or on different hardware."""
-    items, made = [], [_made_with(result.record) for result in results]
-    for name in dict.fromkeys(name for versions in made for name in versions):
-        unknown = [] if name.startswith("kernels.") else ["unknown"]  # a recipe may lack the part that ran them
-        values = Counter(value for versions in made for value in ([versions[name]] if name in versions else unknown))
-        if len(values) > 1:
-            items.append(f"{name}: " + ", ".join(f"{value} ({count(n, 'run')})" for value, n in values.most_common()))
-    text = "The runs were not all made with the same software and hardware; small differences may come from that."
-    return [Caveat("Mixed versions", text, tuple(items))] if items else []
-
-
-def _made_with(record: Record) -> dict[str, str]:
-    """Versions, device, precision and kernels of a run."""
-    known = {f"versions.{name}": version for name, version in record.versions.items()}
-    known |= {f"kernels.{name}": kernels for name, kernels in (record.kernels or {}).items()} | {
-        "device": record.device
-    }
-    return known if record.precision is None else known | {"precision": record.precision}
