@@ -17,7 +17,6 @@ from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.survey import ChannelMeasurement, Measurement, measure
 from bearcat.errors import InputError
-from tests.test_folder import put
 
 TASK = Task("a", "b")
 PLENTY = 300_000
@@ -94,9 +93,6 @@ def test_nothing_is_chosen_by_the_targets_labels():
     plain = [*ordinary()[:2], *(made("b", None, name=str(n), rate=10_000.0 + n) for n in range(4))]
     labelled = [*plain[:2], *(replace(recording, label="inner") for recording in plain[2:])]
     assert choose(plain, TASK, Requested()) == choose(labelled, TASK, Requested())
-
-
-# --- rate -------------------------------------------------------------------------------------------------------------
 
 
 # --- channels ---------------------------------------------------------------------------------------------------------
@@ -207,47 +203,3 @@ def test_a_chosen_channel_is_the_one_that_is_read(tmp_path):
     scanned_again = dataset.catalogue()
     assert [entry.identity for entry in catalogue.entries] == [entry.identity for entry in scanned_again.entries]
     assert [recording.info() for recording in load(scanned_again)] == [recording.info() for recording in recordings]
-
-
-@pytest.fixture(scope="module")
-def plant(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files in which something is wrong, side by side: each pair of domains is a task that cannot be."""
-    root = tmp_path_factory.mktemp("plant")
-    for number, (domain, label) in enumerate([("good", "healthy"), ("good", "inner"), ("good", "outer")]):
-        put(root / domain / label / "1.csv", number, samples=20_000, rate=12_000)
-    put(root / "one-class" / "healthy" / "1.csv", 10, samples=20_000, rate=12_000)
-    put(root / "few" / "healthy" / "1.csv", 11, samples=20_000, rate=12_000)
-    put(root / "few" / "inner" / "1.csv", 12, samples=500, rate=12_000)
-    put(root / "silent" / "1.csv", 13, samples=20_000)
-    put(root / "short" / "1.csv", 14, samples=90, rate=12_000)
-    (root / "stereo").mkdir()
-    np.savez(
-        root / "stereo" / "1.npz", left=np.random.default_rng(0).standard_normal(9_000), right=np.ones(9_000), fs=12e3
-    )
-    put(root / "plain" / "1.csv", 15, samples=20_000, rate=12_000)
-    (root / "empty").mkdir()
-    return root
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--source", "one-class", "--target", "plain"], "only the class 'healthy'"),
-        (["--source", "few", "--target", "plain"], "'inner' of the source has 4"),
-        (["--source", "good", "--target", "good"], "'good' is a source too"),
-        (["--source", "good", "--target", "empty"], "'empty' has no recordings"),
-        (["--source", "good", "--target", "silent"], "silent/1.csv: does not say"),
-        (["--source", "good", "--target", "short"], "short/1.csv: 90 samples"),
-        (["--source", "good", "--target", "stereo"], "stereo/1.npz: has no channel 'x'"),
-        (["--source", "plain", "--target", "good"], "plain/1.csv: a source recording"),
-        (["--source", "good", "--target", "plain", "--channel", "y"], "has no channel 'y'"),
-        (["--source", "good", "--target", "plain", "--split", "recording"], "has a single recording"),
-    ],
-)
-def test_adapt_refuses_in_one_sentence_and_status_2(plant, words, sentence, tmp_path, command):
-    status, _, printed = command("adapt", "--data", plant, *words, "--recipe", "DANN", "--out", tmp_path / "out")
-    assert status == 2
-    errors = [line for line in printed.splitlines() if line.startswith("bearcat: ")]
-    assert len(errors) == 1, printed
-    assert sentence in errors[0]
-    assert not (tmp_path / "out").exists()

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import struct
-import sys
 import threading
 import zipfile
 import zlib
@@ -146,12 +145,6 @@ def test_a_download_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None
     assert names(tmp_path) == {"a.mat", "downloads.json"}
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_anew(site: Site, tmp_path: Path) -> None:
-    cut_off(site, tmp_path)
-    site.behaviour.body, site.behaviour.etag = os.urandom(800_000), '"two"'
-    assert fetch([site.download()], tmp_path)[0].read_bytes() == site.behaviour.body
-
-
 @pytest.mark.parametrize(("size", "etag"), [(700_000, '"two"'), (800_000, '"one"'), (200_000, '"one"')])
 def test_a_server_that_continues_with_another_file_is_not_believed(
     site: Site, tmp_path: Path, size: int, etag: str
@@ -172,14 +165,6 @@ def test_a_part_of_unknown_origin_is_not_continued(site: Site, tmp_path: Path, l
     download = Download(f"{site.address}/elsewhere", "a.mat") if lost == "address" else site.download()
     assert fetch([download], tmp_path)[0].read_bytes() == BODY
     assert "Range" not in site.behaviour.requests[-1]
-
-
-def test_without_a_version_a_known_checksum_allows_to_continue(site: Site, tmp_path: Path) -> None:
-    site.behaviour.etag = None
-    download = site.download(sha256=sha(BODY).upper())
-    cut_off(site, tmp_path, download)
-    assert fetch([download], tmp_path)[0].read_bytes() == BODY
-    assert site.behaviour.requests[-1]["Range"] == "bytes=300000-"
 
 
 def test_a_body_of_unstated_length_is_taken_as_it_comes_within_the_limit(
@@ -207,14 +192,6 @@ def test_a_wrong_checksum_keeps_nothing(site: Site, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_put_there_by_hand_is_recorded_without_an_address(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "a.mat").write_bytes(BODY)
-    fetch([site.download()], tmp_path)
-    record = ledger(tmp_path)["files"]["a.mat"]
-    assert ("address" in record, record["sha256"]) == (False, sha(BODY))
-    assert not site.behaviour.requests
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -230,11 +207,6 @@ def test_what_is_no_file_is_a_sentence(site: Site, tmp_path: Path, changes: dict
     with pytest.raises(InputError, match=rf"{site.address}/a.mat .*{words}"):
         fetch([site.download()], tmp_path)
     assert "a.mat" not in names(tmp_path)
-
-
-def test_a_connection_that_is_refused_is_named(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1/a failed"):
-        fetch([Download("http://127.0.0.1:1/a", "a")], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -333,20 +305,6 @@ def test_a_damaged_archive_is_named(tmp_path: Path, name: str) -> None:
             read_member(path, "two.mat", 10_000)
     with pytest.raises(InputError, match=r"gone.zip: .*no such file"):
         members(tmp_path / "gone.zip")
-
-
-def test_what_a_rar_archive_needs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import rarfile
-
-    path = make(tmp_path / "a.rar", FILES, method=3)
-    monkeypatch.setattr(rarfile, "CURRENT_SETUP", None)
-    for tool in ("UNRAR", "UNAR", "SEVENZIP", "SEVENZIP2", "BSDTAR"):
-        monkeypatch.setattr(rarfile, f"{tool}_TOOL", "no-such-program")
-    with pytest.raises(InputError, match="install unrar"):
-        read_member(path, "KA04/one.mat", 10_000)
-    monkeypatch.setitem(sys.modules, "rarfile", None)
-    with pytest.raises(InputError, match=r"pip install 'bearcat\[fetch\]'"):
-        members(path)
 
 
 def test_an_encrypted_address_that_leads_to_an_unencrypted_one_is_refused(site: Site, monkeypatch, tmp_path: Path):

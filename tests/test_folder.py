@@ -79,12 +79,6 @@ def test_a_manifest_says_everything(tmp_path):
     np.testing.assert_allclose(recordings[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
 
 
-def test_a_manifest_may_be_given_instead_of_its_folder(tmp_path):
-    put(tmp_path / "a.npy")
-    manifest(tmp_path, "path,domain,label\na.npy,one,inner\n")
-    assert open_dataset(str(tmp_path / "manifest.csv")) == open_dataset(str(tmp_path))
-
-
 def test_a_manifest_says_speed_bearing_machine_and_sensor(tmp_path):
     for number in range(3):
         put(tmp_path / f"{number}.csv", number)
@@ -196,16 +190,3 @@ def test_start_and_stop_beyond_the_end_are_named(tmp_path):
     put(tmp_path / "x.csv", samples=100)
     with pytest.raises(InputError, match=r"x\.csv\[0:500\]: .*stop 500 .*100 samples"):
         load(Folder(root=manifest(tmp_path, "path,domain,stop\nx.csv,a,500\n")).catalogue())
-
-
-def test_different_rates_across_domains_are_a_problem_that_offers_rate(tmp_path):
-    put(tmp_path / "a" / "inner" / "1.csv", 1, rate=12_000, samples=5000)
-    put(tmp_path / "b" / "inner" / "1.csv", 2, rate=48_000, samples=20_000)
-    catalogue = Folder(root=tmp_path).catalogue()
-    found = survey(catalogue, Preparation())
-    (problem,) = found.problems
-    for words in ("b: 48000 Hz", "a: 12000 Hz", "--rate 12000"):
-        assert words in problem.sentence
-    found = survey(catalogue, Preparation(rate=12_000))
-    assert not found.problems
-    assert [(row.rates, row.windows) for row in found.rows] == [((12_000,), 4), ((12_000,), 4)]

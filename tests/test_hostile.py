@@ -24,7 +24,6 @@ from bearcat.report.results import read_result
 from bearcat.storage import digest_json
 from tests.conftest import make_recording
 from tests.test_artefact import made_model, save_model
-from tests.test_isolated import CRASH
 from tests.test_serve import LENGTH, RATE, as_wav, noise
 
 
@@ -33,14 +32,6 @@ def models(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     save_model(folder / "model", made_model())
     return folder
-
-
-def test_files_that_crash_their_parser_are_a_sentence_on_the_command_line(models, tmp_path, command):
-    (tmp_path / "crash.mat").write_bytes(CRASH)
-    (tmp_path / "a.wav").write_bytes(as_wav(noise(4 * LENGTH)))
-    status, printed, said = command("predict", models / "model", tmp_path, "--alarm", "healthy", "--format", "csv")
-    assert (status in (1, 3), "crash.mat" in said) == (True, True)
-    assert "a.wav" in printed, "the others go on"
 
 
 def test_resampling_has_bounds_before_anything_is_allocated():

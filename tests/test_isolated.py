@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import struct
 import time
@@ -19,10 +18,9 @@ from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from bearcat.data import isolated
-from bearcat.data.isolated import Readers, open_stream, read_signals
+from bearcat.data.isolated import Readers, open_stream
 from bearcat.data.signals import TooLargeError
 from bearcat.errors import InputError
-from tests.test_formats import write
 
 MOST = 2**22
 READERS = Readers(1, MOST)
@@ -127,14 +125,6 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
     assert np.array_equal(samples_of(honest, "a"), np.arange(400_000, dtype=np.float32))
 
 
-def test_every_format_gives_the_same_samples_as_in_this_process(tmp_path):
-    values = np.random.default_rng(0).standard_normal(400_000).astype(np.float32)
-    for name in ("a.npz", "a.parquet", "a.npy", "a.mat", "a.h5"):
-        path = write(tmp_path / name, values)
-        assert np.array_equal(samples_of(path), values), name
-        assert np.array_equal(read_signals(path).pick(None)[1].ravel(), values), name
-
-
 def test_a_relative_path_is_of_the_folder_one_is_in(tmp_path, monkeypatch):
     for name in ("here", "there"):  # the process that forks was started in the first
         (tmp_path / name).mkdir()
@@ -193,25 +183,6 @@ def test_a_small_file_of_ones_own_that_unpacks_without_end_is_refused(tmp_path):
         tree.create_dataset("a", shape=(2**36,), dtype="f4", chunks=(2**16,))
     with pytest.raises(InputError, match=r"zeros\.h5"):
         open_stream(tmp_path / "zeros.h5")
-
-
-@pytest.mark.parametrize("codec", ["none", "snappy"])
-def test_parquet_pages_that_announce_two_gibibytes_take_none_of_it(tmp_path, codec):
-    path, values = tmp_path / "a.parquet", np.random.default_rng(0).standard_normal(4096)
-    parquet.write_table(pa.table({"a": values}), path, compression=codec, use_dictionary=False)
-    column = parquet.ParquetFile(path).metadata.row_group(0).column(0)
-    content, place = path.read_bytes(), column.data_page_offset
-    # A page's header, in Thrift's compact form: its kind, its size and its size compressed, each behind a byte 0x15.
-    assert content[place : place + 3] == b"\x15\x00\x15"
-    end = place + 3
-    while content[end] & 0x80:
-        end += 1
-    lie = b"\xfe\xff\xff\xff\x0f"  # 2³¹ − 1
-    path.write_bytes(content[: place + 3] + lie + content[end + 1 :])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match=r"a\.parquet"):
-        read_signals(path, "a.parquet")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # kB, in this process
 
 
 def test_flac_is_flac_alone(tmp_path):

@@ -19,8 +19,6 @@ from bearcat.data.recording import (
     change_rate,
     count_windows,
     cut,
-    join,
-    spectrum,
     standardise,
 )
 from bearcat.errors import InputError
@@ -62,14 +60,6 @@ def test_standardise_agrees_with_its_twin_at_every_scale_and_offset(window, scal
     np.testing.assert_allclose(standardise(window[None])[0], reference.standardised(window), atol=1e-3, rtol=1e-3)
 
 
-def test_spectrum_is_the_definition_of_the_transform():
-    window = np.random.default_rng(0).standard_normal((2, 1, 48)).astype(np.float32)
-    result = spectrum(window)
-    assert result.shape == (2, 1, 24)
-    assert result.dtype == np.float32
-    np.testing.assert_allclose(result[1, 0], reference.magnitudes(window[1, 0]), atol=1e-6)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
 def test_samples_that_are_no_numbers_are_named_with_their_place(bad):
     signal = np.zeros(100)
@@ -108,13 +98,6 @@ def test_what_is_known_of_a_recording_survives_json():
     for recording in (plain, full):
         assert RecordingInfo.from_dict(json.loads(json.dumps(recording.to_dict()))) == recording.info()
     assert prepare([full], Preparation(length=64)).recordings == (full.info(),)
-
-
-def test_joined_windows_keep_their_labels():
-    parts = [prepare([make_recording(seed=s, label=f"c{s}")], Preparation(length=512)) for s in range(2)]
-    joined = join(parts)
-    assert joined.labels.tolist() == ["c0"] * 8 + ["c1"] * 8
-    assert joined[np.array([9, 0])].labels.tolist() == ["c1", "c0"]
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,6 @@ TASK = Task("a", "b")
 STATES = ("healthy", "inner race", "outer race", "ball", "unknown", "cannot tell")
 
 
-# Cutting.
-
-
 # Targets of so many recordings.
 
 

@@ -10,12 +10,11 @@ import pytest
 from scipy import signal as processing
 
 from bearcat.data.datasets import simulate as vibration
-from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Defect, Simulated, signals
+from bearcat.data.datasets.simulate import CONDITIONS, Defect, Simulated
 from bearcat.data.datasets.simulate.specimens import MachinePhysics
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError
 from bearcat.settings import override
-from tests.reference import simulate as twin
 
 USUAL, SLOW, IDLE, LIGHT = CONDITIONS
 ORDERS = Simulated().bearing.orders()
@@ -91,53 +90,6 @@ def test_tones_grow_with_speed_and_torque_and_are_not_folded_back() -> None:
     assert level(silent(SLOW, **beyond)) > 0.1
 
 
-# Twins.
-
-
-def test_strikes_are_placed_as_a_plain_loop_places_them() -> None:
-    generator = np.random.default_rng(3)
-    positions = np.concatenate([generator.uniform(0, 299, 40), [0.0, 17.0, 17.0, 299.0]])
-    strengths = generator.standard_normal(positions.size)
-    found = signals.place(positions, strengths, 300)
-    np.testing.assert_allclose(found, twin.place(positions.tolist(), strengths.tolist(), 300, 8), atol=1e-12)
-
-
-def test_placed_strikes_ring_as_the_formula_says_between_samples_too() -> None:
-    positions, strengths = np.array([40.0, 180.37, 300.71]), np.array([1.0, 2.0, -1.5])
-    response = vibration.outer_path(MachinePhysics(), 16000.0, 1000.0)
-    placed = signals.place(positions, strengths, 400)
-    found = processing.fftconvolve(placed, response)[:400]
-    np.testing.assert_allclose(found, twin.convolve(placed.tolist(), response.tolist()), atol=1e-9)
-    table = vibration.modes(MachinePhysics(), 1000.0).tolist()
-    exact = np.array(twin.ring((positions / 16000).tolist(), strengths.tolist(), table, 16000.0, 400))
-    # A band-limited strike differs from a sharp one while it lasts, eight samples to either side, and not afterwards.
-    after = np.abs(np.arange(400) - positions[:, None]).min(axis=0) > 8
-    np.testing.assert_allclose(found[after], exact[after], atol=0.002 * np.abs(exact).max())
-
-
-def test_the_shaft_turns_as_a_plain_loop_turns_it() -> None:
-    settings = Simulated(speed_fluctuation=0.02)
-    found = vibration.shaft_turns(settings, REFERENCE, 500, np.random.default_rng(5))
-    draws = np.random.default_rng(5).standard_normal(501)
-    kept = math.exp(-2 * math.pi * vibration.SPEED_BANDWIDTH / 16000)
-    wanted = twin.angle_in_turns(25.0, vibration.SPEED_SPREAD * draws[0], draws[1:].tolist(), 0.02, kept, 16000.0)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
-
-
-# Noise.
-
-
-@pytest.mark.parametrize("colour", [0.0, 1.0, 2.0])
-def test_the_noise_has_the_slope_and_the_level_that_are_set(colour: float) -> None:
-    noise = signals.coloured_noise(200001, 16000.0, colour, 20.0, np.random.default_rng(1))
-    frequencies, power = processing.welch(noise, 16000, nperseg=4096)
-    chosen = (frequencies > 60) & (frequencies < 7000)
-    slope = np.polyfit(np.log(frequencies[chosen]), np.log(power[chosen]), 1)[0]
-    assert slope == pytest.approx(-colour, abs=0.05)
-    assert noise.size == 200001
-    assert noise.std() == pytest.approx(1, rel=0.1)
-
-
 # Reproducibility.
 
 SHORT = Simulated(seconds=0.25)
@@ -169,9 +121,6 @@ def test_the_identity_changes_with_every_setting_that_changes_the_samples() -> N
     assert len({first(settings) for settings in [SHORT, *changed]}) == 4
     identities = [entry.identity for entry in replace(SHORT, measurements=2).catalogue().entries]
     assert len(set(identities)) == len(identities) == 80
-
-
-# The dataset.
 
 
 # Specimens.

@@ -8,12 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import RecordingInfo, Windows
-from bearcat.data.tasks import UNKNOWN, Split, Task, _stratified, split_task
+from bearcat.data.tasks import UNKNOWN, Split, Task, split_task
 from bearcat.errors import InputError
 from bearcat.settings import override
 from tests.conftest import make_recording
@@ -59,25 +57,6 @@ def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
     assert split.training.source_train.labels.tolist() == expected
     expected = [split.training.classes.index(target.labels[number]) for number in open_]
     assert split.held_back.target_train_labels.tolist() == expected
-
-
-@given(
-    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=12),
-    share=st.floats(0.05, 0.95),
-    seed=st.integers(0, 5),
-)
-@settings(max_examples=60, deadline=None)
-def test_a_stratified_draw_is_exact_in_total_and_within_one_of_the_share_in_every_stratum(sizes, share, seed):
-    strata = np.repeat(np.arange(len(sizes)), sizes)
-    chosen = _stratified(strata, share, np.random.default_rng(seed))
-    counts = np.bincount(strata[chosen], minlength=len(sizes))
-    for size, count in zip(sizes, counts, strict=True):
-        assert size == 1 or 1 <= count <= size - 1
-        clipped = min(max(share * size, min(1, size - 1)), size - 1)
-        assert abs(count - clipped) <= 1
-    if all(1 <= share * size <= size - 1 for size in sizes):
-        # A half is rounded by its last digits, to either side.
-        assert abs(counts.sum() - share * sum(sizes)) < 0.5 + 1e-9
 
 
 def test_the_same_seed_gives_the_same_split_and_another_seed_another():
