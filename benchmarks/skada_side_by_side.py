@@ -32,11 +32,11 @@ from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.cat.ingredient import View
+from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
 from bearcat.data import Preparation, Split, Task, open_dataset
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
-from bearcat.methods import formulas
-from bearcat.methods.alignments import Adversarial, Confusion, CovarianceMatching, Transport
+from bearcat.methods.alignments import CovarianceMatching, Transport, covariance
 
 WINDOWS, TESTED, EPOCHS, BATCH, SEEDS = 384, 1000, 50, 64, 5
 WIDTHS = (256, 128)
@@ -57,8 +57,8 @@ class FeatureCovariance(CovarianceMatching):
     """CORAL of features instead of logits, as in skada."""
 
     def loss(self, view: View) -> torch.Tensor:
-        source = formulas.covariance(view.source_features, view.source_present)
-        gap = source - formulas.covariance(view.target_features, view.target_present)
+        source = covariance(view.source_features, view.source_present)
+        gap = source - covariance(view.target_features, view.target_present)
         return view.ramp * (gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2))
 
 

@@ -14,6 +14,7 @@ ratio of their medians, of wall and of processor time.
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import json
 import os
@@ -75,25 +76,24 @@ def recipe(epochs: int) -> Recipe:
 @contextmanager
 def ready(runs: int) -> Iterator[Callable[[], None]]:
     """A warm step, which may be called any number of times. The losses must be numbers afterwards."""
-    from bearcat.cat import algorithm
-    from bearcat.cat.evaluate import fit_calibration, refill
-    from bearcat.cat.networks import fast_path, use_path
-    from bearcat.fast.batches import Feed, stack_data
-    from bearcat.fast.device import Recorder, choose_precision, torch_settings
+    from bearcat.cat.algorithm import train_step
+    from bearcat.cat.evaluate import calibrate
+    from bearcat.cat.networks import path_of
+    from bearcat.cat.state import begin
+    from bearcat.cat.teacher import SelfTraining, set_thresholds
+    from bearcat.fast.batches import Feed
+    from bearcat.fast.device import Recorder, torch_settings
 
-    trained, data, path = recipe(10), noise(3 * BATCH, BATCH), fast_path(device())
-    precision = choose_precision(None, path, device())
-    batches = stack_data([data] * runs, list(range(runs)), BATCH, device())
-    phase = algorithm.phase_of(trained, trained.schedule.epochs)
+    trained, data = recipe(10), noise(3 * BATCH, BATCH)
+    state, _, precision = begin([Run(trained, data, seed) for seed in range(runs)], device(), None, None)
+    path = path_of(state.student)
     with torch_settings(precision, device()):
-        state = algorithm.new_state(trained, batches, CLASSES)
         state.epoch = trained.schedule.epochs
-        use_path([state.student, *state.modules.values()], path, precision)
-        state.calibration = refill(None, fit_calibration(trained, state))
-        for teaching in phase.teaching:
-            teaching.start_epoch(state)
-        feed, recorder = Feed(batches), Recorder(device(), True)
-        step = partial(algorithm.train_step, trained, state, feed, phase, False)
+        calibrate(state)
+        state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+        set_thresholds(trained.find(SelfTraining), state, None)
+        feed, recorder = Feed(state.batches), Recorder(device(), True)
+        step = partial(train_step, state, feed, state.epoch, False)
         feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in trained.ingredients})
 
         def next_step() -> None:

@@ -30,7 +30,6 @@ import bearcat.cli.train
 import bearcat.deploy.predict
 import bearcat.deploy.serve
 import bearcat.diagnosis.physics
-import bearcat.methods.formulas
 import bearcat.report.pages
 import bearcat.watch.watching
 from bearcat.watch import schema

@@ -9,14 +9,14 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bearcat.cat import Evidence
+from bearcat.cat import Evidence, losses, teacher
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.ingredient import View
 from bearcat.cat.recipes import GROUPS, RECIPES, Schedule
-from bearcat.cat.teacher import SelfTraining, StrongView
+from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness, StackedDense
-from bearcat.methods import TransCal, formulas
+from bearcat.methods import StrongView, TransCal, views
 from bearcat.methods.alignments import (
     ClassifierDiscrepancy,
     ConditionalAdversarial,
@@ -176,7 +176,7 @@ def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
         assert loss[run].item() == pytest.approx(-np.log(right).mean() - gap)
     (of_features,) = torch.autograd.grad(loss.sum(), features, retain_graph=True)
     plain = features.detach()[:, SIZE:].requires_grad_()
-    gap = formulas.masked_mean(
+    gap = losses.masked_mean(
         (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean(-1), view.target_present
     )
     (towards,) = torch.autograd.grad(gap.sum(), plain)
@@ -268,7 +268,7 @@ def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
 def test_a_share_of_each_class_is_the_twins():
     scores, labels = RANDOM.random((2, 30)), RANDOM.integers(0, 4, (2, 30))
     present = torch.arange(30) < torch.tensor([30, 19])[:, None]
-    found = formulas.best_of_each_class(torch.from_numpy(scores), torch.from_numpy(labels), 0.4, 4, present)
+    found = teacher.best_of_each_class(torch.from_numpy(scores), torch.from_numpy(labels), 0.4, 4, present)
     for run, count in enumerate((30, 19)):
         assert found[run, :count].tolist() == reference.best_share(scores[run, :count], labels[run, :count], 0.4)
         assert (found[run, count:] == -1).all()
@@ -291,10 +291,10 @@ def test_perturbations_are_the_twins():
     randomness = draws()
     uniform = {layer: randomness.uniform(layer, 3).numpy() for layer in range(7)}
     assert all(0 <= value < 1 for values in uniform.values() for value in values.flat)
-    moved = formulas.resampled(windows, randomness, 0.02, 1.0)
-    stopped = formulas.band_stopped(windows, randomness, 0.2)  # 4 of 21 lines
-    scaled = formulas.scaled(windows, randomness, 0.2)
-    masked = formulas.masked(windows, randomness, 0.25)
+    moved = views.resampled(windows, randomness, 0.02, 1.0)
+    stopped = views.band_stopped(windows, randomness, 0.2)  # 4 of 21 lines
+    scaled = views.scaled(windows, randomness, 0.2)
+    masked = views.masked(windows, randomness, 0.25)
     for run in range(2):
         for place in range(3):
             window = windows[run, place, 0].numpy()

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bearcat.cat.state import put_back
-from bearcat.methods import formulas
-from bearcat.methods.alignments import Adversarial, Sharpness
-from bearcat.methods.formulas import reverse_gradient
+from bearcat.cat import losses, sam, teacher
+from bearcat.cat.losses import Adversarial, reverse_gradient
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
@@ -19,18 +17,18 @@ SELECTED = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) > 0.5
 
 @pytest.mark.parametrize("average", ["batch", "selected"])
 def test_pseudo_label_loss_is_the_twins(average):
-    result = formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), SELECTED, average)
+    result = losses.of_selected(losses.cross_entropy(LOGITS, LABELS), SELECTED, average)
     for run in range(3):
         expected = reference.pseudo_label_loss(LOGITS[run], LABELS[run], SELECTED[run], average)
         torch.testing.assert_close(result[run], expected)
-    nothing = formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), torch.zeros_like(SELECTED), average)
+    nothing = losses.of_selected(losses.cross_entropy(LOGITS, LABELS), torch.zeros_like(SELECTED), average)
     assert torch.equal(nothing, torch.zeros(3))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
 def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
     logits = LOGITS.clone().requires_grad_()
-    result = formulas.class_confusion(logits, temperature)
+    result = losses.class_confusion(logits, temperature)
     result.sum().backward()
     for run in range(3):
         alone = LOGITS[run].clone().requires_grad_()
@@ -47,7 +45,7 @@ def test_class_confusion_is_a_number_where_a_class_is_given_nothing_at_all(sure)
     assert torch.isfinite(reference.mcc_loss(wide.float())) == (sure < 200)
     expected, result = wide.clone().requires_grad_(), wide.float()[None].requires_grad_()
     reference.mcc_loss(expected).backward()
-    found = formulas.class_confusion(result, 2.0)
+    found = losses.class_confusion(result, 2.0)
     found.sum().backward()
     torch.testing.assert_close(found[0].detach().double(), reference.mcc_loss(wide), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(result.grad[0].double(), expected.grad, rtol=1e-3, atol=1e-6)
@@ -59,7 +57,7 @@ def test_domain_loss_is_binary_cross_entropy_over_both_batches():
         logits = torch.cat([source[run], target[run]])
         truth = torch.cat([torch.ones(12), torch.zeros(7)])
         expected = functional.binary_cross_entropy_with_logits(logits, truth)
-        torch.testing.assert_close(formulas.domain(source, target)[run], expected)
+        torch.testing.assert_close(losses.domain(source, target)[run], expected)
 
 
 def test_losses_of_a_padded_batch_are_those_of_its_windows():
@@ -67,15 +65,15 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
     counts = [12, 7, 1]
     present = torch.arange(12) < torch.tensor(counts)[:, None]
     for name, loss in {
-        "supervised": lambda logits, mask, run: formulas.supervised(logits, LABELS[run], mask),
-        "batch": lambda logits, mask, run: formulas.of_selected(
-            formulas.cross_entropy(logits, LABELS[run]), SELECTED[run], "batch", mask
+        "supervised": lambda logits, mask, run: losses.supervised(logits, LABELS[run], mask),
+        "batch": lambda logits, mask, run: losses.of_selected(
+            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "batch", mask
         ),
-        "selected": lambda logits, mask, run: formulas.of_selected(
-            formulas.cross_entropy(logits, LABELS[run]), SELECTED[run], "selected", mask
+        "selected": lambda logits, mask, run: losses.of_selected(
+            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "selected", mask
         ),
-        "confusion": lambda logits, mask, _: formulas.class_confusion(logits, 2.0, mask),
-        "domain": lambda logits, mask, _: formulas.domain(
+        "confusion": lambda logits, mask, _: losses.class_confusion(logits, 2.0, mask),
+        "domain": lambda logits, mask, _: losses.domain(
             logits[..., 0], logits[..., 1], None if mask is None else torch.cat([mask, mask], dim=1)
         ),
     }.items():
@@ -92,7 +90,7 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
 @pytest.mark.parametrize("tau", [0.9, 0.5])
 def test_per_class_thresholds_are_the_twins(tau):
     probabilities = (LOGITS * 2).softmax(dim=-1)
-    result = formulas.per_class(formulas.confident_counts(probabilities, tau), tau)
+    result = teacher.per_class(teacher.confident_counts(probabilities, tau), tau)
     for run in range(3):
         expected = reference.class_thresholds(probabilities[run], tau)
         torch.testing.assert_close(result[run], expected.to(torch.float32))
@@ -100,10 +98,10 @@ def test_per_class_thresholds_are_the_twins(tau):
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
     probabilities = torch.tensor([[[0.6, 0.4], [0.4, 0.6]]])
-    label, selected = formulas.select(probabilities, torch.tensor([[0.5, 0.7]]))
+    label, selected = teacher.select(probabilities, torch.tensor([[0.5, 0.7]]))
     assert label.tolist() == [[0, 1]]
     assert selected.tolist() == [[True, False]]
-    assert formulas.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
+    assert teacher.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
 
 
 def test_the_gradient_is_reversed_and_scaled_for_each_run():
@@ -127,9 +125,9 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     start = [parameter.clone() for parameter in parameters]
-    before = Sharpness(0.05).perturb(parameters, lambda _: gradients)
+    before = sam.ascend(parameters, gradients, 0.05)
     moves = [(now - then).flatten(1) for now, then in zip(parameters, start, strict=True)]
     moved = torch.linalg.vector_norm(torch.cat(moves, dim=1), dim=1)
     torch.testing.assert_close(moved, torch.full((2,), 0.05), rtol=1e-4, atol=1e-7)
-    put_back(parameters, before)
+    sam.descend(parameters, before)
     assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bearcat.adaptation.spec import make_recipe
+from bearcat.cat import Sharpness
 from bearcat.cat.ingredient import Ingredient
+from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.recipes import (
     GROUPS,
     RECIPES,
@@ -19,7 +21,7 @@ from bearcat.cat.recipes import (
 )
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError
-from bearcat.methods.alignments import Adversarial, Confusion, CovarianceMatching, Sharpness
+from bearcat.methods import CovarianceMatching
 
 
 def test_the_table_of_methods_is_the_papers():

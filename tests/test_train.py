@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cat import Evidence, find_calibrator, scaling
-from bearcat.cat.algorithm import Run, Trained, new_state, train
+from bearcat.cat import Adversarial, Confusion, Evidence, Sharpness, find_calibrator, scaling
+from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import predict, watcher
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
-from bearcat.cat.state import TrainingState
+from bearcat.cat.state import TrainingState, new_state
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.fast.batches import Batches, stack_data, stack_key
-from bearcat.methods.alignments import Adversarial, Confusion, Sharpness
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 

@@ -8,9 +8,8 @@ import pytest
 import sklearn
 import torch
 
-from bearcat.cat import scaling
+from bearcat.cat import losses, scaling
 from bearcat.cat.recipes import GROUPS, RECIPES
-from bearcat.methods import formulas
 from tests.test_alignments import NEW, parts, view
 from tests.test_alignments import test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone as stacks
 from tests.test_learning import LEARNING, source_only, split, trainer
@@ -67,7 +66,7 @@ def test_correlation_alignment_and_class_confusion_are_skadas(view):
     with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
         skadas = pytest.importorskip("skada.deep.losses", reason="skada's networks need skorch")
     aligned = RECIPES["CORAL"].ingredients[0].loss(replace(view, ramp=torch.ones(1, dtype=torch.float64)))
-    confusion = formulas.class_confusion(view.target_logits, 1.0, view.target_present)
+    confusion = losses.class_confusion(view.target_logits, 1.0, view.target_present)
     for run in range(2):
         source, target = (torch.from_numpy(part) for part in parts(view.logits, run))
         assert float(aligned[run]) == pytest.approx(float(skadas.deepcoral_loss(source, target)))

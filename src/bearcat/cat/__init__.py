@@ -21,26 +21,29 @@ if TYPE_CHECKING:
     from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
     from bearcat.cat.calibrators import CALIBRATORS, find_calibrator
     from bearcat.cat.ingredient import (
+        AfterEpoch,
+        Augmentation,
         BeforeTraining,
         Finding,
         Ingredient,
         Loss,
-        Perturbation,
         Prepared,
-        Teaching,
         View,
         choice,
     )
+    from bearcat.cat.losses import Adversarial, Confusion
     from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
     from bearcat.cat.recipes import RECIPES, Recipe, Schedule, find_recipe
+    from bearcat.cat.sam import Sharpness
     from bearcat.cat.scaling import Matrix, Temperature, Vector
     from bearcat.cat.teacher import SelfTraining, Teacher
 
 __all__ = [
-    "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "BeforeTraining", "Calibration", "Calibrator", "Encoder", "Evidence",
-    "Finding", "Ingredient", "Loss", "Matrix", "Network", "Perturbation", "Prepared", "Recipe", "Schedule",
-    "SelfTraining", "Teacher", "Teaching", "Temperature", "Vector", "View", "accuracy", "brier", "build_network",
-    "choice", "ece", "find_calibrator", "find_encoder", "find_recipe", "nll", "reliability_bins",
+    "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
+    "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Finding", "Ingredient", "Loss", "Matrix",
+    "Network", "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness", "Teacher", "Temperature", "Vector",
+    "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe",
+    "nll", "reliability_bins",
 ]  # fmt: skip
 
 _HOMES = {
@@ -48,10 +51,12 @@ _HOMES = {
         **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
         "reliability_bins"), "bearcat.cat.calibration"),
     **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),
-        **dict.fromkeys(("BeforeTraining", "Finding", "Ingredient", "Loss", "Perturbation", "Prepared", "Teaching",
+        **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Finding", "Ingredient", "Loss", "Prepared",
         "View", "choice"), "bearcat.cat.ingredient"),
+    **dict.fromkeys(("Adversarial", "Confusion"), "bearcat.cat.losses"),
     **dict.fromkeys(("ENCODERS", "Encoder", "Network", "build_network", "find_encoder"), "bearcat.cat.networks"),
     **dict.fromkeys(("RECIPES", "Recipe", "Schedule", "find_recipe"), "bearcat.cat.recipes"),
+    **dict.fromkeys(("Sharpness",), "bearcat.cat.sam"),
     **dict.fromkeys(("Matrix", "Temperature", "Vector"), "bearcat.cat.scaling"),
     **dict.fromkeys(("SelfTraining", "Teacher"), "bearcat.cat.teacher"),
 }  # fmt: skip

@@ -22,7 +22,6 @@ from torch.nn import functional
 from bearcat.cat.calibration import Calibration, Evidence, accuracy, brier, ece, nll
 from bearcat.cat.calibrators import find_calibrator
 from bearcat.cat.networks import Network
-from bearcat.cat.recipes import Recipe
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.errors import InputError, suggest
 from bearcat.fast.batches import Batches, Checked, padded_stack
@@ -46,6 +45,14 @@ class EpochEnd:
     calibration: Calibration | None
     pseudo_labels: Tensor | None  # (run, target window), −1 where none was used in this epoch
     history: dict[str, list[Tensor]]
+
+    @staticmethod
+    def of(state: TrainingState) -> EpochEnd:
+        """What there is at the end of the state's epoch."""
+        labels = None if state.pseudo_labels is None else state.pseudo_labels[:, :-1]
+        return EpochEnd(
+            state.epoch, state.batches, state.student, state.teacher, state.calibration, labels, state.history
+        )
 
 
 @torch.no_grad()
@@ -194,10 +201,15 @@ class Fitting:
         return torch.tensor(found, dtype=torch.float64, device=logits.device)
 
 
-def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = None) -> Calibration:
+def fit_calibration(state: TrainingState, text: str | None = None) -> Calibration:
     """The calibration of the reported network by the recipe's calibrator, or by another."""
-    fitting = Fitting(state.reported, state.batches, state.checks, recipe.balance)
-    return fitting.fit(text or recipe.calibration or "")
+    fitting = Fitting(state.reported, state.batches, state.checks, state.recipe.balance)
+    return fitting.fit(text or state.recipe.calibration or "")
+
+
+def calibrate(state: TrainingState) -> None:
+    """Fits the recipe's calibrator anew."""
+    state.calibration = refill(state.calibration, fit_calibration(state))
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:

@@ -1,16 +1,15 @@
 """Ingredients of a method in their kinds, and what a training step offers to a loss.
 
 An ingredient is a frozen dataclass: its fields are its numbers, its methods act. A `Loss` is a term of the loss; a
-`BeforeTraining` changes the windows before the first step; `Teaching` acts between steps, on the teacher and on what it
-and the student are shown; `Perturbation` (SDAT) says at which weights a step's gradient is taken. The loop asks each
-kind for what it does and has no branch for any ingredient. docs/add-a-method.md adds one in a file of its own:
+`BeforeTraining` changes the windows before the first step, `Augmentation` those of a step; `AfterEpoch` acts between
+epochs. The paper's own (teacher, SAM) stand in the loop by name. docs/add-a-method.md adds one in a file of its own:
 
 >>> RECIPES["entropy"] = Recipe((Entropy(weight=0.1),))   # class Entropy(Loss), with a method loss(view) → (run,)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
     from bearcat.data.inputs import Input
     from bearcat.data.tasks import TrainingData
-    from bearcat.fast.batches import Batch
     from bearcat.fast.stacked import Randomness
 
 
@@ -164,6 +162,7 @@ class Loss(Ingredient):
     uses_target = True
     # Whether it compares the domains: SDAT does not climb it, and with passes="separate" it reads a joint pass.
     aligns: ClassVar[bool] = False
+    recordable: ClassVar[bool] = True  # whether it asks the device for nothing, so that steps can be recorded
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
 
     def loss(self, view: View) -> Tensor:
@@ -245,48 +244,33 @@ class BeforeTraining(Ingredient):
 
 
 @dataclass(frozen=True)
-class Teaching(Ingredient):
-    """Something done between steps: to the teacher, or to what it and the student are shown.
+class Augmentation(Ingredient):
+    """A view of the target's windows, drawn anew in each step; the student and all losses see it.
 
-    >>> [each.name for each in RECIPES["AT-views"].ingredients if isinstance(each, Teaching)]
-    ['weak', 'labels', 'strong']
+    >>> [each.name for each in RECIPES["AT-views"].ingredients if isinstance(each, Augmentation)]
+    ['weak', 'strong']
     """
 
-    def teaches_from(self, schedule: Schedule) -> int:
-        """The first epoch in which it acts; before `start` it may not read target windows of a step."""
-        return self.start(schedule)
+    phase = "labels"
+    uses_target = True
+    of_teacher: ClassVar[bool] = False  # whether the teacher sees it too
 
-    def start_epoch(self, state: TrainingState) -> None:
-        """Acts at the start of an epoch in which it is on."""
-
-    def start_step(self, state: TrainingState, batch: Batch) -> Batch | None:  # noqa: ARG002
-        """Acts before the losses of a step, and may return another batch for the ingredients behind it and the losses.
-        On a GPU the step is recorded: nothing here may ask the device.
-        """
-        return None
-
-    def after_climb(self, state: TrainingState, batch: Batch) -> None:
-        """Acts between SDAT's two passes, on the batch that `start_step` was given."""
-
-    def end_epoch(self, state: TrainingState) -> None:
-        """Acts after the steps of an epoch in which it is on, before the networks are evaluated."""
+    def change(self, windows: Tensor, randomness: Randomness) -> Tensor:
+        """The view of windows (run, batch, channel, point)."""
+        raise NotImplementedError(f"{type(self).__name__} changes nothing")
 
 
 @dataclass(frozen=True)
-class Perturbation(Ingredient):
-    """A way to take a step's gradient at other weights than those that descend.
+class AfterEpoch(Ingredient):
+    """Something done after the steps of an epoch, before the networks are evaluated.
 
-    >>> RECIPES["DANN*"].find(Perturbation) == Sharpness()
-    True
+    >>> RECIPES["AdaBN"].find(AfterEpoch).name
+    'adabn'
     """
 
-    reads_target = False
-
-    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
-        """Moves the weights to where the gradient is taken, and returns what they were. `gradients(scope)` are those
-        of the supervised loss alone ("supervised") or with all that are climbed ("task").
-        """
-        raise NotImplementedError(f"{type(self).__name__} perturbs nothing")
+    def end_epoch(self, state: TrainingState) -> None:
+        """Acts on the networks of the state."""
+        raise NotImplementedError(f"{type(self).__name__} does nothing")
 
 
-KINDS = (Loss, BeforeTraining, Teaching, Perturbation)
+KINDS = (Loss, BeforeTraining, Augmentation, AfterEpoch)

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
-from bearcat.cat import teacher
+from bearcat.cat import published
 from bearcat.cat.ingredient import KINDS, BeforeTraining, Ingredient, check_choices, choice
+from bearcat.cat.losses import Adversarial, Confusion
+from bearcat.cat.sam import Sharpness
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, suggest
-from bearcat.methods import alignments as losses
-from bearcat.methods.alignments import Adversarial, Confusion, Sharpness
+from bearcat.methods import alignments, views
 from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
 from bearcat.methods.known_states import KnownStates
 from bearcat.settings import find_name, override, to_plain
@@ -93,7 +94,7 @@ class Recipe:
             raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
         names = [ingredient.name for ingredient in self.ingredients]
         for each in self.ingredients:
-            if not isinstance(each, KINDS):
+            if not isinstance(each, (*KINDS, Sharpness)):
                 known = ", ".join(kind.__name__ for kind in KINDS)
                 raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
             if names.count(each.name) > 1:
@@ -183,13 +184,7 @@ class Recipe:
 
     def published_settings(self) -> dict[str, str]:
         """Settings under which this recipe does what the published code does; `published=true` stands for them."""
-        teacher = self.find(SelfTraining) is not None
-        calibrator = (self.calibration or "").partition(":")[0]
-        parts = {each.name for each in self.ingredients} | ({"teacher"} if teacher else set())
-        wanted = PUBLISHED | (PUBLISHED_WITH_TEACHER if teacher else PUBLISHED_WITHOUT)
-        return {name: text for name, text in wanted.items() if name.partition(".")[0] in parts or "." not in name} | {
-            f"calibration.{name}": text for name, text in PUBLISHED_CALIBRATORS.get(calibrator, {}).items()
-        }
+        return published.settings_of(self, with_teacher=self.find(SelfTraining) is not None)
 
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")
@@ -217,25 +212,6 @@ class Recipe:
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
 
 
-# What the published code does, part by part (docs/method.md); some are our defaults too.
-PUBLISHED = {
-    "teacher.statistics": "target", "teacher.dropout": "true", "teacher.early": "true",
-    "labels.average": "batch", "labels.counts": "uncalibrated", "labels.counts_mode": "training",
-    "labels.first_counts": "early", "labels.relabel": "true", "uniformity.scaled": "true",
-    "sharpness.scope": "task", "alignment.reduction": "mean", "alignment.progress": "iterations from 1",
-    "cdan.progress": "iterations from 1", "mk-mmd.progress": "epochs", "jmmd.progress": "epochs",
-    "coral.progress": "epochs", "calibrate": "end", "precision": "float32",
-}  # fmt: skip
-PUBLISHED_WITH_TEACHER = {"passes": "separate", "doubled": "true", "confusion.climbed": "labels"}
-PUBLISHED_WITHOUT = {"passes": "joint", "target_pass": "true", "confusion.climbed": "on"}
-PUBLISHED_CALIBRATORS = {
-    "Temperature": {"bounds": "none"},
-    "CPCS": {"bounds": "none", "resampling": "over", "solver": "scikit-learn"},
-    "TransCal": {"solver": "slsqp", "start": "100"},
-    "Vector": {"solver": "sgd"},
-    "Matrix": {"solver": "sgd"},
-}
-
 QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
 
 _STARS: dict[str, tuple[Ingredient, ...]] = {
@@ -246,7 +222,7 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 }
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
-_VIEWS = (teacher.WeakView(), SelfTraining(), teacher.StrongView(), Adversarial())
+_VIEWS = (views.WeakView(), SelfTraining(), views.StrongView(), Adversarial())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
 FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
@@ -280,20 +256,21 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     },
     "Table 1": {  # the other self-training systems that the paper compares
         "PCG-CNN": Recipe((
-            SelfTraining(3.0, "fixed", 0.96, objective="squared", teacher=Teacher(momentum=0.99)), losses.Uniformity(),
+            SelfTraining(3.0, "fixed", 0.96, objective="squared", teacher=Teacher(momentum=0.99)),
+            alignments.Uniformity(),
         )),
-        "DTL-IPLL": Recipe((SelfTraining(samples=2, agree=True, teacher=_OF_STUDENT), losses.KernelMatching())),
-        "Wang": Recipe((SelfTraining(teacher=_OF_STUDENT), losses.Wasserstein(), losses.Triplet())),
+        "DTL-IPLL": Recipe((SelfTraining(samples=2, agree=True, teacher=_OF_STUDENT), alignments.KernelMatching())),
+        "Wang": Recipe((SelfTraining(teacher=_OF_STUDENT), alignments.Wasserstein(), alignments.Triplet())),
     },
     "alignments": {
-        "MK-MMD": Recipe((losses.KernelMatching(),)),
-        "JMMD": Recipe((losses.JointMatching(),)),
-        "CORAL": Recipe((losses.CovarianceMatching(),)),
-        "CDAN": Recipe((losses.ConditionalAdversarial(),)),
-        "CDAN+E": Recipe((losses.ConditionalAdversarial(entropy=True),)),
-        "AdaBN": Recipe((teacher.TargetStatistics(),)),
-        "MCD": Recipe((losses.ClassifierDiscrepancy(),)),
-        "DeepJDOT": Recipe((losses.Transport(),)),
+        "MK-MMD": Recipe((alignments.KernelMatching(),)),
+        "JMMD": Recipe((alignments.JointMatching(),)),
+        "CORAL": Recipe((alignments.CovarianceMatching(),)),
+        "CDAN": Recipe((alignments.ConditionalAdversarial(),)),
+        "CDAN+E": Recipe((alignments.ConditionalAdversarial(entropy=True),)),
+        "AdaBN": Recipe((alignments.TargetStatistics(),)),
+        "MCD": Recipe((alignments.ClassifierDiscrepancy(),)),
+        "DeepJDOT": Recipe((alignments.Transport(),)),
     },
     "ours": {
         "AT-views": Recipe(_VIEWS),

@@ -1,26 +1,38 @@
-"""Everything that changes while a stack is trained, and `Recorder`, which runs the steps that change it.
-
-Ingredients act on the state; the loop saves and resumes it. A step runs as it is on a CPU, as a CUDA graph on a GPU.
-"""
+"""Everything that changes while runs are trained: how it begins, and its history."""
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bearcat.cat import Calibration
-from bearcat.cat.networks import Network
-from bearcat.cat.recipes import Schedule
+from bearcat.cat.calibration import Calibration
+from bearcat.cat.evaluate import check_calibrator
+from bearcat.cat.ingredient import Finding, Loss
+from bearcat.cat.networks import DenseEncoder, Network, build_network, fast_path, initialise, use_path
+from bearcat.cat.plain import PlainModules
+from bearcat.cat.recipes import Recipe
+from bearcat.cat.teacher import SelfTraining
+from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
-from bearcat.fast.batches import Batches, Checked, gather
-from bearcat.fast.stacked import Randomness, mixed
-from bearcat.storage import load_tensors, save_tensors
+from bearcat.fast.batches import Batches, Checked, stack_data
+from bearcat.fast.device import choose_precision
+from bearcat.fast.stacked import Randomness
+
+if TYPE_CHECKING:
+    from bearcat.cat.algorithm import Run
+
+FEW_RUNS = 4  # of a dense network, whose products are too small to share
+# Weights of a plain module that one thread trains: a transformer of 18 000 took 1.6 and 6 s with one thread, 16 and 17
+# with two, while other programs kept both cores busy.
+SMALL_MODULE = 100_000
+STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
 
 
 @dataclass(eq=False)
@@ -29,11 +41,11 @@ class TrainingState:
     write it where it lies.
     """
 
+    recipe: Recipe
     student: Network
     modules: dict[str, nn.Module]  # of ingredients, by name
     optimisers: dict[str, torch.optim.Adam]  # "student", and of the modules by name
     batches: Batches
-    schedule: Schedule
     classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
@@ -48,6 +60,7 @@ class TrainingState:
     # This step's pseudo-labels, which of them are used, (run, batch), and the probabilities they were made of.
     batch_labels: tuple[Tensor, Tensor, Tensor] | None = None
     totals: dict[str, Tensor] = field(default_factory=dict)  # this epoch's means over steps, (run,) each
+    phase: Hashable = None  # steps of a phase do the same, and are recorded once
 
     @property
     def runs(self) -> int:
@@ -58,27 +71,59 @@ class TrainingState:
         """The network whose predictions count: the teacher, or the student while there is none."""
         return self.student if self.teacher is None else self.teacher
 
-    @torch.no_grad()
-    def predict_in_training(self, network: Network, epoch: int, live: bool) -> tuple[Tensor, Tensor]:
-        """Logits of the target's training windows and which are there, batch by batch in an order of the epoch.
+    @property
+    def averages_statistics(self) -> bool:
+        """Whether the teacher's normalisation statistics are averages too."""
+        return bool(self.recipe.find(SelfTraining).teacher.statistics == "averaged")
 
-        The network is in training mode: with batch statistics, which move its own, and `live` dropout, whose draws are
-        a function of the epoch, so that longer neighbours in the stack change nothing.
-        """
-        order = [torch.from_numpy(part).to(self.finite.device) for part in self.batches.target_pass(epoch)]
-        draws = Randomness(mixed(self.randomness.key + 1))
-        draws.draw.fill_(epoch << 20)
-        found = []
-        for index, present in zip(order[0].unbind(1), order[1].unbind(1), strict=True):
-            draws.next()
-            done = ~present.any(dim=1)  # runs of fewer batches: whatever goes through moves no statistics
-            before = [statistic.clone() for statistic in network.buffers()]
-            mask = None if bool(present.all()) else present | done[:, None]
-            windows = gather(self.batches.target_train, index)
-            found.append(network(windows, True, draws if live else None, mask)[0])
-            for statistic, earlier in zip(network.buffers(), before, strict=True):
-                statistic[done] = earlier[done]
-        return torch.cat(found, dim=1), order[1].flatten(1)
+    @property
+    def recordable(self) -> bool:
+        """Whether a GPU can record steps: a user's own code may do what no recording allows, such as ask the device."""
+        losses = [each for each in self.recipe.ingredients if isinstance(each, Loss)]
+        return not isinstance(self.student.encoder, PlainModules) and all(loss.recordable for loss in losses)
+
+    @property
+    def small(self) -> bool:
+        """Whether the networks are so small that one thread trains them."""
+        encoder = self.student.encoder
+        if isinstance(encoder, PlainModules):
+            return sum(weight.numel() for weight in encoder.parameters()) // self.runs <= SMALL_MODULE
+        return isinstance(encoder, DenseEncoder) and self.runs <= FEW_RUNS
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are trained in each run, with those of losses' modules."""
+        weights = [each for module in (self.student, *self.modules.values()) for each in module.parameters()]
+        return sum(each.numel() for each in weights) // self.runs
+
+    def with_target(self, epoch: int) -> bool:
+        """Whether a batch has target windows."""
+        schedule = self.recipe.schedule
+        asked = any(each.uses_target for each in self.recipe.ingredients if epoch >= each.start(schedule))
+        return asked or (self.recipe.passes == "joint" and epoch >= schedule.align_from)
+
+    def ramps(self, epoch: int) -> dict[str, list[float]]:
+        """The numbers that losses rise by, one for each step of the epoch."""
+        schedule, steps = self.recipe.schedule, self.batches.iterations
+        losses = [each for each in self.recipe.ingredients if isinstance(each, Loss) and epoch >= each.start(schedule)]
+        return {loss.name: loss.ramps(schedule, epoch, steps) for loss in losses}
+
+    def start_totals(self, epoch: int) -> None:
+        """Begins to add up an epoch's numbers; in a new phase there may be others."""
+        schedule, labels = self.recipe.schedule, self.recipe.find(SelfTraining)
+        begins = {each.start(schedule) for each in self.recipe.ingredients} | {schedule.align_from}
+        begins |= {each.climbed_from(schedule) or 0 for each in self.recipe.ingredients if isinstance(each, Loss)}
+        begins |= set() if labels is None else {labels.follows_from(schedule)}
+        phase = sum(epoch >= begin for begin in begins), self.calibration is not None
+        if phase != self.phase:
+            self.phase = phase
+            self.totals.clear()
+        for total in self.totals.values():
+            total.zero_()
+
+    def learning(self, names: Iterable[str]) -> list[torch.optim.Adam]:
+        """The optimisers of the student and of the modules of these losses."""
+        return [self.optimisers[name] for name in ("student", *names) if name in self.optimisers]
 
     def add(self, name: str, value: Tensor) -> None:
         """Counts a step's number (run,) into the epoch's mean."""
@@ -91,10 +136,11 @@ class TrainingState:
         self._pad(values)
         values.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
 
-    def pad_history(self) -> None:
-        """Fills up what ended before the last epoch with nan."""
+    def whole_history(self) -> dict[str, Tensor]:
+        """(epoch, run) numbers by name; what ended before the last epoch is filled up with nan."""
         for values in self.history.values():
             self._pad(values)
+        return {name: torch.stack(values) for name, values in self.history.items()}
 
     def _pad(self, values: list[Tensor]) -> None:
         missing = torch.full((self.runs,), math.nan)
@@ -109,7 +155,7 @@ class TrainingState:
             broken = broken | ~parameter.isfinite().view(self.runs, -1).all(dim=1)
         self.finite &= ~broken
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
-            tensors = [each for network in self._networks().values() for each in network.state_dict().values()]
+            tensors = [each for network in self.networks().values() for each in network.state_dict().values()]
             moments = [each for optimiser in self.optimisers.values() for each in optimiser.state.values()]
             for tensor in (*tensors, *(each[name] for each in moments for name in ("exp_avg", "exp_avg_sq"))):
                 tensor[~self.finite] = 0
@@ -120,60 +166,79 @@ class TrainingState:
             for label in range(self.thresholds.shape[1]):
                 self.remember(f"threshold_{label}", self.thresholds[:, label])
 
-    def _networks(self) -> dict[str, nn.Module]:
+    def networks(self) -> dict[str, nn.Module]:
+        """Student, teacher where there is one, and modules of losses, by name."""
         networks: dict[str, nn.Module] = {"student": self.student}
         networks |= {} if self.teacher is None else {"teacher": self.teacher}
         return networks | {f"module-{name}": module for name, module in self.modules.items()}
 
-    def save(self, path: Path, identity: str) -> None:
-        """Writes a checkpoint. Order and dropout are functions of the seed, so weights, moments and a count suffice."""
-        tensors = {
-            f"{part}.{name}": value
-            for part, network in self._networks().items()
-            for name, value in network.state_dict().items()
-        }
-        for part, optimiser in self.optimisers.items():
-            for number, moments in optimiser.state_dict()["state"].items():
-                tensors |= {f"adam.{part}.{number}.{name}": value for name, value in moments.items()}
-        tensors |= {f"history.{name}": torch.stack(values) for name, values in self.history.items()}
-        tensors |= {"draw": self.randomness.draw, "finite": self.finite}
-        metadata = {
-            "identity": identity, "epoch": self.epoch, "teacher": self.teacher is not None,
-            "history": list(self.history),  # tensors come back in another order
-        }  # fmt: skip
-        save_tensors(path, tensors, metadata)
 
-    def resume(self, path: Path, identity: str) -> None:
-        """Puts everything back to what it was when the checkpoint was written."""
-        tensors, metadata = load_tensors(path)
-        if metadata.get("identity") != identity:
-            raise InputError(
-                f"{path}: belongs to another training (settings, code, seed or data); use another --out or delete it"
-            )
-        if metadata["teacher"]:
-            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        try:
-            for part, network in self._networks().items():
-                network.load_state_dict(_with_prefix(tensors, f"{part}."))
-            for part, optimiser in self.optimisers.items():
-                moments: dict[int, dict[str, Tensor]] = {}
-                for name, value in _with_prefix(tensors, f"adam.{part}.").items():
-                    number, _, kind = name.partition(".")
-                    moments.setdefault(int(number), {})[kind] = value
-                optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
-            self.randomness.draw.copy_(tensors["draw"])
-            self.finite.copy_(tensors["finite"])
-            self.history = {name: list(tensors[f"history.{name}"].unbind(0)) for name in metadata["history"]}
-            self.epoch = int(metadata["epoch"])
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
+def begin(
+    runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None
+) -> tuple[TrainingState, list[Finding | None], str]:
+    """The state before the first step, what was found in each run's windows, and the precision of products."""
+    recipe = runs[0].recipe
+    for text in (recipe.calibration, recipe.final):
+        check_calibrator(text)
+    if any(run.recipe != recipe for run in runs):
+        raise InputError("runs of a stack need the same recipe; train these in stacks of their own")
+    data, scaling, findings = prepare(runs)
+    batches = stack_data(data, [run.seed for run in runs], recipe.schedule.batch, device, recipe.balance)
+    state = new_state(recipe, batches, len(runs[0].data.classes))
+    state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
+    state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
+    if path is None:
+        single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
+        path = fast_path(device) if single or device.type == "cpu" else "plain"
+    encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
+    precision = choose_precision(precision or recipe.precision, encoder_path, device)
+    use_path([state.student, *state.modules.values()], path, precision)
+    return state, findings, precision
 
 
-def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding | None]]:
+    """The data of a stack as its preparations leave them, the module the network begins with, and what was found."""
+    data, modules, findings = [], [], []
+    for run in runs:
+        own, finding = run.data, None
+        for ingredient in run.recipe.preparations:
+            prepared = ingredient.prepare(own)
+            own, finding = prepared.data, prepared.finding or finding
+            modules += [] if prepared.module is None else [prepared.module]
+        data.append(own)
+        findings.append(finding)
+    if len(modules) not in (0, len(runs)):
+        raise InputError("a recipe scales its input by one ingredient; leave the others out")
+    buffers = zip(*(module.buffers() for module in modules), strict=True)
+    together = type(modules[0])(*(torch.cat(list(each)) for each in buffers)) if modules else None
+    return data, together, findings
 
 
-@torch.no_grad()
-def put_back(parameters: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-    """Undoes a perturbation of the weights."""
-    torch._foreach_copy_(list(parameters), list(before))
+def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
+    """Networks, modules and optimisers before the first step, each run's from its own seed."""
+    seeds, device, dtype = list(batches.seeds), batches.source_train.device, batches.source_train.dtype
+    _, _, channels, points = batches.source_train.shape
+    student = build_network(recipe.encoder, len(seeds), channels, points, classes, recipe.dropout)
+    initialise(student, seeds, STUDENT)
+    modules: dict[str, nn.Module] = {}
+    for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):
+        module = loss.build(len(seeds), student.head.weight.shape[2], classes, recipe.dropout)
+        if module is not None:
+            initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
+            modules[loss.name] = module
+
+    def adam(network: nn.Module) -> torch.optim.Adam:
+        schedule = recipe.schedule
+        rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
+        learning = [weight for weight in network.parameters() if weight.requires_grad]
+        return torch.optim.Adam(
+            learning, lr=rate, weight_decay=schedule.weight_decay, fused=True, capturable=device.type == "cuda"
+        )
+
+    for network in (student, *modules.values()):
+        network.to(device, dtype)
+    keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
+    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
+    randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
+    finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
+    return TrainingState(recipe, student, modules, optimisers, batches, classes, randomness, finite)

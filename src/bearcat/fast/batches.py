@@ -130,6 +130,16 @@ class Batch:
         return replace(self, both=both, size=2 * self.size, labels=labels, present=present)
 
     @property
+    def of_source(self) -> Batch:
+        """The source windows alone."""
+        return replace(self, both=self.source, present=self.source_present)
+
+    @property
+    def of_target(self) -> Batch:
+        """The target windows alone; labels and size stay the source's."""
+        return replace(self, both=self.target, present=self.target_present)
+
+    @property
     def source(self) -> Tensor:
         return self.both[:, : self.size]
 

@@ -1,6 +1,6 @@
 """What others propose and what bearcat adds: alignments, Table 1's systems, views, preparations, calibrators.
 
->>> Recipe((Adversarial(), Confusion(weight=0.5)), calibration="Temperature").in_epochs(40).schedule.align_from
+>>> Recipe((Adversarial(), Triplet(weight=0.5)), calibration="Temperature").in_epochs(40).schedule.align_from
 7
 """
 
@@ -8,16 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bearcat.cat.teacher import StrongView, TargetStatistics, WeakView
     from bearcat.methods.alignments import (
-        Adversarial,
         ClassifierDiscrepancy,
         ConditionalAdversarial,
-        Confusion,
         CovarianceMatching,
         JointMatching,
         KernelMatching,
-        Sharpness,
+        TargetStatistics,
         Transport,
         Triplet,
         Uniformity,
@@ -26,43 +23,24 @@ if TYPE_CHECKING:
     from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
     from bearcat.methods.known_states import KnownStates
     from bearcat.methods.target_calibration import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+    from bearcat.methods.views import StrongView, WeakView
 
 __all__ = [
-    "CPCS",
-    "Adversarial",
-    "ClassifierDiscrepancy",
-    "ConditionalAdversarial",
-    "Confusion",
-    "CovarianceMatching",
-    "IgnoreOrders",
-    "JointMatching",
-    "KernelMatching",
-    "KnownStates",
-    "MatchClusters",
-    "PseudoCal",
-    "RecordingConfidence",
-    "Sharpness",
-    "Standardise",
-    "StrongView",
-    "TargetConfidence",
-    "TargetStatistics",
-    "TransCal",
-    "Transport",
-    "Triplet",
-    "Uniformity",
-    "Wasserstein",
+    "CPCS", "ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "IgnoreOrders", "JointMatching",
+    "KernelMatching", "KnownStates", "MatchClusters", "PseudoCal", "RecordingConfidence", "Standardise", "StrongView",
+    "TargetConfidence", "TargetStatistics", "TransCal", "Transport", "Triplet", "Uniformity", "Wasserstein",
     "WeakView",
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(("StrongView", "TargetStatistics", "WeakView"), "bearcat.cat.teacher"),
-        **dict.fromkeys(("Adversarial", "ClassifierDiscrepancy", "ConditionalAdversarial", "Confusion",
-        "CovarianceMatching", "JointMatching", "KernelMatching", "Sharpness", "Transport", "Triplet", "Uniformity",
-        "Wasserstein"), "bearcat.methods.alignments"),
+        **dict.fromkeys(("ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "JointMatching",
+        "KernelMatching", "TargetStatistics", "Transport", "Triplet", "Uniformity", "Wasserstein"),
+        "bearcat.methods.alignments"),
     **dict.fromkeys(("IgnoreOrders", "MatchClusters", "Standardise"), "bearcat.methods.before_training"),
     **dict.fromkeys(("KnownStates",), "bearcat.methods.known_states"),
         **dict.fromkeys(("CPCS", "PseudoCal", "RecordingConfidence", "TargetConfidence", "TransCal"),
         "bearcat.methods.target_calibration"),
+    **dict.fromkeys(("StrongView", "WeakView"), "bearcat.methods.views"),
 }  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others

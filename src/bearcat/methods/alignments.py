@@ -1,80 +1,35 @@
-"""Losses, and SDAT, which says where their gradient is taken.
+"""Ways to make source and target features alike, and other losses on the target's predictions.
 
-Alignment makes source and target features alike. DANN (Ganin et al. 2016), CDAN (Long et al. 2018), MCD (Saito et al.
-2018) and Wasserstein alignment (Shen et al. 2018) have a module that the encoder works against, through a gradient
-reversal layer; MK-MMD (Long et al. 2015), JMMD (Long et al. 2017), CORAL (Sun and Saenko 2016) and DeepJDOT (Damodaran
-et al. 2018) lower a distance. Other losses read the target's predictions: minimum class confusion (Jin et al. 2020),
-class balance, triplets. Self-training, which also has a teacher, is in cat/teacher.py.
+CDAN (Long et al. 2018), MCD (Saito et al. 2018) and Wasserstein alignment (Shen et al. 2018) have a module that the
+encoder works against, through a gradient reversal layer; MK-MMD (Long et al. 2015), JMMD (Long et al. 2017), CORAL (Sun
+and Saenko 2016) and DeepJDOT (Damodaran et al. 2018) lower a distance; AdaBN (Li et al. 2016) replaces statistics.
+Class balance and triplets are of the systems in the paper's Table 1. DANN is the paper's own (cat/losses.py).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Deferred, Loss, Perturbation, View, choice
+from bearcat.cat.ingredient import AfterEpoch, Deferred, Loss, View
+from bearcat.cat.losses import Alignment
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from bearcat.cat import networks
-    from bearcat.cat.recipes import Schedule
-    from bearcat.fast import stacked
-    from bearcat.methods import formulas
+    from bearcat.cat import losses, networks, teacher
+    from bearcat.cat.state import TrainingState
+    from bearcat.fast import batches, stacked
 else:
-    torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
+    torch, losses, teacher = Deferred("torch"), Deferred("bearcat.cat.losses"), Deferred("bearcat.cat.teacher")
     networks, stacked = Deferred("bearcat.cat.networks"), Deferred("bearcat.fast.stacked")
+    batches = Deferred("bearcat.fast.batches")
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # bandwidths of the five kernels, in mean squared distances
 PROBABILITY_BANDWIDTH = 1.68  # of JMMD's kernel on probabilities, the original's
-
-
-@dataclass(frozen=True)
-class Alignment(Loss):
-    """A loss that compares the domains, with a coefficient that rises from 0 at p = 0 towards 1."""
-
-    aligns = True
-    weight: float = 1.0  # of the reversed gradient, or of the distance
-    slope: float = 10.0
-    # Authors' code: domain classifiers count iterations from 1, distances count epochs.
-    progress: str = choice("iterations", "iterations from 1", "epochs")
-
-    def ramp(self, progress: float) -> float:
-        """2/(1+exp(−slope·p)) − 1. (The paper's formula lacks the −1; docs/method.md.)"""
-        return 2 / (1 + math.exp(-self.slope * progress)) - 1
-
-    def ramps(self, schedule: Schedule, epoch: int, iterations: int) -> list[float]:
-        """As `progress` counts."""
-        if self.progress == "iterations":
-            return super().ramps(schedule, epoch, iterations)
-        start = self.start(schedule)
-        done, each = epoch - start, int(self.progress == "iterations from 1") / iterations
-        return [self.ramp((done + (step + 1) * each) / (schedule.epochs - start)) for step in range(iterations)]
-
-
-@dataclass(frozen=True)
-class Adversarial(Alignment):
-    """DANN: a domain classifier behind a gradient reversal layer.
-
-    >>> RECIPES["DANN"].ingredients == (Adversarial(weight=1.0),)
-    True
-    """
-
-    name = "alignment"
-    stream = 21
-    reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
-
-    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        return networks.DomainClassifier(runs, features, dropout)
-
-    def loss(self, view: View) -> Tensor:
-        classifier: Any = view.module
-        features = formulas.reverse_gradient(view.features, self.weight * view.ramp)
-        logits = classifier(features, view.randomness)
-        return formulas.domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction)
 
 
 @dataclass(frozen=True)
@@ -94,16 +49,16 @@ class ConditionalAdversarial(Alignment):
     def loss(self, view: View) -> Tensor:
         classifier: Any = view.module
         probabilities = view.logits.detach().softmax(dim=-1)  # the gradient goes by the features alone
-        features = formulas.reverse_gradient(view.features, self.weight * view.ramp)
+        features = losses.reverse_gradient(view.features, self.weight * view.ramp)
         joint = (probabilities[..., None] * features[:, :, None]).flatten(2)  # (run, batch, class × feature)
         answers = classifier(joint, view.randomness)
         source, target = answers[:, : view.size], answers[:, view.size :]
         if not self.entropy:
-            return formulas.domain(source, target, view.present)
+            return losses.domain(source, target, view.present)
         each = torch.cat([torch.nn.functional.softplus(-source), torch.nn.functional.softplus(target)], dim=1)
         # As in the original, the reversed gradient goes by the weights too, but not by their sums.
         entropy = torch.special.entr(view.logits.softmax(dim=-1)).sum(dim=-1, keepdim=True)
-        sure = 1 + torch.exp(-formulas.reverse_gradient(entropy, self.weight * view.ramp)[..., 0])
+        sure = 1 + torch.exp(-losses.reverse_gradient(entropy, self.weight * view.ramp)[..., 0])
         sure = sure if view.present is None else sure * view.present
         domains = slice(view.size), slice(view.size, None)
         parts = ((sure * each)[:, part].sum(dim=1) / sure[:, part].sum(dim=1).detach() for part in domains)
@@ -126,10 +81,10 @@ class ClassifierDiscrepancy(Alignment):
 
     def loss(self, view: View) -> Tensor:
         second: Any = view.module
-        features = formulas.reverse_gradient(view.target_features, self.weight * view.ramp)
+        features = losses.reverse_gradient(view.target_features, self.weight * view.ramp)
         gap = (view.head(features).softmax(dim=-1) - second(features).softmax(dim=-1)).abs().mean(dim=-1)
-        supervised = formulas.supervised(second(view.source_features), view.labels, view.source_present)
-        return supervised - formulas.masked_mean(gap, view.target_present)
+        supervised = losses.supervised(second(view.source_features), view.labels, view.source_present)
+        return supervised - losses.masked_mean(gap, view.target_present)
 
 
 @dataclass(frozen=True)
@@ -151,15 +106,15 @@ class Wasserstein(Alignment):
 
     def loss(self, view: View) -> Tensor:
         critic: Any = view.module
-        answers = critic(formulas.reverse_gradient(view.features, self.weight * view.ramp), None)
-        source = formulas.masked_mean(answers[:, : view.size], view.source_present)
-        target = formulas.masked_mean(answers[:, view.size :], view.target_present)
+        answers = critic(losses.reverse_gradient(view.features, self.weight * view.ramp), None)
+        source = losses.masked_mean(answers[:, : view.size], view.source_present)
+        target = losses.masked_mean(answers[:, view.size :], view.target_present)
         with torch.no_grad():  # a random point between each source window and the target window of its place
             share = view.randomness.uniform(4, view.size).to(answers.dtype)[..., None]
             between = share * view.source_features + (1 - share) * view.target_features
         between.requires_grad_()
         both = None if view.present is None else view.present[:, : view.size] & view.present[:, view.size :]
-        return target - source + self.penalty * formulas.gradient_penalty(between, critic(between, None), both)
+        return target - source + self.penalty * gradient_penalty(between, critic(between, None), both)
 
 
 @dataclass(frozen=True)
@@ -174,11 +129,11 @@ class KernelMatching(Alignment):
 
     def loss(self, view: View) -> Tensor:
         kernel = self.kernel(view)
-        return self.weight * view.ramp * formulas.mean_discrepancy(kernel, view.size, view.present)
+        return self.weight * view.ramp * mean_discrepancy(kernel, view.size, view.present)
 
     def kernel(self, view: View) -> Tensor:
         """Of all pairs of windows, (run, batch, batch)."""
-        return formulas.gaussian_kernels(view.features, view.present, FACTORS)
+        return gaussian_kernels(view.features, view.present, FACTORS)
 
 
 @dataclass(frozen=True)
@@ -193,7 +148,7 @@ class JointMatching(KernelMatching):
 
     def kernel(self, view: View) -> Tensor:
         probabilities = view.logits.softmax(dim=-1)
-        of_probabilities = formulas.gaussian_kernels(probabilities, view.present, (1.0,), PROBABILITY_BANDWIDTH)
+        of_probabilities = gaussian_kernels(probabilities, view.present, (1.0,), PROBABILITY_BANDWIDTH)
         return super().kernel(view) * of_probabilities
 
 
@@ -208,8 +163,8 @@ class CovarianceMatching(Alignment):
     name = "coral"
 
     def loss(self, view: View) -> Tensor:
-        source = formulas.covariance(view.source_logits, view.source_present)
-        gap = source - formulas.covariance(view.target_logits, view.target_present)
+        source = covariance(view.source_logits, view.source_present)
+        gap = source - covariance(view.target_logits, view.target_present)
         return self.weight * view.ramp * (gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2))
 
 
@@ -229,35 +184,14 @@ class Transport(Alignment):
     rounds: int = 30
 
     def loss(self, view: View) -> Tensor:
-        gap = formulas.squared_distances(view.source_features, view.target_features)
+        gap = squared_distances(view.source_features, view.target_features)
         surprise = -view.target_logits.log_softmax(dim=-1).mT  # (run, class, target window)
         surprise = surprise.gather(1, view.labels[..., None].expand_as(gap))
         cost = self.features * gap + self.labels * surprise
-        source = formulas.weights(view.source_logits, view.source_present)
-        target = formulas.weights(view.target_logits, view.target_present)
-        plan = formulas.transport_plan(cost.detach(), source, target, self.smoothing, self.rounds)
+        source = weights(view.source_logits, view.source_present)
+        target = weights(view.target_logits, view.target_present)
+        plan = transport_plan(cost.detach(), source, target, self.smoothing, self.rounds)
         return self.weight * view.ramp * (plan * cost).sum(dim=(1, 2))
-
-
-@dataclass(frozen=True)
-class Confusion(Loss):
-    """Minimum class confusion on the target.
-
-    >>> Recipe((Adversarial(), Confusion(temperature=2.5))).find(Confusion).temperature
-    2.5
-    """
-
-    name = "confusion"
-    weight: float = 1.0
-    temperature: float = 2.0
-    # SDAT climbs it whenever it is on; or from T_PL on (authors' code with a teacher).
-    climbed: str = choice("on", "labels")
-
-    def climbed_from(self, schedule: Schedule) -> int:
-        return schedule.label_from if self.climbed == "labels" else self.start(schedule)
-
-    def loss(self, view: View) -> Tensor:
-        return self.weight * formulas.class_confusion(view.target_logits, self.temperature, view.target_present)
 
 
 @dataclass(frozen=True)
@@ -274,12 +208,12 @@ class Uniformity(Loss):
     scaled: bool = False  # by the share of the batch whose pseudo-labels are used (French et al. 2018)
 
     def loss(self, view: View) -> Tensor:
-        each = formulas.weights(view.target_logits, view.target_present)[..., None]
+        each = weights(view.target_logits, view.target_present)[..., None]
         mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
         uniform = 1 / mean.shape[-1]
         loss = -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
         if self.scaled and view.selected is not None:
-            return loss * formulas.masked_mean(view.selected.to(loss.dtype), view.target_present)
+            return loss * losses.masked_mean(view.selected.to(loss.dtype), view.target_present)
         return 0 * loss if self.scaled else loss  # before T_PL no label is used
 
 
@@ -305,30 +239,111 @@ class Triplet(Loss):
         counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
         counts = counts if view.present is None else counts & view.present
         features = torch.nn.functional.normalize(view.features, dim=-1)
-        return self.weight * formulas.hardest_triplets(features, labels, counts, self.margin)
+        return self.weight * hardest_triplets(features, labels, counts, self.margin)
 
 
 @dataclass(frozen=True)
-class Sharpness(Perturbation):
-    """SDAT (Rangwani et al. 2022, after Foret et al. 2021): the step's gradient is taken at w + radius·g/‖g‖, g the
-    gradient of the losses in scope. Modules of losses (the domain classifier) take plain steps.
+class TargetStatistics(AfterEpoch):
+    """AdaBN: the reported network is the student with running statistics of target windows.
 
-    >>> RECIPES["DANN*"].find(Sharpness).radius
-    0.05
+    >>> RECIPES["AdaBN"].ingredients == (TargetStatistics(),)
+    True
     """
 
-    name = "sharpness"
-    radius: float = 0.05
-    scope: str = choice("task", "supervised")  # authors' code: every loss that does not align domains; or the text's
+    name = "adabn"
+    phase = "alignment"
 
-    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
-        """Moves every run's weights uphill; the norm is over all weights of a run."""
-        found = gradients(self.scope)
+    def end_epoch(self, state: TrainingState) -> None:
+        """Copies the student's weights and passes the target through the copy, as many batches as an epoch has."""
+        if state.teacher is None:
+            state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+        teacher.ema_update(state.teacher, state.student, 0.0)
+        windows, size, steps = state.batches.target_train, state.batches.size, state.batches.iterations
+        count = torch.tensor(state.batches.target_windows, device=windows.device)[:, None]
+        place = torch.arange(size, device=count.device)
         with torch.no_grad():
-            before = [weight.detach().clone() for weight in weights]
-            norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in found]
-            norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-            scale = torch.full_like(norm, self.radius) / (norm + 1e-12)
-            for weight, gradient in zip(weights, found, strict=True):
-                weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
-        return before
+            for step in range(state.epoch * steps, (state.epoch + 1) * steps):
+                # Full batches: where the windows end, they begin again.
+                state.teacher(batches.gather(windows, (place + step * size) % count), True)
+
+
+def weights(values: Tensor, present: Tensor | None) -> Tensor:
+    """Equal weights of the windows that are there, of sum 1: (run, batch, …) → (run, batch)."""
+    here = values.new_ones(values.shape[:2]) if present is None else present.to(values.dtype)
+    return here / here.sum(dim=1, keepdim=True)
+
+
+def squared_distances(first: Tensor, second: Tensor) -> Tensor:
+    """Of all pairs: (run, n, feature), (run, m, feature) → (run, n, m)."""
+    middle = torch.cat([first, second], dim=1).mean(dim=1, keepdim=True).detach()  # small numbers keep their digits
+    first, second = first - middle, second - middle
+    squares = first.square().sum(dim=-1)[:, :, None] + second.square().sum(dim=-1)[:, None]
+    return (squares - 2 * first @ second.mT).clamp(min=0)
+
+
+def gaussian_kernels(
+    values: Tensor, present: Tensor | None, factors: Sequence[float], bandwidth: float | None = None
+) -> Tensor:
+    """Σ exp(−‖x − y‖² / (factor · bandwidth)), (run, batch, batch); the bandwidth is the mean of ‖x − y‖² if None."""
+    squared = squared_distances(values, values)
+    if bandwidth is None:
+        here = weights(values, present)
+        count = 1 / here.amax(dim=1)
+        factor = count / (count - 1).clamp(min=1)  # of different windows
+        pairs = here[:, :, None] * here[:, None] * factor[:, None, None]
+        width = (pairs * squared.detach()).sum(dim=(1, 2))[:, None, None].clamp(min=1e-12)
+    else:
+        width = values.new_full((1, 1, 1), bandwidth)
+    return torch.stack([torch.exp(-squared / (factor * width)) for factor in factors]).sum(dim=0)
+
+
+def mean_discrepancy(kernel: Tensor, size: int, present: Tensor | None) -> Tensor:
+    """Maximum mean discrepancy, squared: the mean of the kernel in both domains less twice that across."""
+    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
+    signed = torch.cat([weights(kernel[:, :size], masks[0]), -weights(kernel[:, size:], masks[1])], dim=1)
+    return (signed[:, None] @ kernel @ signed[..., None])[:, 0, 0]
+
+
+def covariance(features: Tensor, present: Tensor | None) -> Tensor:
+    """Unbiased: (run, batch, feature) → (run, feature, feature)."""
+    weight = weights(features, present)
+    count = 1 / weight.amax(dim=1)
+    weight = weight[..., None]
+    centred = features - (weight * features).sum(dim=1, keepdim=True)
+    return (weight * centred).mT @ centred * (count / (count - 1).clamp(min=1))[:, None, None]
+
+
+def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: float, rounds: int) -> Tensor:
+    """The plan (run, n, m) that moves weights `source` (run, n) to `target` (run, m) at least cost plus entropy, which
+    counts `smoothing` times the mean cost: Sinkhorn's iterations on logarithms.
+    """
+    mean = (source[:, None] @ cost @ target[..., None]).clamp(min=1e-12)
+    kernel = -cost / (smoothing * mean)
+    rows, columns = source.log(), target.log()
+    left = torch.zeros_like(rows)
+    for _ in range(rounds):
+        right = columns - (kernel + left[..., None]).logsumexp(dim=1)
+        left = rows - (kernel + right[:, None]).logsumexp(dim=2)
+    return (kernel + left[..., None] + right[:, None]).exp()
+
+
+def hardest_triplets(features: Tensor, labels: Tensor, counts: Tensor, margin: float) -> Tensor:
+    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (run, batch): the farthest window of the
+    same label should be nearer than the nearest one of another, by the margin.
+    """
+    distance = (squared_distances(features, features) + 1e-12).sqrt()
+    pairs = counts[:, :, None] & counts[:, None]
+    same = labels[:, :, None] == labels[:, None]
+    itself = torch.eye(labels.shape[1], dtype=torch.bool, device=labels.device)
+    alike, different = pairs & same & ~itself, pairs & ~same
+    farthest = distance.masked_fill(~alike, 0).amax(dim=2)
+    nearest = distance.masked_fill(~different, torch.inf).amin(dim=2)
+    anchors = alike.any(dim=2) & different.any(dim=2)
+    losses = torch.where(anchors, (farthest - nearest + margin).clamp(min=0), 0)
+    return losses.sum(dim=1) / anchors.sum(dim=1).clamp(min=1)
+
+
+def gradient_penalty(values: Tensor, critic_of: Tensor, present: Tensor | None) -> Tensor:
+    """The mean of (‖∇‖ − 1)², ∇ the gradient of the critic's answers (run, batch) at values (run, batch, feature)."""
+    (gradient,) = torch.autograd.grad(critic_of.sum(), values, create_graph=True)
+    return losses.masked_mean(((gradient.square().sum(dim=-1) + 1e-12).sqrt() - 1).square(), present)

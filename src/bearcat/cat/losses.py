@@ -1,0 +1,155 @@
+"""The losses of the paper: L_C, L_MCC and L_DC (Section 3.4); L_PL, which needs a teacher, is in teacher.py.
+
+The first axis is the run, and a loss is one number for each, (run,). `present` (run, batch) says which places of a
+padded batch hold a window; None means all. Where both domains stand in one batch, the source's windows come first.
+
+>>> L_C = supervised(view.source_logits, view.labels, view.source_present)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bearcat.cat.ingredient import Deferred, Loss, View, choice
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+
+    from bearcat.cat import networks
+    from bearcat.cat.recipes import Schedule
+else:
+    torch, functional = Deferred("torch"), Deferred("torch.nn.functional")
+    networks = Deferred("bearcat.cat.networks")
+
+
+def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy: logits (run, batch, class), labels (run, batch)."""
+    return masked_mean(cross_entropy(logits, labels), present)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of each window: logits (run, batch, class), labels (run, batch) → (run, batch)."""
+    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return losses.view(labels.shape)
+
+
+def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:
+    """Of the windows that are there: (run, batch) → (run,)."""
+    if present is None:
+        return values.mean(dim=1)
+    return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
+
+
+def of_selected(losses: Tensor, selected: Tensor, average: str, present: Tensor | None = None) -> Tensor:
+    """The mean loss (run, batch) of the selected windows: over the batch size, as the authors do, or their number."""
+    if average == "batch":
+        return masked_mean(torch.where(selected, losses, 0), present)
+    selected = selected if present is None else selected & present
+    return torch.where(selected, losses, 0).sum(dim=1) / selected.sum(dim=1).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Alignment(Loss):
+    """A loss that compares the domains, with a coefficient that rises from 0 at p = 0 towards 1."""
+
+    aligns = True
+    weight: float = 1.0  # of the reversed gradient, or of the distance
+    slope: float = 10.0
+    # Authors' code: domain classifiers count iterations from 1, distances count epochs.
+    progress: str = choice("iterations", "iterations from 1", "epochs")
+
+    def ramp(self, progress: float) -> float:
+        """2/(1+exp(−slope·p)) − 1. (The paper's formula lacks the −1; docs/method.md.)"""
+        return 2 / (1 + math.exp(-self.slope * progress)) - 1
+
+    def ramps(self, schedule: Schedule, epoch: int, iterations: int) -> list[float]:
+        """As `progress` counts."""
+        if self.progress == "iterations":
+            return super().ramps(schedule, epoch, iterations)
+        start = self.start(schedule)
+        done, each = epoch - start, int(self.progress == "iterations from 1") / iterations
+        return [self.ramp((done + (step + 1) * each) / (schedule.epochs - start)) for step in range(iterations)]
+
+
+@dataclass(frozen=True)
+class Adversarial(Alignment):
+    """DANN: a domain classifier behind a gradient reversal layer.
+
+    >>> RECIPES["DANN"].ingredients == (Adversarial(weight=1.0),)
+    True
+    """
+
+    name = "alignment"
+    stream = 21
+    reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
+        return networks.DomainClassifier(runs, features, dropout)
+
+    def loss(self, view: View) -> Tensor:
+        classifier: Any = view.module
+        features = reverse_gradient(view.features, self.weight * view.ramp)
+        logits = classifier(features, view.randomness)
+        return domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction)
+
+
+def domain(
+    source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Binary cross-entropy of the domain classifier, source 1, target 0: mean over all windows, or "sum of means"."""
+    parts = functional.softplus(-source_logits), functional.softplus(target_logits)
+    if reduction == "mean":
+        return masked_mean(torch.cat(parts, dim=1), present)
+    size = source_logits.shape[1]
+    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
+    return masked_mean(parts[0], masks[0]) + masked_mean(parts[1], masks[1])
+
+
+def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
+    """The values as they are; on the way back their gradient times −coefficient (run,)."""
+    same = values.view_as(values)
+    if same.requires_grad:
+        same.register_hook(lambda gradient: -coefficient[:, None, None] * gradient)  # type: ignore[no-untyped-call]
+    return same
+
+
+@dataclass(frozen=True)
+class Confusion(Loss):
+    """Minimum class confusion on the target.
+
+    >>> Recipe((Adversarial(), Confusion(temperature=2.5))).find(Confusion).temperature
+    2.5
+    """
+
+    name = "confusion"
+    weight: float = 1.0
+    temperature: float = 2.0
+    # SDAT climbs it whenever it is on; or from T_PL on (authors' code with a teacher).
+    climbed: str = choice("on", "labels")
+
+    def climbed_from(self, schedule: Schedule) -> int:
+        return schedule.label_from if self.climbed == "labels" else self.start(schedule)
+
+    def loss(self, view: View) -> Tensor:
+        return self.weight * class_confusion(view.target_logits, self.temperature, view.target_present)
+
+
+def class_confusion(logits: Tensor, temperature: float, present: Tensor | None = None) -> Tensor:
+    """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
+
+    A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
+    a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. Written
+    as a quotient it is 0/0 where a sure network gives a class nothing that float32 can hold in all windows of a batch.
+    """
+    logarithms = functional.log_softmax(logits / temperature, dim=-1)
+    probabilities = logarithms.exp()
+    with torch.no_grad():  # sure windows count more
+        weight = 1 + torch.exp((probabilities * logarithms).sum(dim=-1))
+        weight = weight if present is None else torch.where(present, weight, 0)
+    share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
+    rows = (share * probabilities).sum(dim=1)  # (run, class): what is no confusion
+    return 1 - rows.mean(dim=1)
