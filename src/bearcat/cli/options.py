@@ -216,6 +216,8 @@ REMOVED = {
     **dict.fromkeys(
         [f"report --{name}" for name in _OF_DIAGNOSE], "diagnose with --format json, and report the file it wrote"
     ),
+    "--speeds": "leave it out: recordings whose speeds are within 5 % are one operating state",
+    "--loads": "leave it out: recordings whose loads are within 20 % of the highest are one operating state",
     "FOLDER --rate": "list files that do not say their rate in a manifest.csv with the column rate",
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
 }

@@ -71,12 +71,6 @@ def watch(
     false_alarms: Annotated[str | None, Option(metavar="1/year", help=Rate)] = None,
     baseline: Annotated[str | None, Option(metavar="30|7d", help=Learnt)] = None,
     healthy: Annotated[str | None, Option(metavar="PATH|TIME", help=Healthy)] = None,
-    speeds: Annotated[
-        str | None, Option(metavar="990,1480", help="Operating states by their rpm.  \\[default: found]")
-    ] = None,
-    loads: Annotated[
-        str | None, Option(metavar="0,50,100", help="Operating states by their load.  \\[default: found]")
-    ] = None,
     rpm: Annotated[float | None, Option(help=Speed)] = None,
     bearing: options.Bearing = None,
     channel: options.Channel = None,
@@ -99,7 +93,7 @@ def watch(
     from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, known_healthy
 
     check_choice("--format", form, FORMATS)
-    rule = parsed_rule(false_alarms, baseline, speeds, loads)
+    rule = parsed_rule(false_alarms, baseline)
     geometry = None if bearing is None else find_bearing(bearing)
     reading = Reading(rpm, geometry, trust_speed, channel, channels)
     watched = WatchedFolder(folder, zone_called(timezone))
@@ -133,10 +127,8 @@ def exit_status(fleet: Fleet, problems: int, interrupted: bool) -> int:
     return fleet.exit_status or (3 if problems else 0)
 
 
-def parsed_rule(
-    false_alarms: str | None, baseline: str | None, speeds: str | None = None, loads: str | None = None
-) -> dict[str, Any]:
-    """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d, speeds 990,1480."""
+def parsed_rule(false_alarms: str | None, baseline: str | None) -> dict[str, Any]:
+    """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d."""
     from bearcat.watch.usual import WatchRule
 
     rule = dict[str, Any]()
@@ -148,10 +140,6 @@ def parsed_rule(
     if baseline is not None:
         number, unit = _parsed("--baseline", baseline, r"(\d+)(d?)", "30 (recordings) or 7d (days)")
         rule |= {"period": DAY * number} if unit else {"baseline": int(number)}
-    for name, text in (("speeds", speeds), ("loads", loads)):
-        if text is not None:
-            each = [_parsed(f"--{name}", part, r"([\d.]+)()", "990,1480") for part in text.split(",")]
-            rule[name] = tuple(number for number, _ in each)
     WatchRule(**rule)  # checks their ranges, before there is a store
     return rule
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -212,7 +212,7 @@ class Observed:
 
 def observe(state: PointState, snapshot: Snapshot, rule: WatchRule, healthy: bool = False) -> Observed:
     """Takes a recording in that is later than all before; `healthy`: a person says so."""
-    state, notes = _enter(state, snapshot, rule)
+    state, notes = _enter(state, snapshot)
     silent = snapshot.no_signal
     if silent is None and "rms" in snapshot.values:
         levels = [each.rows[:, RMS] for each in state.states if each.unit == state.state.unit]
@@ -232,10 +232,10 @@ def observe(state: PointState, snapshot: Snapshot, rule: WatchRule, healthy: boo
     return Observed(state, snapshot, complete=True, learnt=learnt, notes=notes)
 
 
-def _enter(state: PointState, snapshot: Snapshot, rule: WatchRule) -> tuple[PointState, tuple[str, ...]]:
+def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str, ...]]:
     """The point in the operating state of a recording, a new one where it fits none; and what is odd about that."""
-    rpm, load = _nearest(snapshot.rpm, rule.speeds), _nearest(snapshot.values.get("load"), rule.loads)
-    rate, unit, states, notes = snapshot.rate, snapshot.unit, state.states, list[str]()
+    rpm, load, rate, unit = snapshot.rpm, snapshot.values.get("load"), snapshot.rate, snapshot.unit
+    states, notes = state.states, list[str]()
     if states:  # what is not said is as it was
         last = state.state
         rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
@@ -341,12 +341,6 @@ def relearn(state: PointState, time: float, rule: WatchRule, note: str = "") -> 
     kept = {"time": was.time, "recordings": was.recordings, "operating_state": was.operating_state}
     event = Event(state.machine, state.point, time, "baseline", note or "what is usual is learnt anew")
     return replace(new, status=replace(new.status, since=time, **kept)), event
-
-
-def _nearest(value: float | None, given: Sequence[float]) -> float | None:
-    """The nearest of what is given; the value itself where nothing is."""
-    own = value
-    return own if own is None else min(given, key=lambda each: abs(each - own), default=own)
 
 
 def without_numbers(doubt: str) -> str:

@@ -102,7 +102,7 @@ def _still_learning(state: PointState, rule: WatchRule) -> tuple[str, list[str]]
     if state.status.recordings > MANY * rule.baseline and len(state.states) > 1:
         learnt = sum(each.learnt for each in state.states)
         states = f"{len(state.states)} operating states, {learnt} of them learnt"
-        return CHECK, [f"{states}: give their speeds and loads (--speeds, --loads)"]
+        return CHECK, [f"{states}: record it at the same speeds and loads"]
     at = f" at {own.label}" if own.rpm is not None or own.load is not None else ""
     wanted = "" if rule.period is not None else f" of {rule.baseline}"
     return LEARNING, [f"{len(own.rows)}{wanted} recordings{at}", *["its levels have not settled"] * (own.passed > 0)]

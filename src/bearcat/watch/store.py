@@ -240,11 +240,15 @@ class Store:
         """When a change is an alarm; None: none was set yet."""
         with self._reading() as connection:
             text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
+            values = {} if text is None else json.loads(text)
+            if any(name in values and values[name] for name in ("speeds", "loads")):  # which v0.3 could be given
+                gone = "its operating states were given by --speeds or --loads, which were removed; use a new store"
+                raise InputError(f"{self.name}: {gone}")
             try:
-                rule: WatchRule | None = from_plain(WatchRule | None, None if text is None else json.loads(text))
+                rule: WatchRule = from_plain(WatchRule, values)
             except InputError as error:  # a number outside its range, which nobody has given now
                 raise ValueError(str(error)) from error
-            return rule
+            return None if text is None else rule
 
     def set_rule(self, rule: WatchRule) -> None:
         with self.transaction() as connection:
@@ -310,6 +314,7 @@ class Store:
             return [Event(**{name: value for name, value in row.items() if name != "sent"}) for row in rows]
 
     def state(self, machine: str, point: str) -> PointState | None:
+        """What is remembered of a point."""
         return next((state for state in self.states(machine) if state.point == point), None)
 
     def states(self, machine: str) -> list[PointState]:
@@ -445,21 +450,6 @@ class Store:
             for part in _parts(files):
                 connection.execute(sql.delete(RECORDINGS).where(RECORDINGS.c.id.in_(part), ~used))
             return len(points)
-
-    def export(self) -> Iterator[dict[str, Any]]:
-        """Every snapshot as a row of plain values, by machine, point and time; they are read as they are asked for."""
-        columns = (POINTS.c.machine, POINTS.c.point.label("name"), RECORDINGS.c.path, RECORDINGS.c.digest, SNAPSHOTS)
-        query = sql.select(*columns).select_from(SNAPSHOTS.join(POINTS).join(RECORDINGS))
-        query = query.order_by(SNAPSHOTS.c.point, SNAPSHOTS.c.time)
-        with self._reading() as connection:
-            for row in connection.execution_options(yield_per=1000).execute(query):
-                plain = vars(self._trend_row(row)).copy()
-                values, _ = plain.pop("values"), plain.pop("band")
-                yield {"machine": row.machine, "point": row.name, "digest": row.digest, **plain, **values}
-
-    def measurement_names(self) -> list[str]:
-        """Of all measurements that a snapshot can have."""
-        return list(self._names.values())
 
     def _chosen(self, machine: str, point: str | None) -> list[PointStatus]:
         """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""

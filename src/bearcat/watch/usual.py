@@ -118,16 +118,11 @@ class WatchRule:
     false_alarms: float = 1.0  # a year, of each point
     baseline: int = 30  # recordings of an operating state from which its baseline is learnt
     period: float | None = None  # seconds from the first recording on, in place of a number
-    speeds: tuple[float, ...] = ()  # rpm of operating states, where they are given
-    loads: tuple[float, ...] = ()  # their loads
 
     def __post_init__(self) -> None:
         check_range("false_alarms", self.false_alarms, field="false_alarms")
         check_range("baseline", self.baseline, field="baseline")
         check_range("seconds", self.period, field="baseline")
-        for name, field_, numbers in (("rpm", "speeds", self.speeds), ("load", "loads", self.loads)):
-            for number in numbers:
-                check_range(name, number, field=field_)
 
 
 def row_of(values: Mapping[str, float]) -> Doubles:
