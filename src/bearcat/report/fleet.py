@@ -11,31 +11,28 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from bearcat.errors import InputError, suggest
+from bearcat.names import shown
 from bearcat.report.trends import (
     BOTTOM,
     DAY,
     LEFT,
     RIGHT,
     TOP,
-    Plot,
     draw_spark,
     draw_spectra,
     draw_trends,
     time_text,
-    visible,
 )
 from bearcat.report.typeset import count, shortened, templates
 from bearcat.storage import write_atomically
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.watch.snapshot import LEARNING, Event, PointStatus
+from bearcat.watch.snapshot import LEARNING, PointStatus
 from bearcat.watch.status import Fleet
 from bearcat.watch.store import Store
 
@@ -46,17 +43,6 @@ SPECTRA, EVENTS = 200, 12  # spectra in a waterfall; events listed
 MARKS = 40  # alarms and other events marked in a trend
 LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
-
-
-@dataclass(frozen=True)
-class PointDetails:
-    """A point with all that is drawn of it."""
-
-    point: PointStatus
-    steps: tuple[tuple[str, str], ...]  # a sentence, and the command that goes with it
-    trends: tuple[Plot, ...]
-    spectra: tuple[Plot, ...]
-    events: tuple[Event, ...]  # the latest first
 
 
 def write_fleet_page(store: Store, path: Path, machine: str | None = None) -> Fleet:
@@ -75,7 +61,7 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
     points = store.fleet(machine)
     if machine is not None and not points:
         known = dict.fromkeys(point.machine for point in store.fleet())
-        raise InputError(f"the store has no machine '{visible(machine)}'{suggest(machine, known)}", "machine")
+        raise InputError(f"the store has no machine '{shown(machine)}'{suggest(machine, known)}", "machine")
     urgent = sum(point.status in (ALARM, CHECK, NO_SIGNAL) for point in points)
     detailed = 0 if served and machine is None else len(points) if machine or len(points) <= SMALL else urgent
     drawn = points[: min(detailed, DETAILED)]
@@ -98,7 +84,7 @@ def _template() -> Any:
     environment = templates()
     environment.globals |= {"left": LEFT, "top": TOP, "below": BOTTOM, "margin": RIGHT}
     environment.globals |= {"count": count, "silent": SILENT, "opened": OPENED}
-    environment.filters |= {"time": time_text, "visible": _shown, "sentence": _sentence}
+    environment.filters |= {"time": time_text, "visible": _short, "sentence": _sentence}
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
     html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
@@ -107,27 +93,25 @@ def _template() -> Any:
 
 
 def fleet_pages(address: str) -> Callable[[str | None], str]:
-    """What makes pages of a store for a server, one at a time."""
+    """What makes pages of a store for a server."""
     Store.open(address).close()  # what is wrong with it is said at once
-    lock = Lock()
 
     def make(machine: str | None = None) -> str:
-        with lock, Store.open(address) as store:
+        with Store.open(address) as store:
             return fleet_page(store, machine, served=True)
 
     return make
 
 
-def point_details(store: Store, point: PointStatus) -> PointDetails:
-    """All that is shown of one point."""
+def point_details(store: Store, point: PointStatus) -> dict[str, Any]:
+    """All that is drawn of one point; events with the latest first."""
     name = point.machine, point.point
     rows, events, state = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.state(*name)
-    orders = None if state is None else state.orders
-    return PointDetails(
-        point, next_steps(point, store.path), tuple(draw_trends(rows, events, point.fault)),
-        tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)),
-        tuple(events[: -EVENTS - 1 : -1]),
-    )  # fmt: skip
+    orders, envelopes = None if state is None else state.orders, store.envelopes(*name, most=SPECTRA)
+    return {
+        "point": point, "steps": next_steps(point, store.path), "trends": draw_trends(rows, events, point.fault),
+        "spectra": draw_spectra(envelopes, rows, orders, point.fault), "events": events[: -EVENTS - 1 : -1],
+    }  # fmt: skip
 
 
 def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
@@ -137,7 +121,7 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
     if point.status == OK and point.alarm is None:
         return (("Nothing: the point is as usual.", ""),)
     name = f"{point.machine}/{point.point}"
-    words = visible(shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
+    words = shown(shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
     steps = []
     if point.status == NO_SIGNAL:
         steps.append(("See whether the machine runs; if it does, check the sensor, its cable and its supply.", ""))
@@ -160,10 +144,10 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
     return (*steps, (again, f"bearcat watch baseline {words}"))
 
 
-def _shown(text: str) -> str:
-    return shortened(visible(text), LONGEST)
+def _short(text: str) -> str:
+    return shortened(shown(text), LONGEST)
 
 
 def _sentence(reason: str) -> str:
     """A reason as a line of its own."""
-    return _shown(reason[:1].upper() + reason[1:])
+    return _short(reason[:1].upper() + reason[1:])

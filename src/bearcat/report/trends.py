@@ -37,8 +37,8 @@ LINES = {fault: fault.replace(" ", "_") for fault in FAULTS}  # the measurement 
 PRINTED = ("rms", "velocity", "envelope_kurtosis", "rpm")  # also the lines of the point's fault
 DRAWN = [name for name in MEASUREMENTS if name != "reference" and not name.startswith("band_")]
 MARKED = {"alarm": "alarm", "grown": "alarm", "baseline": "renewed", "sensor": "renewed"}  # events, and their class
-STEPS = [hours * 3600.0 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 504)]  # between ticks of time
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+STEPS = [hours * 3600.0 for hours in (1, 2, 3, 6, 12)]  # between ticks of time
+STEPS += [days * DAY for days in (1, 2, 4, 7, 14, 28, 91, 182, 365, 1826, 18_262)]
 
 Doubles = NDArray[np.float64]
 Scale = Callable[[float], float]
@@ -97,7 +97,9 @@ def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], fault: str | 
         values, bands = [row.values[name] for row in known], [row.band.get(name) for row in known]
         span = _span([*values, *(edge for band in bands if band for edge in band)])
         up = _scale(span, HEIGHT - BOTTOM, TOP)
-        text = measured_text(name, values[-1]) + (f", usual {range_text(bands[-1])}" if bands[-1] else "")
+        text = measured_text(name, values[-1]) + (
+            ", usual {} to {}".format(*map(number_text, bands[-1])) if bands[-1] else ""
+        )
         title, times = MEASUREMENTS[name][0], [row.time for row in known]
         plots.append(Plot(
             title[0].upper() + title[1:], f"{title}: {text}", text, name != own and name not in PRINTED,
@@ -229,28 +231,17 @@ def _ticks(span: tuple[float, float], scale: Scale, most: int = 4) -> Ticks:
 
 
 def _time_ticks(first: float, last: float, across: Scale, most: int = 5) -> Ticks:
-    """Hours, days, or beginnings of months."""
-    step = next((step for step in STEPS if (last - first) / step <= most), None)
-    if step is not None:
-        form = "%H:%M" if step < DAY else "%d %b"
-        found = [step * place for place in range(math.ceil(first / step), math.floor(last / step) + 1)]
-    else:
-        start, end = (datetime.fromtimestamp(moment, UTC) for moment in (first, last))
-        months = range(12 * start.year + start.month, 12 * end.year + end.month)
-        every = math.ceil(len(months) / most)
-        found = [
-            datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp() for month in months if not month % every
-        ]
-        form = "%b %Y" if last - first > 300 * DAY else "%b"
-    return tuple((across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in found)
+    """Hours, days or months."""
+    step = next((step for step in STEPS if (last - first) / step <= most), STEPS[-1])
+    form = "%H:%M" if step < DAY else "%d %b" if step < 90 * DAY else "%b %Y"
+    moments = [step * place for place in range(math.ceil(first / step), math.floor(last / step) + 1)]
+    return tuple((across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in moments)
 
 
 def number_text(value: float) -> str:
-    """Three digits that count, with a true minus; 3.1 × 10⁻⁵ where a number is very small."""
-    digits, _, power = (f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}").partition("e")
-    if power:
-        return f"{digits.replace('-', '−')} × 10{str(int(power)).translate(SUPERSCRIPTS)}"
-    return "0" if float(digits) == 0 else digits.replace("-", "−")
+    """Three digits that count, with a true minus."""
+    text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
 
 
 def measured_text(name: str, value: float) -> str:
@@ -258,17 +249,6 @@ def measured_text(name: str, value: float) -> str:
     return f"{number_text(value)} {MEASUREMENTS[name][1] or ''}".strip()
 
 
-def range_text(pair: tuple[float, float] | None) -> str:
-    return NOTHING if pair is None else f"{number_text(pair[0])} to {number_text(pair[1])}"
-
-
 def time_text(moment: float | None) -> str:
     """To the minute."""
     return written_time(moment)[:16].replace("T", " ") or NOTHING
-
-
-def visible(text: str) -> str:
-    """A name with a sign in place of each character that would not show, or would change how others show."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)

@@ -41,40 +41,14 @@ class Route:
 
     name: str  # for notes, without the address
     service: Any
-    received: set[tuple[int, float]] = field(default_factory=set)  # number and time of events
+    received: set[tuple[int | None, float]] = field(default_factory=set)  # by _key
     failed: bool = False
     next: float = 0.0  # when it is used again
 
-    def send(self, waiting: Sequence[Event]) -> bool:
-        """Sends a message about the oldest events that it has not received; whether it has them now."""
-        events = [event for event in waiting if _key(event) not in self.received][:BUNDLE]
-        if not events:
-            return False
-        self.failed = not self._notify([event for event in events if event.kind in NOTIFIED])
-        self.next = time.monotonic() + (RETRY if self.failed else PAUSE)
-        if not self.failed:
-            self.received |= {_key(event) for event in events}
-        return not self.failed
 
-    def _notify(self, events: Sequence[Event]) -> bool:
-        if not events:
-            return True
-        kinds = list(NOTIFIED)
-        first = min(events, key=lambda event: kinds.index(event.kind))
-        more = f"{count(len(events), 'event')}; " if len(events) > 1 else ""
-        lines = [f"{written_time(event.time)}  {shown(event.sentence)}"[:LONGEST_LINE] for event in events]
-        try:
-            return bool(self.service.notify(
-                "\n".join(lines), title=f"bearcat: {more}{shown(first.sentence)}"[:LONGEST_TITLE],
-                notify_type=NOTIFIED[first.kind], body_format="text",
-            ))  # fmt: skip
-        except Exception:  # of any of a hundred services: watching goes on
-            return False
-
-
-def _key(event: Event) -> tuple[int, float]:
+def _key(event: Event) -> tuple[int | None, float]:
     """Tells events apart, also where the number of one that was removed is used again."""
-    return event.number or 0, event.time
+    return event.number, event.time
 
 
 class Notifier:
@@ -90,20 +64,38 @@ class Notifier:
             waiting = store.unsent(BUNDLE + max(len(route.received) for route in self._routes))
             sent = [self._send(route, waiting, hurry) for route in self._routes]
             if done := set.intersection(*(route.received for route in self._routes)):
-                store.mark_sent(number for number, _ in done)
+                store.mark_sent([number for number, _ in done])
             for route in self._routes:
                 route.received -= done
             if not any(sent):
                 return not waiting
 
     def _send(self, route: Route, waiting: Sequence[Event], hurry: bool) -> bool:
-        before = route.failed
-        if time.monotonic() < route.next and (before or not hurry):
+        """Sends a message about the oldest events that a service has not received; whether it has them now."""
+        before, events = route.failed, [event for event in waiting if _key(event) not in route.received][:BUNDLE]
+        if not events or (time.monotonic() < route.next and (before or not hurry)):
             return False
-        sent = route.send(waiting)
-        if route.failed and not before:
+        route.failed = not _notify(route.service, [event for event in events if event.kind in NOTIFIED])
+        route.next = time.monotonic() + (RETRY if route.failed else PAUSE)
+        if not route.failed:
+            route.received |= {_key(event) for event in events}
+        elif not before:
             self._note(f"{route.name}: events could not be sent; they are kept, and sent as soon as it works")
-        return sent
+        return not route.failed
+
+
+def _notify(service: Any, events: Sequence[Event]) -> bool:
+    """Sends one message about these events; whether it was received."""
+    if not events:
+        return True
+    first = min(events, key=lambda event: list(NOTIFIED).index(event.kind))
+    more = f"{count(len(events), 'event')}; " if len(events) > 1 else ""
+    lines = [f"{written_time(event.time)}  {shown(event.sentence)}"[:LONGEST_LINE] for event in events]
+    title = f"bearcat: {more}{shown(first.sentence)}"[:LONGEST_TITLE]
+    try:
+        return bool(service.notify("\n".join(lines), title=title, notify_type=NOTIFIED[first.kind], body_format="text"))
+    except Exception:  # of any of a hundred services: watching goes on
+        return False
 
 
 def _route(number: int, address: str) -> Route:
