@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
@@ -15,11 +14,11 @@ import pytest
 import bearcat
 from bearcat.adaptation.adapt import Adaptation
 from bearcat.adaptation.plan import Wishes, make_plan
-from bearcat.cat.recipes import DEFAULT_RECIPE
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 from bearcat.trust.decision import PhysicsCheck
+from tests.test_adapt import page_of
 
 
 def adapt(*places: Path, **words: Any) -> Adaptation:
@@ -130,11 +129,6 @@ def plant(tmp_path_factory):
 BEARING = "balls=8,ball=6.75,pitch=28.5"
 
 
-def page_of(folder: Path) -> str:
-    """The text of a run's page, with plain blanks."""
-    return html.unescape((folder / "report.html").read_text(encoding="utf-8")).replace("\N{NO-BREAK SPACE}", " ")
-
-
 def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
     places = plant / "pump-A-1500rpm", plant / "pump-B-1500rpm"
     found = adapt(*places, out=plant / "out", epochs=20, bearing=BEARING)
@@ -170,10 +164,3 @@ def test_a_plan_is_of_the_wishes(plant):
     assert not {"split", "rate", "window"} & {choice.setting for choice in plan.choices}
     assert plan.spec.chosen == plan.choices
     assert make_plan(wishes).spec.to_dict() == plan.spec.to_dict()
-
-
-def test_the_old_name_of_the_default_is_refused_with_the_new_one(tmp_path):
-    for name in ("dense-moved", "Dense-Moved"):
-        with pytest.raises(InputError, match=f"'{name}'.*'{DEFAULT_RECIPE}'"):
-            bearcat.adapt("0", "1", data="simulated", recipe=name, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bearcat.adaptation.spec import Library
-from bearcat.bench.grid import Method, only_methods, plan, read_grid
+from bearcat.bench.grid import only_methods, plan, read_grid
 from bearcat.bench.store import identify, open_store
 from bearcat.cat.recipes import Recipe
 from bearcat.cli import main
@@ -79,13 +79,6 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
     path.write_text("[[part]]\ndata = 'simulated'\nmethods = ['source-only']\nsedds = 1")
     with pytest.raises(InputError, match=r"part 1: .*seeds"):
         read_grid(path)
-
-
-def test_frequency_runs_label_later_and_shorter_runs_keep_their_phases():
-    schedules = {spec.cell.input: spec.recipe.schedule for spec in plan(read_grid(GRIDS / "paper.toml"))}
-    assert (schedules["time"].label_from, schedules["frequency"].label_from) == (50, 100)
-    assert Method("AT", "AT", (("schedule.label_from", "70"),)).recipe("frequency", None).schedule.label_from == 70
-    assert Method("AT", "AT").recipe("frequency", 30).schedule.label_from == 10
 
 
 def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):

@@ -209,14 +209,6 @@ def test_one_labelled_fault_never_makes_healthy_surer(run):
     assert temperature_of(run.folder) >= 1
 
 
-def test_a_check_repeated_with_the_same_labels_changes_nothing(run):
-    for labels in (truth_of(run), wrong_for(run)):
-        check_run(run.folder, labels)
-        before = contents(run.folder)
-        check_run(run.folder, labels)
-        assert contents(run.folder) == before
-
-
 @pytest.mark.parametrize("done", [False, True])
 def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_repeated(run, tmp_path, monkeypatch, done):
     """Before and after each file that takes the place of another."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES
-from bearcat.errors import InputError
 from bearcat.record import RecordedBins
 from bearcat.report import figures
-from bearcat.report.figures import mean_and_spread
 from bearcat.report.results import Cell
 from bearcat.report.stats import compare
 from bearcat.report.typeset import file_name
@@ -70,13 +65,6 @@ def test_merged_reliability_bins_are_those_of_all_windows_together():
     assert figures.merge_bins([]) is None
 
 
-def test_curves_of_unequal_length_and_with_holes_average_what_is_there():
-    mean, spread = mean_and_spread([np.array([1.0, np.nan, 3.0]), np.array([3.0, 5.0])])
-    assert mean.tolist() == [2.0, 5.0, 3.0]
-    assert spread[0] == pytest.approx(np.sqrt(2))
-    assert np.isnan(spread[1:]).all()
-
-
 def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp_path: Path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "CAT*-Temperature", 0))
     (tmp_path / "run" / "curves.csv").write_text(
@@ -93,21 +81,6 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
     assert "80.0 %" in picture.caption
 
 
-def test_phases_are_marked_where_the_schedule_has_them_and_only_for_ingredients_that_are_in(tmp_path: Path):
-    schedule = RECIPES["CAT*-Temperature"].for_input("time").in_epochs(6).schedule
-    results = made(tmp_path / "all", epochs=6)
-    lines = {
-        line.get_xdata()[0]
-        for line in figures.score_curves(results).drawing.axes[0].lines
-        if line.get_color() == "#777777"
-    }
-    assert lines == {schedule.align_from, schedule.label_from, schedule.calibrate_from}
-    for number, (method, phases) in enumerate({"source-only": 0, "dense-source-only": 0, DEFAULT_RECIPE: 1}.items()):
-        alone = made(tmp_path / str(number), methods=(method,))  # the default calibrates, and has no other phase
-        marked = [line for line in figures.score_curves(alone).drawing.axes[0].lines if line.get_color() == "#777777"]
-        assert len(marked) == phases, method
-
-
 def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"), seeds=(0,))
     assert len(every_picture(results)) == 6
@@ -117,26 +90,6 @@ def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(t
             content = (tmp_path / f"{file_name(figure.name)}.{suffix}").read_bytes()
             assert content.startswith(start)
             assert content == other.render(suffix), figure.name
-
-
-def test_letters_are_at_least_seven_points_high_and_inside_the_figure(tmp_path: Path):
-    methods = [f"{number}-a-recipe-with-a-very-long-name" for number in range(8)]
-    for picture in every_picture(made(tmp_path, methods, tasks=("a→b",), seeds=(0,))):
-        drawing = picture.drawing
-        assert 3.5 <= drawing.get_figwidth() <= 7.0
-        drawing.draw_without_rendering()
-        axes = [axis for axis in drawing.axes if axis.get_visible()]
-        written = [*drawing.texts, *(text for legend in drawing.legends for text in legend.get_texts())]
-        written += [
-            text for axis in axes for text in (*axis.texts, axis._left_title, axis.xaxis.label, axis.yaxis.label)
-        ]
-        ticks = [text for axis in axes for text in (*axis.get_xticklabels(), *axis.get_yticklabels())]
-        assert min(text.get_fontsize() for text in (*written, *ticks) if text.get_text()) >= 7, picture.name
-        for place, text in ((text.get_window_extent(), text.get_text()) for text in written if text.get_text()):
-            assert place.x0 >= -1, (picture.name, text)
-            assert place.y0 >= -1, (picture.name, text)
-            assert place.x1 <= drawing.bbox.width + 1, (picture.name, text)
-            assert place.y1 <= drawing.bbox.height + 1, (picture.name, text)
 
 
 def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best_to_its_worst():
@@ -174,21 +127,6 @@ def test_bars_are_the_numbers_of_the_runs(tmp_path: Path):
     assert heights == pytest.approx(sorted(100 * spread.mean for spread in comparison.cells.values()))
 
 
-def test_without_target_labels_only_what_needs_none_is_drawn(tmp_path: Path):
-    results = made(tmp_path, labelled=False)
-    for run in results:  # the watcher has no numbers either
-        path = run.folder / "curves.csv"
-        lines = [line.split(",") for line in path.read_text().splitlines()]
-        known = [
-            i for i, name in enumerate(lines[0]) if not name.startswith("target_") and name != "pseudo_label_accuracy"
-        ]
-        path.write_text("\n".join(",".join(line[i] for i in known) for line in lines))
-    assert figures.confusions(results) is None
-    assert figures.score_curves(results) is None
-    assert "no labels" in figures.pseudo_label_curves(results).caption
-    assert len(figures.reliability([run for run in results if run.cell.method == "CAT*-Vector"]).drawing.axes) == 2
-
-
 def test_names_with_signs_of_their_own_are_drawn_as_they_are(tmp_path: Path):
     names = ("$x^2", "_hidden", "内圈")
     results = made(tmp_path, methods=("CAT*-Temperature",), classes=names)
@@ -196,16 +134,3 @@ def test_names_with_signs_of_their_own_are_drawn_as_they_are(tmp_path: Path):
         picture.render("svg")
     shown = [text.get_text() for text in figures.confusions(results).drawing.axes[0].get_yticklabels()]
     assert shown == list(names)
-
-
-def test_a_file_is_named_so_that_every_system_takes_it():
-    assert file_name("reliability-CAT*/x: <y>") == "reliability-CATstar-x-y"
-    assert re.fullmatch(r"[\w.+=-]+", file_name("../../etc"))
-    assert not file_name("../../etc").startswith(".")
-
-
-def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    results = made(tmp_path)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r"pip install 'bearcat\[report\]'"):
-        figures.score_curves(results)

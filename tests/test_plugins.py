@@ -18,7 +18,7 @@ import pytest
 from bearcat import cli
 from bearcat.adaptation.spec import RunSpec
 from bearcat.cat.recipes import RECIPES
-from bearcat.data import DATASETS, Folder, Preparation, Simulated, Task, cached_windows
+from bearcat.data import DATASETS, Simulated, Task
 from bearcat.data.inputs import INPUTS, Waveform
 from bearcat.plugins import row_identity, source_hash
 from tests.commands import python
@@ -167,17 +167,6 @@ def test_a_version_names_what_the_code_cannot_say(monkeypatch):
     monkeypatch.setattr(Waveform, "version", 2)
     assert spec.to_dict()["code"] == {"input": "version 2"}
     assert replace(spec, fingerprints=("a", "b")).identity != before
-
-
-def test_windows_are_prepared_anew_by_changed_code_alone(recordings, code, tmp_path, imported, monkeypatch):
-    def entries() -> int:
-        monkeypatch.setitem(INPUTS, "louder", imported(code, "dressing").Louder)
-        cached_windows(Folder(root=recordings).catalogue(), Preparation("louder", length=64), tmp_path / "cache")
-        return len(list((tmp_path / "cache" / "windows").iterdir()))
-
-    assert [entries(), entries()] == [1, 1]
-    (code / "dressing.py").write_text(INPUT + "# 1\n")
-    assert entries() == 2
 
 
 def test_base_classes_and_imports_count_and_installed_packages_do_not(code, imported):

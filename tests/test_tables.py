@@ -133,12 +133,6 @@ def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
         }
 
 
-def test_too_few_runs_make_nobody_equal_to_the_best():
-    table = named(result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), []), "paderborn-time-accuracy")
-    assert [name for name, entry in column(table, "Average rank").items() if entry.bold] == ["AT*"]
-    assert "nothing can be significant" in table.note
-
-
 def test_the_ranking_and_the_tests_say_what_the_comparison_says():
     results = grid()
     tables, comparison = whole(), compare(results, "accuracy")

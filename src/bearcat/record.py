@@ -126,35 +126,14 @@ class LabelledRecordings:
 
 
 @dataclass(frozen=True)
-class FamiliarityEstimates:
-    """How many windows look unfamiliar; the rate that limits were set for, and shares beyond them."""
-
-    rate: float | None
-    false_alarms: float | None  # of held-out windows of the target
-    source_unfamiliar: float | None
-    distance_limit: float | None = None
-    shape_limit: float | None = None
-    recording_limit: float | None = None
-    recordings: int | None = None
-
-
-@dataclass(frozen=True)
 class Estimates:
     """What is known of the run without target labels."""
 
     mean_confidence: float | None
     accuracy: Mapping[str, Estimate | None]  # by estimator; None where it is not a number
     expected: Estimate | None  # the accuracy to expect, from all of them
-    familiarity: FamiliarityEstimates
+    familiarity: Mapping[str, Any]  # limits, the rate they were set for, and shares beyond them (trust.pooling)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
-
-
-@dataclass(frozen=True)
-class CheckedEstimates:
-    """The estimates against the target's labels."""
-
-    accuracy: float
-    familiarity: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -250,7 +229,7 @@ class Record:
     estimates: Estimates
     evidence: ModelEvidence  # for the decision; of `adapt`, of the recommended model, as decision and recordings
     decision: Decision
-    estimates_checked: CheckedEstimates | None  # None where the target has no labels
+    estimates_checked: Mapping[str, Any] | None  # against the target's labels; None where it has none
     calibration: FittedCalibration | None
     reliability: Reliability
     failed: bool  # the loss turned NaN or infinite

@@ -31,7 +31,6 @@ from bearcat.errors import InputError
 from bearcat.record import (
     RECORD,
     SPEC,
-    CheckedEstimates,
     DataSizes,
     Estimates,
     FittedCalibration,
@@ -109,7 +108,7 @@ def make_record(
         estimates=from_plain(Estimates, estimated.estimates),
         evidence=estimated.evidence,
         decision=decide(estimated.evidence),
-        estimates_checked=None if estimated.checked is None else CheckedEstimates(**estimated.checked),
+        estimates_checked=estimated.checked,
         calibration=fitted,
         reliability=from_plain(Reliability, evaluation.reliability),
         failed=not finite,
