@@ -193,7 +193,7 @@ def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
     from tests.test_train import RAGGED, toy
 
     examples = Path(__file__).parents[1] / "examples"
-    coral = runpy.run_path(str(examples / "add_an_ingredient.py"))["Coral"]()
+    coral = runpy.run_path(str(examples / "add_an_ingredient.py"))["RECIPES"]["my-CORAL"].ingredients[0]
     runpy.run_path(str(examples / "add_an_encoder.py"))
     recipe = replace(
         RECIPES["CAT*-Temperature"], ingredients=(*RECIPES["CAT*-Temperature"].ingredients, coral),

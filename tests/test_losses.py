@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bearcat.cat import losses, sam, teacher
+from bearcat.cat import RunView, View, loss_of, losses, sam, teacher
 from bearcat.cat.losses import Adversarial, reverse_gradient
+from bearcat.fast import Randomness
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
@@ -131,3 +132,34 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     torch.testing.assert_close(moved, torch.full((2,), 0.05), rtol=1e-4, atol=1e-7)
     sam.descend(parameters, before)
     assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))
+
+
+def squared_gap(view: RunView) -> torch.Tensor:
+    return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
+
+
+def gap_of_the_first_class(view: RunView) -> torch.Tensor:
+    first = view.source_features[view.labels == 0]  # as many as there are: no vmap
+    return view.ramp * (first.mean(0) - view.target_features.mean(0)).square().sum()
+
+
+@pytest.mark.parametrize("function", [squared_gap, gap_of_the_first_class])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_loss_of_one_run_sees_the_windows_that_are_there(function, padded):
+    random = torch.Generator().manual_seed(0)
+    features = torch.randn(3, 14, 5, generator=random, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(2, (3, 8), generator=random)
+    present = torch.rand(3, 14, generator=random) > 0.2 if padded else None
+    view = View(
+        8, features, features, present, labels, None, None, None, torch.nn.Identity(), Randomness(torch.zeros(3).long()),
+        ramp=torch.tensor([0.5], dtype=torch.float64),
+    )  # fmt: skip
+    found = loss_of(function, weight=2.0).loss(view)
+    there = torch.ones(3, 14, dtype=torch.bool) if present is None else present
+    for run in range(3):
+        source, target = features[run, :8][there[run, :8]], features[run, 8:][there[run, 8:]]
+        source = source[labels[run][there[run, :8]] == 0] if function is gap_of_the_first_class else source
+        torch.testing.assert_close(found[run], (source.mean(0) - target.mean(0)).square().sum())
+    (gradient,) = torch.autograd.grad(found[0], features)
+    assert gradient[0].any()
+    assert not gradient[1:].any()

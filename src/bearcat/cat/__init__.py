@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from bearcat.cat.losses import Adversarial, Confusion
     from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
+    from bearcat.cat.one_run import RunView, loss_of
     from bearcat.cat.recipes import RECIPES, Recipe, Schedule, find_recipe
     from bearcat.cat.sam import Sharpness
     from bearcat.cat.scaling import Matrix, Temperature, Vector
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
     "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Finding", "Ingredient", "Loss", "Matrix",
-    "Network", "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness", "Teacher", "Temperature", "Vector",
-    "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe",
-    "nll", "reliability_bins",
+    "Network", "Prepared", "Recipe", "RunView", "Schedule", "SelfTraining", "Sharpness", "Teacher", "Temperature",
+    "Vector", "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder",
+    "find_recipe", "loss_of", "nll", "reliability_bins",
 ]  # fmt: skip
 
 _HOMES = {
@@ -55,6 +56,7 @@ _HOMES = {
         "View", "choice"), "bearcat.cat.ingredient"),
     **dict.fromkeys(("Adversarial", "Confusion"), "bearcat.cat.losses"),
     **dict.fromkeys(("ENCODERS", "Encoder", "Network", "build_network", "find_encoder"), "bearcat.cat.networks"),
+    **dict.fromkeys(("RunView", "loss_of"), "bearcat.cat.one_run"),
     **dict.fromkeys(("RECIPES", "Recipe", "Schedule", "find_recipe"), "bearcat.cat.recipes"),
     **dict.fromkeys(("Sharpness",), "bearcat.cat.sam"),
     **dict.fromkeys(("Matrix", "Temperature", "Vector"), "bearcat.cat.scaling"),
