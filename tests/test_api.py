@@ -139,7 +139,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
     assert found.record.evidence.physics == PhysicsCheck(2, 2, tuple(each.recording for each in found.recordings))
     assert found.decision.action == "do not use"
     assert found.decision.expected is None  # the estimate is what physics contradicts
-    assert any("physics" in reason for reason in found.decision.reasons)
+    assert "outvoted" in {finding.kind for finding in found.decision.findings}
     assert all(each.decision.action != "ok" for each in found.recordings)
     card = (found.model / "README.md").read_text(encoding="utf-8")
     for text in (repr(found), card, page_of(found.folder)):

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bearcat.data.channels import Declared
 from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.levels import VibrationSeverity
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
 from bearcat.errors import InputError
+from bearcat.findings import Finding, highest
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import (
     Decision,
@@ -31,6 +34,16 @@ often = settings(max_examples=100, deadline=None)
 some = settings(max_examples=25, deadline=None)
 share = st.floats(0, 1)
 estimates = st.lists(share, min_size=3, max_size=3).map(sorted).map(lambda ends: Estimate(ends[1], ends[0], ends[2]))
+SHOWN = Finding("model class", "alarm", {"label": "ball", "probability": 0.9})
+FOUND = Finding(
+    "physics contradicts", "alarm", {"state": "ball", "line": "BSF", "multiple": 2, "hertz": 90.0, "level": 12.0}
+)
+NO_FAULT = Finding("model contradicts", "check", {"state": "healthy"})
+CLIPPED, RESAMPLED = (
+    Finding("clipped", "check", {"share": 0.01}),
+    Finding("resampled", "remark", {"rate": 1.0, "to": 2.0}),
+)
+ZONE_D = VibrationSeverity(9.0, "D", declared=Declared("g", 2, "rigid")).finding
 words = st.text("abc ÄÖ", min_size=1, max_size=8)
 
 
@@ -67,14 +80,15 @@ model_evidence = mostly(
 )  # fmt: skip
 
 recording_evidence = mostly(
-    RecordingEvidence("healthy", 0.99, 0.01, alarming=False, agreement=1.0, familiar=True, model="use"),
+    RecordingEvidence("healthy", 0.99, 0.01, agreement=1.0, familiar=True, model="use"),
     {
         "state": st.sampled_from((*STATES, "unknown", "cannot tell", "no signal", "class 3")),
         "confidence": share | st.just(float("nan")), "fault": share | st.just(float("nan")), "alarming": st.booleans(),
         "min_confidence": st.sampled_from((0.0, 0.8)),
         "agreement": st.none() | share, "familiar": st.none() | st.booleans(), "unfamiliar_alarm": st.booleans(),
         "model": st.none() | st.sampled_from(("use", "check", "do not use")), "supported": st.booleans(),
-        "shown": words, "contradiction": words, "strikes": st.booleans(), "quality": st.lists(words, max_size=2).map(tuple),
+        "shown": st.just(SHOWN), "contradiction": st.sampled_from((FOUND, NO_FAULT)), "strikes": st.booleans(),
+        "observed": st.lists(st.sampled_from((CLIPPED, RESAMPLED)), max_size=2).map(tuple),
     },
 )  # fmt: skip
 
@@ -129,11 +143,11 @@ def test_what_is_never_ok(evidence):
     assert decision.expected == evidence.confidence or evidence.confidence != evidence.confidence
     never_ok = {
         "a model not to be used": evidence.model == "do not use",
-        "a witness who sees a fault": bool(evidence.contradiction) or bool(evidence.shown),
+        "a witness who sees a fault": evidence.contradiction is not None or evidence.shown is not None,
         "something strikes at no fault line": evidence.strikes,
         "unfamiliar": evidence.familiar is False and evidence.model is not None,
         "anything but health": evidence.state != "healthy",
-        "something wrong with the recording": bool(evidence.quality),
+        "something wrong with the recording": CLIPPED in evidence.observed,
         "little confidence": not evidence.fault <= 0.25,
         "windows that disagree": evidence.agreement is not None and evidence.agreement < 0.7,
     }
@@ -151,7 +165,9 @@ def test_an_alarm_is_a_believed_fault_or_something_unfamiliar(evidence):
     decision = decide(evidence)
     strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
     believed = evidence.model != "do not use" or evidence.supported
-    named = evidence.alarming
+    named = evidence.alarming and any(
+        finding is not None and finding.severity == "alarm" for finding in (evidence.shown, evidence.contradiction)
+    )
     assert (decision.action == "alarm") == (
         strange or (named and believed and evidence.confidence >= evidence.min_confidence)
     )
@@ -163,9 +179,9 @@ def test_more_doubt_never_turns_check_into_ok(evidence):
     rank = {"ok": 0, "check": 1, "alarm": 2}
     before = rank[decide(evidence).action]
     for doubt in (
-        {"quality": ("clipped",)},
+        {"observed": (CLIPPED,)},
         {"familiar": False},
-        {"contradiction": "physics finds ball"},
+        {"contradiction": FOUND},
         {"strikes": True},
     ):
         assert rank[decide(replace(evidence, **doubt)).action] >= min(before, 1)
@@ -208,7 +224,7 @@ def diagnoses(draw) -> Diagnosis:
     action = draw(st.sampled_from(("use", "check", "do not use")))
     network = network_evidence(pooled, CLASSES, Decision(action), draw(st.sampled_from((None, "machine", "condition"))))
     witnesses = Witnesses(draw(st.none() | st.just(physics)), None, network)
-    return Diagnosis.of(name, witnesses, rule, notes=["a note"])
+    return Diagnosis.of(name, witnesses, rule, observed=[RESAMPLED])
 
 
 @some
@@ -224,6 +240,8 @@ def test_a_diagnosis_comes_back_from_plain_values(diagnosis):
 @some
 @given(diagnoses())
 def test_a_diagnosis_agrees_with_itself(diagnosis):
+    actions = {"ok": "ok", "remark": "ok", "check": "check", "alarm": "alarm"}
+    assert diagnosis.decision.action == actions[highest(diagnosis.findings)]
     assert diagnosis.cells()["decision"] == diagnosis.row()["decision"] == diagnosis.decision.action
     if diagnosis.probabilities:
         assert sum(diagnosis.probabilities.values()) == pytest.approx(1)
@@ -259,7 +277,7 @@ def test_counts_summary_table_and_exit_status_agree(found):
 
 
 def test_a_fault_at_the_edge_of_the_search_for_the_speed_is_to_be_checked():
-    found = RecordingEvidence("ball", 0.99, 0.99, alarming=True, wrong_speed=True, shown="2 × BSF 12 dB")
+    found = RecordingEvidence("ball", 0.99, 0.99, alarming=True, wrong_speed=True, shown=SHOWN)
     assert decide(found).action == "check"
     assert decide(replace(found, wrong_speed=False)).action == "alarm"
-    assert decide(replace(found, zone="D")).action == "alarm"  # whatever the speed
+    assert decide(replace(found, zone=ZONE_D)).action == "alarm"  # whatever the speed

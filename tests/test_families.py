@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,16 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.bearing import BEARINGS
-from bearcat.diagnosis.families import explained, find_family, last_family_order
+from bearcat.diagnosis.families import LineFamily, explained, find_family, last_family_order
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra
 from bearcat.errors import InputError
+from bearcat.thresholds import FAMILY
 from bearcat.trust.decision import (
     ALARM,
     CANNOT_TELL,
     CHECK,
-    FAMILY,
     HEALTHY,
     RecordingEvidence,
     decide,
@@ -98,12 +99,13 @@ def test_an_estimated_bearing_is_never_ok(tmp_path):
     wavfile.write(tmp_path / "quiet.wav", RATE, strikes(0))
     for bearing, said in (("6005", True), ("6205", False)):
         (found,) = bearcat.diagnose(tmp_path / "quiet.wav", rpm=RPM, bearing=bearing)
-        assert any("estimate" in reason for reason in found.decision.reasons) == said
+        assert ("estimated geometry" in {finding.kind for finding in found.findings}) == said
         assert not said or found.decision.action == CHECK
 
 
 def test_strong_lines_of_an_unknown_bearing_are_never_ok():
-    for level in (FAMILY, 20.0):
+    nothing = LineFamily(3.6, 90.0, 0.0, (0.0, 1.0), None, *explained(3.6))
+    for level, multiple, action in ((FAMILY, None, ALARM), (20.0, None, ALARM), (20.0, 4, CHECK), (1.0, None, CHECK)):
+        family = replace(nothing, level=level, shaft_multiple=multiple).finding
         for state in (CANNOT_TELL, HEALTHY):
-            assert decide(RecordingEvidence(state, 0.9, 0.1, False, family=level)).action == ALARM
-    assert decide(RecordingEvidence(CANNOT_TELL, 0.0, 0.0, False, family=1.0)).action == CHECK
+            assert decide(RecordingEvidence(state, 0.9, 0.1, family=family)).action == action

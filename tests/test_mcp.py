@@ -116,7 +116,7 @@ def test_a_manifest_inside_the_folder_says_speed_and_bearing(ask):
     (found,) = answer["recordings"]
     assert found["speed"]["stated"] == 1500
     assert found["line"] is not None
-    assert "zone D" in found["reasons"][0]  # of the unit and the machine that it declares
+    assert found["findings"][0]["values"]["zone"] == "D"  # of the unit and the machine that it declares
 
 
 def test_names_are_data_without_control_characters(ask):

@@ -92,8 +92,8 @@ def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx
     expected = pool(tally(model.log_probabilities(signal[: 256 * 31].reshape(31, 1, 256))))
     for place in ("model", "model.onnx"):
         opened = open_model(model_folder / place)
-        stream, note = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
-        assert note is None
+        stream, findings = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
+        assert findings == []
         found = pool_stream(opened, stream, batch=7)
         assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
         assert (found.windows, found.agreement) == (31, expected.agreement)
@@ -104,8 +104,8 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     signal = noise(48_000)
     wavfile.write(tmp_path / "fast.wav", 48_000, signal)
     np.save(tmp_path / "unknown.npy", processing.resample_poly(signal, 1, 4))
-    stream, note = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
-    assert "resampled" in note
+    stream, findings = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
+    assert [finding.kind for finding in findings] == ["resampled"]
     fast = pool_stream(model, stream)
     slow = pool_stream(model, at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 12_000)[0])
     assert fast.probabilities == pytest.approx(slow.probabilities, abs=1e-4)
@@ -113,7 +113,8 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     with pytest.raises(InputError, match="sampling rate") as raised:
         at_rate_of(model, open_stream(tmp_path / "unknown.npy"))
     assert raised.value.field == "rate"
-    assert "frequencies above 2500 Hz" in at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 5_000)[1]
+    _, (_, missing) = at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 5_000)
+    assert (missing.kind, missing.values["hertz"]) == ("missing frequencies", 2500)
     with pytest.raises(InputError, match="48000 Hz") as raised:
         Given(rate=12_000.0).rate_of(open_stream(tmp_path / "fast.wav"))
     assert raised.value.field == "rate"
@@ -199,7 +200,7 @@ def test_rows_are_diagnoses_and_the_exit_status_is_that_of_the_worst(tmp_path, m
     unsure = ("--alarm", found, "--min-confidence", 1, "--format", "json")
     status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, *unsure)
     assert status == 3
-    assert any("confidence" in reason for reason in json.loads(shown)["recordings"][0]["reasons"])
+    assert "low confidence" in kinds(json.loads(shown)["recordings"][0])
     shown = command("predict", onnx, tmp_path, *rate, "--format", "csv")[1]
     assert tuple(next(csv.reader(io.StringIO(shown)))) == COLUMNS
 
@@ -211,7 +212,7 @@ def test_a_file_that_cannot_be_used_is_to_be_checked_and_does_not_stop_the_comma
     status, shown, warned = command(*words)
     good, bad = json.loads(shown)["recordings"]
     assert (bad["decision"], bad["state"], bad["class"]) == ("check", "unreadable", None)
-    assert "damaged" in bad["reasons"][0]
+    assert kinds(bad) == {"unreadable"}
     assert "c.wav" in warned
     assert "problem:" in warned
     assert status == status_of([good, bad])
@@ -283,6 +284,10 @@ def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_fo
             assert ("not calibrated" in command("predict", path, *words)[2]) == (folder == tmp_path)
 
 
+def kinds(row):
+    return {finding["kind"] for finding in row["findings"]}
+
+
 def test_a_model_not_to_be_used_says_so_and_calls_no_recording_ok(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     save_model(tmp_path / "model", made_model(decision=REFUSED))
@@ -295,7 +300,7 @@ def test_a_model_not_to_be_used_says_so_and_calls_no_recording_ok(tmp_path, mode
         assert warned.count("do not use.") == 1
         (row,) = json.loads(shown)["recordings"]
         assert (status, row["decision"]) == (3, "check"), "what it says is no reason for an alarm either"
-        assert any("model" in reason for reason in row["reasons"])
+        assert "refused model" in kinds(row)
         assert "do not use." not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
 
 
@@ -317,7 +322,7 @@ def test_a_dead_sensor_is_never_ok(tmp_path, model_folder, command):
     (row,) = json.loads(shown)["recordings"]
     assert row["decision"] != "ok"
     assert row["state"] == "no signal"
-    assert any("no signal" in reason for reason in row["reasons"])
+    assert kinds(row) == {"constant"}
     assert status == status_of([row])
 
 
@@ -337,7 +342,7 @@ def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind
     def found(*words: object) -> list[dict]:
         status, output, error = command("predict", tmp_path / kind, *words, "--format", "json", "--alarm", "inner")
         assert status in (0, 1, 3), error
-        return [row | {"notes": []} for row in json.loads(output)["recordings"]]
+        return [row | {"notes": [], "findings": []} for row in json.loads(output)["recordings"]]
 
     path = tmp_path / "plant" / "pump" / "a.npz"
     bare = found(path)
@@ -382,8 +387,8 @@ def test_a_model_that_needs_a_speed_that_nobody_says_is_given_the_measured_one(t
     assert found.speed.rpm == pytest.approx(1380, rel=0.01)
     assert found.network.nearest == stated.network.nearest
     assert found.network.probabilities == pytest.approx(stated.network.probabilities, abs=0.2)
-    assert any("1380 rpm" in note for note in found.notes)
-    assert not any("1380 rpm" in note for note in stated.notes)
+    measured = [[finding.kind for finding in each.findings].count("measured speed") for each in (found, stated)]
+    assert measured == [1, 0]
 
 
 @pytest.mark.parametrize(("place", "by"), [("model", "recording"), ("model.onnx", "window")])

@@ -284,7 +284,7 @@ def test_without_a_model_fault_lines_and_the_general_model_answer(alone, tmp_pat
     assert (described["decision"], described["classes"][0]) == (None, "healthy")
     unknown = alone.upload("a.wav", machine("outer-1"), rpm=1500).json()
     assert unknown["decision"] == "check", "never ok where the bearing is not known"
-    assert "bearing" in unknown["reasons"][0]
+    assert [finding["kind"] for finding in unknown["findings"]] == ["not diagnosed"]
     for answer, field, status in (
         (alone.windows({"windows": [[0.0] * LENGTH]}), "content-type", 415),
         (alone.upload("a.wav", machine("outer-1"), by="window"), "by", 422),
@@ -303,7 +303,7 @@ def test_a_view_is_drawn_and_one_that_cannot_be_is_a_note(alone):
     silent = alone.upload("a.wav", as_wav(np.zeros(9000, np.float32)), view="spectrum").json()
     assert silent["decision"] != "ok"
     assert silent["view"] is None
-    assert any("picture" in note for note in silent["notes"])
+    assert "no picture" in {finding["kind"] for finding in silent["findings"]}
 
 
 def test_a_model_that_needs_a_speed_takes_it_from_the_address():

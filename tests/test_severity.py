@@ -10,8 +10,10 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.channels import Declared
-from bearcat.diagnosis.levels import ZONES, velocity_rms, vibration_severity
+from bearcat.diagnosis.levels import VibrationSeverity, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
+from bearcat.findings import Finding
+from bearcat.thresholds import ZONES
 from bearcat.trust.decision import ALARM, CHECK, HEALTHY, OK, RecordingEvidence, decide
 from tests.reference import levels as twin
 
@@ -61,19 +63,24 @@ def test_zones_begin_at_the_standards_velocities(group, mounting):
         (tone(1), 1000.0, GROUP_2, None, "rate"), (tone(1), None, GROUP_2, None, "rate"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_said(signal, rate, declared, rpm, word):
+def test_what_is_missing_is_said_where_a_zone_is_asked_for(signal, rate, declared, rpm, word):
     found = vibration_severity(signal, rate, declared, rpm)
     assert (found.zone, found.velocity) == (None, None)
-    assert word in found.sentence
+    assert word in found.missing
+    assert (found.finding is not None) == declared.wanted
+    assert found.finding is None or found.finding.severity == "remark"
 
 
 def test_a_zone_never_makes_a_recording_better():
     for zone, action in (("A", OK), ("B", OK), ("C", CHECK), ("D", ALARM)):
-        healthy = RecordingEvidence(HEALTHY, 0.9, 0.1, False, zone=zone, vibration="5 mm/s")
-        assert decide(healthy).action == action
-        faulty = RecordingEvidence("outer race", 0.9, 0.9, True, zone=zone, vibration="5 mm/s")
+        found = VibrationSeverity(5.0, zone, declared=GROUP_2).finding
+        healthy = decide(RecordingEvidence(HEALTHY, 0.9, 0.1, zone=found))
+        assert healthy.action == action
+        assert healthy.findings[0].values["zone"] == zone
+        assert len(healthy.reasons) == (zone in "CD")
+        line = Finding("model class", "alarm", {"label": "outer", "probability": 0.9})
+        faulty = RecordingEvidence("outer race", 0.9, 0.9, True, shown=line, zone=found)
         assert decide(faulty).action == ALARM
-        assert ("5 mm/s" in decide(healthy).reasons) == (zone in "CD")
 
 
 def test_options_and_manifest_declare_it_and_json_has_it(tmp_path, command):

@@ -126,7 +126,7 @@ def test_what_a_manifest_says_counts_and_is_said(tmp_path):
     for rpm, bearing, said in ((None, None, False), (1500, "6205", False), (900, "6308", True)):
         figure = bearcat.view(tmp_path / "a.wav", "waveform", rpm=rpm, bearing=bearing)
         assert "1500 rpm, bearing 6205" in figure.title
-        assert ("listed at 1500 rpm" in figure.caption) == ("bearing 6205, which counts" in figure.caption) == said
+        assert figure.caption.count("the stated counts") == 2 * said
 
 
 @pytest.mark.parametrize(

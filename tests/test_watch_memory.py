@@ -13,6 +13,7 @@ from bearcat.data.datasets.simulate.specimens import Defect
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
+from bearcat.findings import Finding
 from bearcat.watch.alarm import assess
 from bearcat.watch.memory import PointState, acknowledge, observe, relearn
 from bearcat.watch.snapshot import Snapshot, measure
@@ -286,11 +287,11 @@ def test_operating_states_have_baselines_of_their_own():
 
 
 def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
-    always, new = "0.02 % of the samples are clipped; record with less gain", "the signal stands still"
+    always, new = Finding("clipped", "check", {"share": 0.0002}), Finding("dropouts", "check", {"share": 0.01})
     memory, random = Point("pump", "1", RULE), np.random.default_rng(9)
     learning = run(memory, random, range(RULE.baseline), quality=(always,))
     assert {each.status.status for each in learning[:-1]} == {"check"}
-    [usual] = run(memory, random, [20], quality=("0.05 % of the samples are clipped; record with less gain",))
+    [usual] = run(memory, random, [20], quality=(replace(always, values={"share": 0.0005}),))
     assert usual.status.status == "ok"
     [odd] = run(memory, random, [21], quality=(new,))
     assert odd.status.status == "check"

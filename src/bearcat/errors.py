@@ -32,6 +32,10 @@ class InputError(ValueError):
     def for_command_line(self) -> str:
         return str(self) if self.field is None else f"{self} (--{self.field.replace('_', '-')})"
 
+    def beside(self, name: str, command_line: bool = False) -> str:
+        """The sentence beside a name with which it may begin."""
+        return (self.for_command_line if command_line else str(self)).removeprefix(f"{name}: ")
+
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest known one, else the whole list."""

@@ -134,6 +134,8 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
         return from_plain(first, value, name)
     if isinstance(kind, type) and type(value) is kind:
         return value
+    if origin is typing.Literal and value in arguments:
+        return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
         hints, known = _hints(kind), {}
         for field in dataclasses.fields(kind):

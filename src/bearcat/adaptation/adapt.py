@@ -41,7 +41,8 @@ from bearcat.errors import InputError, suggest
 from bearcat.record import CHECKPOINT, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
-from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_candidate, choose_model, decide
+from bearcat.thresholds import ENOUGH
+from bearcat.trust.decision import Decision, LabelCheck, choose_candidate, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
 # Of the score of a recording that physics is certain of. Chosen on CWRU with a size left out (docs/LOG.md).

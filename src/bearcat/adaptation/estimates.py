@@ -18,7 +18,7 @@ from torch import Tensor
 from bearcat.cat.algorithm import Trained
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import predict
-from bearcat.cat.ingredient import Finding
+from bearcat.cat.ingredient import TargetFinding
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.errors import InputError
@@ -81,7 +81,7 @@ class RunEstimates:
     unfamiliar: NDArray[np.bool_]  # (window,) of the target's test windows
 
 
-def unknown_recordings(finding: Finding | None, split: SplitTask) -> list[int]:
+def unknown_recordings(finding: TargetFinding | None, split: SplitTask) -> list[int]:
     """The target's recordings that were found to show a class the source lacks: a model is not familiar with them."""
     return sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
 
@@ -119,7 +119,7 @@ def estimate_runs(
 
 
 def _estimate_run(
-    rows: dict[str, np.ndarray], split: SplitTask, shapes: RunEvidence, finding: Finding | None
+    rows: dict[str, np.ndarray], split: SplitTask, shapes: RunEvidence, finding: TargetFinding | None
 ) -> RunEstimates:
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
     held, unknown = split.held_back, unknown_recordings(finding, split)

@@ -292,13 +292,12 @@ def heard(library: Library, spec: RunSpec, diagnoses: Sequence[Diagnosis]) -> li
         signal = signals.get(each.recording, SignalEvidence())
         seen = replace(each.witnesses, physics=signal.physics, general=signal.general, without=spec.tested)
         if signal.quality is not None and signal.quality.no_signal is not None:
-            silent = Diagnosis.silent(each.recording, signal.quality, *each.where)
+            silent = Diagnosis.silent(each.recording, signal.quality.no_signal, signal.quality.rms, *each.where)
             found.append(replace(silent, drawing=signal.drawing, machine_stated=each.machine_stated))
             continue
-        quality, rms = ((), None) if signal.quality is None else (signal.quality.notes, signal.quality.rms)
-        notes = each.notes if signal.vibration is None else (*each.notes, *signal.vibration.notes)
-        again = replace(each, witnesses=seen, quality=quality, rms=rms, drawing=signal.drawing, notes=notes)
-        found.append(replace(again, vibration=signal.vibration))
+        noticed, rms = ((), None) if signal.quality is None else (signal.quality.findings, signal.quality.rms)
+        again = replace(each, witnesses=seen, rms=rms, drawing=signal.drawing, vibration=signal.vibration)
+        found.append(again.remarked(noticed))
     return found
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
         AfterEpoch,
         Augmentation,
         BeforeTraining,
-        Finding,
         Ingredient,
         Loss,
         Prepared,
+        TargetFinding,
         View,
         choice,
     )
@@ -41,10 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
+<<<<<<< HEAD
     "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Finding", "Ingredient", "Loss", "Matrix",
     "Network", "Prepared", "Recipe", "RunView", "Schedule", "SelfTraining", "Sharpness", "Teacher", "Temperature",
     "Vector", "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder",
     "find_recipe", "loss_of", "nll", "reliability_bins",
+=======
+    "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Ingredient", "Loss", "Matrix", "Network",
+    "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness", "TargetFinding", "Teacher", "Temperature", "Vector",
+    "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe",
+    "nll", "reliability_bins",
+>>>>>>> a191aa2 (What is noticed of a recording or a model is a finding: kind, severity, values; decisions are the highest severity)
 ]  # fmt: skip
 
 _HOMES = {
@@ -52,8 +59,8 @@ _HOMES = {
         **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
         "reliability_bins"), "bearcat.cat.calibration"),
     **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),
-        **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Finding", "Ingredient", "Loss", "Prepared",
-        "View", "choice"), "bearcat.cat.ingredient"),
+        **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Ingredient", "Loss", "Prepared",
+        "TargetFinding", "View", "choice"), "bearcat.cat.ingredient"),
     **dict.fromkeys(("Adversarial", "Confusion"), "bearcat.cat.losses"),
     **dict.fromkeys(("ENCODERS", "Encoder", "Network", "build_network", "find_encoder"), "bearcat.cat.networks"),
     **dict.fromkeys(("RunView", "loss_of"), "bearcat.cat.one_run"),

@@ -31,7 +31,7 @@ from bearcat.cat import evaluate, losses, published, sam, teacher
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.checkpoint import Checkpoint
 from bearcat.cat.evaluate import EpochEnd
-from bearcat.cat.ingredient import AfterEpoch, Augmentation, Finding, Loss, View
+from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, TargetFinding, View
 from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.networks import Network, path_of
 from bearcat.cat.recipes import Recipe
@@ -71,7 +71,7 @@ class Trained:
     kernels: dict[str, str]  # of each part ("encoder", losses with a module): "plain", "triton" or "native"
     precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
     checks: Sequence[Checked]  # as in TrainingState
-    findings: list[Finding | None]  # of each run: what was found in its windows before training
+    findings: list[TargetFinding | None]  # of each run: what was found in its windows before training
     parameters: int  # numbers that were trained in each run, with those of losses' modules
 
     @property

@@ -189,10 +189,10 @@ class Loss(Ingredient):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class TargetFinding:
     """What a preparation found in a run's windows, and whether it adapted the run.
 
-    >>> Finding(adapted=True, unknown=(3,)).to_dict()
+    >>> TargetFinding(adapted=True, unknown=(3,)).to_dict()
     {'adapted': True, 'unknown': (3,)}
     """
 
@@ -223,7 +223,7 @@ class Prepared:
 
     data: TrainingData
     module: nn.Module | None = None  # what the network begins with; buffers alone, whose first axis is the run
-    finding: Finding | None = None
+    finding: TargetFinding | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator
-from bearcat.cat.ingredient import Finding, Loss
+from bearcat.cat.ingredient import Loss, TargetFinding
 from bearcat.cat.networks import DenseEncoder, Network, build_network, fast_path, initialise, use_path
 from bearcat.cat.plain import PlainModules
 from bearcat.cat.recipes import Recipe
@@ -175,7 +175,7 @@ class TrainingState:
 
 def begin(
     runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None
-) -> tuple[TrainingState, list[Finding | None], str]:
+) -> tuple[TrainingState, list[TargetFinding | None], str]:
     """The state before the first step, what was found in each run's windows, and the precision of products."""
     recipe = runs[0].recipe
     for text in (recipe.calibration, recipe.final):
@@ -196,7 +196,7 @@ def begin(
     return state, findings, precision
 
 
-def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding | None]]:
+def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[TargetFinding | None]]:
     """The data of a stack as its preparations leave them, the module the network begins with, and what was found."""
     data, modules, findings = [], [], []
     for run in runs:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bearcat.deploy.jobs import MeasurementAnswer, Put
     from bearcat.deploy.predictor import Predictor
-    from bearcat.diagnosis.recording import AlarmRule, Diagnosis
+    from bearcat.diagnosis.recording import Diagnosis
 
 INTERRUPTED = 130  # 128 + SIGINT
 WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
@@ -95,14 +95,14 @@ def predict(
             portraits.extend(answer.portraits)
             yield answer
 
-    status = _print_all(form, by, answers, rule)
+    status = _print_all(form, by, answers)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     raise typer.Exit(status)
 
 
 def _print_all(
-    form: str, by: str, answers: Callable[[Put], Iterable[MeasurementAnswer]], rule: AlarmRule | None = None,
+    form: str, by: str, answers: Callable[[Put], Iterable[MeasurementAnswer]],
     draw: Callable[[Diagnosis], None] = lambda _: None,
 ) -> int:  # fmt: skip
     """Prints diagnoses of recordings, each beside the others of its machine, a table worst first; the exit status. A
@@ -121,14 +121,14 @@ def _print_all(
                     draw(diagnosis)
                 single += answer.diagnoses
                 if (error := answer.problem) is not None:
-                    single.append(Diagnosis.undecided(answer.name, error, error.for_command_line))
+                    single.append(Diagnosis.undecided(answer.name, error, command_line=True))
         except KeyboardInterrupt:  # what was computed is not lost
             print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
             interrupted = True
-        diagnoses, notes = Diagnoses(single).beside_each_other(rule=rule), dict[str, list[str]]()
+        diagnoses, notes = Diagnoses(single).beside_each_other(), dict[str, list[str]]()
         for diagnosis in diagnoses:
             for note in diagnosis.notes:
-                notes.setdefault(note.removeprefix(f"{diagnosis.recording}: "), []).append(diagnosis.recording)
+                notes.setdefault(note, []).append(diagnosis.recording)
             if rows:
                 put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
         for note, (first, *others) in notes.items():
@@ -276,6 +276,7 @@ def diagnose(
     from bearcat.deploy.jobs import Job, diagnose_units
     from bearcat.deploy.predict import Given, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
+    from bearcat.sentences import sentence
 
     check_choice("--format", form, FORMATS)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
@@ -290,8 +291,8 @@ def diagnose(
         usual_ones = find_measurements([Path(name) for name in healthy], None, channel, channels, speed, override)
         given = replace(given, healthy=healthy_physics(usual_ones, given))
         for usual in given.healthy.values():
-            for note in Baseline.of(usual, KNOWN).notes:
-                print_note(note)
+            if (lines := Baseline.of(usual, KNOWN).finding) is not None:
+                print_note(sentence(lines))
 
     def draw(diagnosis: Diagnosis) -> None:
         if png is not None and diagnosis.drawing is not None:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.ranges import check_range
 from bearcat.settings import override, pairs
 
@@ -101,10 +102,9 @@ class Bearing:
         return row is not None and row["source"].startswith(ESTIMATE)
 
     @property
-    def doubt(self) -> str | None:
+    def doubt(self) -> Finding | None:
         """What a reader must know of lines at an estimate's orders; None where the numbers are published."""
-        guess = f"the geometry of {self} is an estimate and may be a ball off; compare its data sheet"
-        return guess if self.estimated else None
+        return Finding("estimated geometry", "check", {"bearing": str(self)}) if self.estimated else None
 
     def frequencies(self, rpm: float) -> dict[str, float]:
         """The kinematic frequencies in Hz at a speed of the shaft."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import Declared
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.ranges import RANGES, check_range
 
 Floats = NDArray[np.float32]
@@ -30,7 +31,6 @@ SEGMENT = 4096  # samples, of those whose statistics are averaged
 LARGEST_PRODUCT = 1 << 20  # numbers that are copied for a product of matrices
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 SAME, SAME_SPEED = 1e-3, 0.03  # by which two speeds are one, and by which one may be given for the other
-OTHER_SPEED = "it says that it turns at"  # how the note on a file's own speed that does not count begins
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
 
@@ -142,8 +142,8 @@ class Windows:
 
 def stated_speed(
     origin: str, own: float | None, said: float | None, given: float | None = None, override: bool | None = None
-) -> tuple[float | None, str | None]:
-    """The stated speed (rpm) that counts, and a note where the file says otherwise.
+) -> tuple[float | None, Finding | None]:
+    """The stated speed (rpm) that counts, and what a person should know where the file says otherwise.
 
     `said`, by a manifest or a folder's name, counts before the file's `own`, and that before the `given` one, which is
     for all recordings; with `override` the given one counts before both (None: that cannot be asked for). InputError
@@ -151,15 +151,18 @@ def stated_speed(
     """
     other = (given or said) if override else (said or given)
     if own is None or not RANGES["rpm"].holds(own):
-        return other, None if own is None else f"its own speed of {own:g} rpm is impossible, and is ignored"
+        return other, None if own is None else Finding("impossible speed", "remark", {"rpm": own})
     if other is None or (abs(other / own - 1) <= SAME and not override):
         return said or own, None
     if override or said:
-        return other, None if abs(other / own - 1) <= SAME else f"{OTHER_SPEED} {own:g} rpm, and {other:g} rpm counts"
+        said_otherwise = Finding("other speed", "remark", {"own": own, "given": other})
+        return other, None if abs(other / own - 1) <= SAME else said_otherwise
     instead = "leave the speed out" + ("" if override is None else ", or add --override")
     if abs(other / own - 1) > SAME_SPEED:
         raise InputError(f"{origin}: says that it turns at {own:g} rpm, and {other:g} rpm is given; {instead}", "rpm")
-    return own, f"its own {own:g} rpm counts, and not the given {other:g} rpm; {instead}"
+    return own, Finding(
+        "own speed counts", "remark", {"own": own, "given": other, "can_override": override is not None}
+    )
 
 
 def healthy_class(classes: Sequence[str]) -> str | None:
@@ -299,18 +302,18 @@ def power_density(samples: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = None) -> str | None:
-    """Why a channel cannot be a vibration, by its samples (time,); None where it may be one.
+    """Why a channel cannot be a vibration, by its samples (time,): constant, slow or pulses; None where it may be one.
 
     `power` is their density, where that is known.
     """
     length, power = min(SEGMENT, len(samples)), power_density(samples) if power is None else power
     low, middle, high = np.quantile(samples, (0.001, 0.5, 0.999))
     if power.sum() == 0 or high == low:
-        return "does not change"
+        return "constant"
     if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
-        return "changes slowly, as temperature or load do"
+        return "slow"
     if not 0.15 < (middle - low) / (high - low) < 0.85:
-        return "stands at one level with pulses to one side, as a tachometer does"
+        return "pulses"
     return None
 
 

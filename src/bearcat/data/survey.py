@@ -33,6 +33,7 @@ from bearcat.data.recording import (
 )
 from bearcat.data.specimens import Leakage, leakage_between_domains
 from bearcat.errors import InputError
+from bearcat.sentences import UNLIKE
 
 if TYPE_CHECKING:
     from bearcat.data.datasets.folder import FolderEntry
@@ -211,7 +212,7 @@ def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
     if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
         return 0.0, UNMEASURED
     if unlike := unlike_vibration(part):
-        return 0.0, unlike
+        return 0.0, UNLIKE[unlike]
     lines = np.fft.rfft(segments - segments.mean(axis=1, keepdims=True), axis=1)
     lines[:, : length // 8] = 0
     ringing = np.fft.irfft(lines, n=length, axis=1)

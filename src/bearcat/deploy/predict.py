@@ -28,7 +28,6 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.channels import Declared, unit_of
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.recording import (
-    OTHER_SPEED,
     Floats,
     Integers,
     RecordingInfo,
@@ -48,7 +47,7 @@ from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.diagnosis.baseline import known_baseline
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
-from bearcat.diagnosis.points import SHOWN, cross_talk, loudness
+from bearcat.diagnosis.points import cross_talk, loudness
 from bearcat.diagnosis.quality import QualityCheck
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import (
@@ -60,13 +59,15 @@ from bearcat.diagnosis.signal import (
     speed_of_channel,
 )
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.ranges import check_range
+from bearcat.thresholds import SHOWN_LINE
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.decision import REFUSE
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
-REPLACED = {"rate": "it says that it is at", "rpm": OTHER_SPEED}  # how notes begin on what a file says and is replaced
+REPLACED = {"other rate": "rate", "other speed": "rpm"}  # findings on what a file says and is replaced
 SAME_RATE = 1e-4  # by which two statements of one rate may differ
 BATCH = 256  # windows handed to the model at once
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
@@ -128,25 +129,25 @@ def portrayed(stream: Stream, check: QualityCheck, portraits: list[Portrait]) ->
         portraits.append(portrait(info, check.beginning, check.limits if whole else None))
 
 
-def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
-    """The stream at the model's rate, and a note for the reader; `rate` is of files that do not say theirs."""
+def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
+    """The stream at the model's rate, and what a reader should know; `rate` is of files that do not say theirs."""
     origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
-    notes, blocks = [], stream.blocks
+    findings, blocks = list[Finding](), stream.blocks
     if wanted is None and own is not None:
-        notes.append(f"{origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that")
+        findings.append(Finding("model without rate", "remark", {"rate": own}))
     elif wanted is not None and own is None:
         if model.preparation.rate is None:
             raise InputError(
                 f"{origin}: does not say its sampling rate; give it (the model's is {wanted:g} Hz)", "rate"
             )
-        notes.append(f"{origin}: does not say its rate, and is taken to be at {wanted:g} Hz")  # as in training
+        findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
     elif wanted is not None and own is not None and own != wanted:
         ratio = rate_ratio(origin, own, wanted)
         blocks = resampled(blocks, ratio.numerator, ratio.denominator)
-        notes.append(f"{origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz")
+        findings.append(Finding("resampled", "remark", {"rate": own, "to": wanted}))
         if own < wanted:
-            notes.append(f"the model was trained on frequencies above {own / 2:g} Hz, which this recording has not")
-    return Stream(origin, wanted or own, blocks), "; ".join(notes) or None
+            findings.append(Finding("missing frequencies", "remark", {"hertz": own / 2}))
+    return Stream(origin, wanted or own, blocks), findings
 
 
 def predict_windows(
@@ -233,8 +234,8 @@ class Given:
         instead = "leave the rate out" + ("" if self.override is None else ", or add --override")
         raise InputError(f"{stream.origin}: {differ}; {instead}", "rate")
 
-    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, str | None]:
-        """The stated speed, and a note where the file says otherwise."""
+    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
+        """The stated speed, and what a person should know where the file says otherwise."""
         return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
 
     def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
@@ -246,17 +247,18 @@ class Given:
             return found.bearing
         return self.bearing if said else assumed
 
-    def differences(self, found: FoundRecording) -> list[str]:
-        """Where a recording says otherwise than the user, in words."""
+    def differences(self, found: FoundRecording) -> list[Finding]:
+        """Where a recording says otherwise than the user."""
         said, own = self.orders or _orders(self.bearing), _orders(found.bearing)
-        texts = []
+        differing = list[dict[str, Any]]()
         if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
-            texts.append(f"the stated {found.rpm:g} rpm and the given {self.rpm:g} rpm differ")
+            differing.append({"about": "rpm", "stated": found.rpm, "given": self.rpm})
         if said is not None and own is not None and any(abs(said[name] / own[name] - 1) > 1e-3 for name in said):
-            texts.append(f"the stated bearing ({found.bearing}) and the given one differ")
+            differing.append({"about": "bearing", "stated": str(found.bearing)})
         if self.search and self.override and own is not None:
-            texts.append(f"the stated bearing ({found.bearing}) is called unknown")
-        return texts
+            differing.append({"about": "unknown bearing", "stated": str(found.bearing)})
+        counts = {"overridden": bool(self.override), "can_override": self.override is not None}
+        return [Finding("statements differ", "remark", values | counts) for values in differing]
 
 
 def _orders(bearing: Bearing | None) -> Mapping[str, float] | None:
@@ -264,7 +266,7 @@ def _orders(bearing: Bearing | None) -> Mapping[str, float] | None:
 
 
 Shown = Callable[[Stream, WindowPredictions], None] | None
-Heard = tuple[SignalEvidence, NetworkEvidence | None, list[str]]  # by signal and model, and notes
+Heard = tuple[SignalEvidence, NetworkEvidence | None, list[Finding]]  # by signal and model, and while reading
 
 
 def diagnose_measurement(
@@ -276,27 +278,23 @@ def diagnose_measurement(
 ) -> list[Diagnosis]:
     """A diagnosis for each point of what was recorded at once; InputError where a file cannot be used.
 
-    Where a recording says otherwise than the user a note says which counts, and whether that changed the answer.
+    Where a recording says otherwise than the user a finding says which counts, and whether that changed the answer.
     """
     given = given or Given()
     diagnoses = _diagnose(found, model, given, portraits, show)
     differing = [given.differences(point.recordings[0]) for point in found.points]
     before: Sequence[Diagnosis | None] = [None] * len(diagnoses)
-    notes = [note for each in diagnoses for note in each.notes]
-    own: dict[str, Any] = {
-        name: None for name, words in REPLACED.items() if any(note.startswith(words) for note in notes)
-    }
-    if given.override and (any(differing) or own):
+    kinds = {finding.kind for each in diagnoses for finding in each.findings}
+    replaced: dict[str, Any] = {name: None for kind, name in REPLACED.items() if kind in kinds}
+    if given.override and (any(differing) or replaced):
         with suppress(InputError):
-            before = _diagnose(found, model, replace(given, override=False, **own))
-    instead = "" if given.override is None else "; --override replaces it"
-    counts = "the given counts" if given.override else f"the stated counts{instead}"
+            before = _diagnose(found, model, replace(given, override=False, **replaced))
     annotated = []
-    for each, other, texts in zip(diagnoses, before, differing, strict=True):
-        notes = [f"{text}: {counts}" for text in texts]
+    for each, other, findings in zip(diagnoses, before, differing, strict=True):
         if other is not None and (other.decision.action, other.state) != (each.decision.action, each.state):
-            notes.append(f"the answer changed from {other.answer} to {each.answer}")
-        annotated.append(replace(each, notes=(*notes, *each.notes)) if notes else each)
+            changed = Finding("answer changed", "remark", {"before": other.answer, "after": each.answer})
+            findings.append(changed)
+        annotated.append(each.remarked(findings))
     return annotated
 
 
@@ -312,34 +310,34 @@ def _diagnose(
     if problems and len(found.points) == 1:
         raise problems[found.points[0].name]
     borrowed = cross_talk([loudness(signal.physics) for signal, _, _ in heard])
-    for point, (signal, network, notes), lines in zip(found.points, heard, borrowed, strict=True):
+    for point, (signal, network, noticed), lines in zip(found.points, heard, borrowed, strict=True):
         if point.name in problems:
             problem = problems[point.name]
-            diagnoses.append(Diagnosis.undecided(point.name, problem, problem.for_command_line))
+            diagnoses.append(Diagnosis.undecided(point.name, problem, command_line=True))
             continue
-        physics, general, quality = signal.physics, signal.general, list[str]()
+        physics, general, talk = signal.physics, signal.general, list[Finding]()
         first = point.recordings[0]
         place = first.point or point.name.partition("#")[2] or None
         levels = {} if physics is None else {fault: physics.faults[fault].level for fault in lines}
         for fault in sorted(levels, key=lambda name: -levels[name]):
-            if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN:
+            if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN_LINE:
                 owner = found.points[lines[fault].owner].name.rpartition("#")[2]
-                quality.append(f"{fault} lines are cross-talk: {lines[fault].decibels:.0f} dB louder at {owner}")
+                values = {"fault": fault, "decibels": lines[fault].decibels, "owner": owner}
+                talk.append(Finding("cross-talk", "check", values))
                 physics, general = physics.without_lines(fault), None
-        masked = bool(quality)
-        doubts = signal.doubts(alone=network is None or network.action == REFUSE)
-        (notes if given.trust_speed else quality).extend(doubts)
+        doubts = signal.speed_findings(alone=network is None or network.action == REFUSE)
+        noticed = [*talk, *(each.but("remark") if given.trust_speed else each for each in doubts), *noticed]
         history = given.healthy.get(place) or given.healthy.get(None) or ()
         baseline = None if physics is None else known_baseline(history, physics)
         if given.healthy and baseline is None and physics is not None:
-            notes.append("no healthy recording of this point at this speed was named, so there is no baseline")
+            noticed.append(Finding("no baseline", "remark"))
         if physics is not None:
             physics = replace(physics, evidence=None, levels=None)
         file = Path(first.name.partition("#")[0])
         machine = first.machine or str(file.parent)
         diagnosis = Diagnosis.of(
-            point.name, Witnesses(physics, general, network, baseline), given.rule, machine, quality, notes,
-            point=place, checked=signal.quality, speed=signal.speed, masked=masked,
+            point.name, Witnesses(physics, general, network, baseline), given.rule, machine, noticed,
+            point=place, checked=signal.quality, speed=signal.speed, masked=bool(talk),
             family=signal.family, vibration=signal.vibration,
         )  # fmt: skip
         said = given.orders is not None and (given.override or first.bearing is None)
@@ -385,17 +383,17 @@ def _listen(
     point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait] | None, show: Shown,
     tacho: FoundRecording | None = None,
 ) -> Heard:  # fmt: skip
-    """What the signals of a point say by themselves, what the model says of them, and notes."""
-    analyses, tallies, notes = list[SignalAnalysis](), list[Tally](), list[str]()
+    """What the signals of a point say by themselves, what the model says, and what was noticed while reading."""
+    analyses, tallies, noticed = list[SignalAnalysis](), list[Tally](), list[Finding]()
     axes, courses = list[tuple[FoundRecording, Stream, QualityCheck, Floats, Iterator[Floats]]](), list[SpeedCourse]()
     orders: Mapping[str, float] | None = None
-    doubt: str | None = None
+    doubt: Finding | None = None
     for found in point.recordings:
         stream = found.open()
-        own_rate, (stated, note), assumed = given.rate_of(stream), given.rpm_of(found, stream), None
+        own_rate, (stated, otherwise), assumed = given.rate_of(stream), given.rpm_of(found, stream), None
         if stream.rate not in (None, own_rate):
-            notes.append(f"{REPLACED['rate']} {stream.rate:g} Hz, and the given {own_rate:g} Hz counts")
-        notes += [note] if note else []
+            noticed.append(Finding("other rate", "remark", {"own": stream.rate, "given": own_rate}))
+        noticed += [otherwise] if otherwise is not None else []
         clock = own_rate / stream.rate if own_rate and stream.rate else 1.0
         stream = stream if stream.rate == own_rate else replace(stream, rate=own_rate)
         if model is not None:  # which knows what it was adapted to
@@ -426,11 +424,11 @@ def _listen(
         if measured.corrected or measured.by == "tacho" or unknown:
             rpm = measured.rpm
         if unknown and rpm is not None:
-            notes.append(f"nobody says its speed; the model is given the measured {rpm:.0f} rpm")
-        stream, note = at_rate_of(model, replace(stream, blocks=seen), given.rate)
+            noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
+        stream, about_rate = at_rate_of(model, replace(stream, blocks=seen), given.rate)
         shown = None if show is None else partial(show, stream)
         tallies.append(tally_stream(model, stream, BATCH, shown, rpm, given.bearing_of(found)))
-        notes += [note] if note else []
+        noticed += about_rate
     first, *others = analyses
     signal, network = first.finish(others), None
     severities = []
@@ -438,7 +436,6 @@ def _listen(
         severities.append(analysis.severity(_declared(found, given), course.evidence.rpm))
     worst = max(severities, key=lambda each: each.velocity or 0.0)  # of the axes, as the standard has it
     signal = replace(signal, vibration=worst)
-    notes += worst.notes
     if model is not None:
         pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
@@ -446,12 +443,12 @@ def _listen(
             signal = replace(signal, general=None)  # it would be heard twice
     silent = signal.quality is not None and signal.quality.no_signal is not None
     unknown = signal.speed is not None and signal.speed.rpm is None
-    needed = model is None and not given.measured and signal.family is None
-    if needed and signal.physics is None and not silent and not (unknown and signal.field == "rpm"):
-        raise InputError(str(signal.problem), signal.field, readable=True)
-    if signal.problem is not None and signal.field is None:
-        notes.append(f"no physics check: {signal.problem}")
-    return signal, network, notes
+    needed, problem = model is None and not given.measured and signal.family is None, signal.problem
+    if needed and problem is not None and not silent and not (unknown and problem.field == "rpm"):
+        raise InputError(str(problem), problem.field, readable=True)
+    if problem is not None and problem.field is None:
+        noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(first.recording)}))
+    return signal, network, noticed
 
 
 def _declared(found: FoundRecording, given: Given) -> Declared:

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
+from bearcat.findings import Finding
+from bearcat.thresholds import USUAL_LINE
 
 KNOWN, QUIET = "healthy recordings", "quiet majority"
 FEWEST = 3  # other quiet recordings that make a baseline
 MAJORITY = 0.6  # of the other recordings that must be quiet
 SAME_SPEED = 0.03  # by which speeds of recordings that are compared may differ
-USUAL_LINE = 12.0  # dB: a line of a baseline that is worth saying
 MOST_CHANGE = 17.4  # dB of change that count: one huge line is not more than a clear one
 BOUND = 2.0  # of the change of the logarithm of the kurtosis
 
@@ -63,10 +64,10 @@ class Baseline:
         return BaselineEvidence(change, self.levels, min(max(impulsive, -BOUND), BOUND), self.recordings, self.by)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a baseline of known good recordings shows that is worth saying."""
-        shown = [f"{fault} {level:.0f} dB" for fault, level in self.levels.items() if level >= USUAL_LINE]
-        return (f"the healthy recordings already show lines: {', '.join(shown)}",) if shown else ()
+    def finding(self) -> Finding | None:
+        """Lines that these recordings show already."""
+        shown = {fault: level for fault, level in self.levels.items() if level >= USUAL_LINE}
+        return Finding("lines of baseline", "remark", {"levels": shown, "of": f"the {self.by}"}) if shown else None
 
 
 def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence) -> BaselineEvidence | None:

@@ -4,8 +4,8 @@ Whatever its geometry, a damaged race or ball makes lines at the first multiples
 shaft's. So every order is tried as `physics` tries those of a known bearing, lines at multiples of the shaft left out,
 and the best is compared with what the others reach. Bearings of the table with a fault order close to it explain it.
 
->>> find_family(spectra, rate=12_000, rpm=1797).sentence
-'strikes 3.58 times a turn (107.3 Hz, 15 dB above other orders); explained by outer race of 6205, 6206, 6207, …'
+>>> find_family(spectra, rate=12_000, rpm=1797).finding.kind
+'lines of unknown bearing'
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from bearcat.diagnosis.physics import (
 )
 from bearcat.diagnosis.spectra import Spectra, bands
 from bearcat.errors import InputError
-from bearcat.trust.decision import FAMILY
+from bearcat.findings import Finding
+from bearcat.thresholds import FAMILY
 
 LOWEST, HIGHEST = 1.8, 13.0  # orders that are tried: BPFO of five balls, BPFI of twenty rollers
 STEP = 1.5e-3  # from one order to the next, relative
 ROOT = 0.8  # of the level of an order, from which on a half or a third of it is the order of the family
 NEAR_SHAFT = 0.015  # relative distance from a whole number, at which a wrong speed makes a family of the shaft's lines
 MATCH = 0.01  # relative, by which slip and speed move an order
-NAMED, COMMONEST = 3, "deep groove"  # designations in a sentence, and the type that comes first in it
+NAMED, COMMONEST = 4, "deep groove"  # designations of a finding, and the type that comes first in it
 RATIOS = (0.1, 0.45)  # of ball to pitch diameter
 
 
@@ -54,29 +55,22 @@ class LineFamily:
     elements: Mapping[str, tuple[int, ...]]  # by part: numbers of balls or rollers that a bearing with it can have
 
     @property
-    def _off(self) -> float:
-        return self.order / (self.shaft_multiple or self.order) - 1
-
-    @property
-    def sentence(self) -> str:
-        """What strikes, how clearly, and what would explain it."""
+    def finding(self) -> Finding:
+        """What strikes, how clearly, and what would explain it. Lines of the shaft at a speed that is a little off are
+        to be checked, and no alarm.
+        """
         if self.level < FAMILY:
-            strongest = f"strongest at {self.order:.2f} × shaft, {self.level:.0f} dB above other orders"
-            return f"no lines of an unknown bearing stand out ({strongest}); name the bearing to be sure"
-        what = f"strikes {self.order:.2f} times a turn ({self.hertz:.1f} Hz, {self.level:.0f} dB above other orders)"
-        parts = []
-        if self.shaft_multiple is not None:
-            parts.append(f"{self.shaft_multiple} × shaft, at a speed {100 * self._off:+.1f} % from the one used")
-        left = NAMED - all(self.bearings[part] for part in ("outer race", "inner race"))
-        for part in ("outer race", "inner race"):
-            few = self.elements[part]
-            names = sorted(self.bearings[part], key=lambda name: BEARINGS.rows.get(name, {}).get("type") != COMMONEST)
-            if names:
-                parts.append(f"{part} of {', '.join(names[:left])}{', …' * (len(names) > left)}")
-                left = NAMED - left
-            elif few:
-                parts.append(f"{part} of a bearing with {few[0]} to {few[-1]} elements")
-        return f"{what}; {'explained by ' * bool(parts)}{' or '.join(parts) or 'no bearing of the table explains it'}"
+            return Finding("no lines of unknown bearing", "check", {"order": self.order, "level": self.level})
+        names = {
+            part: sorted(self.bearings[part], key=lambda name: BEARINGS.rows.get(name, {}).get("type") != COMMONEST)
+            for part in self.bearings
+        }
+        values = {
+            "order": self.order, "hertz": self.hertz, "level": self.level, "shaft_multiple": self.shaft_multiple,
+            "bearings": {part: found[:NAMED] for part, found in names.items()},
+            "elements": {part: list(numbers) for part, numbers in self.elements.items()},
+        }  # fmt: skip
+        return Finding("lines of unknown bearing", "alarm" if self.shaft_multiple is None else "check", values)
 
 
 def last_family_order(rate: float, rpm: float) -> float:

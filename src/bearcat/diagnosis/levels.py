@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 
 from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit
 from bearcat.errors import InputError
+from bearcat.findings import Finding, Severity
+from bearcat.thresholds import ZONES
 
 BANDS = 8  # of equal width below half the rate
 WINDOW = 8192  # samples, where a recording has as many
 VELOCITY = (10.0, 1000.0)  # Hz
 PERIODS, RESOLVED = 5, 10  # of the lowest frequency that a recording must have, and that a window has where it can
 SLOW, SLOW_FROM = 600.0, 2.0  # rpm below which the standard asks for velocities from so many Hz on
-# Velocities in mm/s at which zones B, C and D begin, by group of machines and mounting: ISO 20816-3:2022, as before in
-# ISO 10816-3. Group 1: above 300 kW, or motors with a shaft height of 315 mm or more; group 2: from 15 kW on.
-ZONES = {
-    (1, "rigid"): (2.3, 4.5, 7.1), (1, "flexible"): (3.5, 7.1, 11.0),
-    (2, "rigid"): (1.4, 2.8, 4.5), (2, "flexible"): (2.3, 4.5, 7.1),
-}  # fmt: skip
+# C: not for long; D: damaging.
+ZONE_SEVERITIES: dict[str, Severity] = {"A": "ok", "B": "ok", "C": "check", "D": "alarm"}
 
 
 def level_values(signal: NDArray[np.float64], rate: float | None, unit: str | None) -> dict[str, float]:
@@ -89,17 +87,16 @@ class VibrationSeverity:
         return next(text for text in texts if float(text) == self.velocity or float(text) not in ends) + " mm/s"
 
     @property
-    def sentence(self) -> str:
-        """The velocity and its zone, or what is missing."""
-        if self.velocity is None:
-            return f"no zone of ISO 20816-3: {self.missing}"
-        what = f"{self.shown} ({self.low:g}–{VELOCITY[1]:g} Hz)"
-        return f"{what} is zone {self.zone} of ISO 20816-3 (group {self.declared.group}, {self.declared.mounting})"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is missing, where somebody asks for a zone."""
-        return (self.sentence,) if self.missing is not None and self.declared.wanted else ()
+    def finding(self) -> Finding | None:
+        """The zone, or what is missing for it; None where nobody asks for one."""
+        if self.zone is None:
+            missing = Finding("no zone", "remark", {"missing": self.missing})
+            return missing if self.declared.wanted else None
+        values = {
+            "velocity": self.velocity, "written": self.shown, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
+            "group": self.declared.group, "mounting": self.declared.mounting,
+        }  # fmt: skip
+        return Finding("zone", ZONE_SEVERITIES[self.zone], values)
 
 
 def vibration_severity(

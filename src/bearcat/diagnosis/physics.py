@@ -28,7 +28,10 @@ from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats, Integers
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
+from bearcat.findings import Finding
+from bearcat.sentences import line_words
 from bearcat.settings import to_plain
+from bearcat.thresholds import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, SURE, VERY_CLEAR
 from bearcat.trust.decision import CANNOT_TELL, HEALTHY
 
 MULTIPLES = (1, 2, 3)
@@ -48,11 +51,7 @@ FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "
 DECIBELS = 4.342944819  # of a natural logarithm of power
 STATES = (HEALTHY, *FAULTS)
 COEFFICIENTS = Path(__file__).parent / "coefficients.json"
-THRESHOLD = 0.6  # of confidence, below which the answer is that one cannot tell
-IMPULSIVE = 4.0  # kurtosis of an envelope; noise has 2, healthy machines up to 2.9 (simulated) and 3.4 (HIT-SM)
 SHOWN = 4  # times the highest line that half the rate must hold, so that there is something for it to modulate
-CLEAR, VERY_CLEAR = 12.0, 20.0  # dB of the strongest line, from which on it is clear, and strong
-CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples, worth a note and beyond use
 # How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
 _NAMES = {
     HEALTHY: r"healthy|normal|ok|good|baseline|undamaged",
@@ -244,7 +243,7 @@ class Classifier:
         probabilities, where they are known.
         """
         found = self.probabilities(evidence) if found is None else found
-        unsure = found.max() < THRESHOLD or aimless(evidence, int(found.argmax()))
+        unsure = found.max() < SURE or aimless(evidence, int(found.argmax()))
         return CANNOT_TELL if unsure else STATES[int(found.argmax())]
 
 
@@ -271,7 +270,7 @@ class PhysicsEvidence:
     state: str
     confidence: float
     probabilities: Mapping[str, float]
-    notes: tuple[str, ...]  # what is unlike all the coefficients were made from, or wrong with the recording
+    findings: tuple[Finding, ...]  # what is unlike all the coefficients were made from, or wrong with the recording
     familiar: bool
     rate: float
     rpm: float  # as stated
@@ -313,8 +312,8 @@ class PhysicsEvidence:
             faults={**self.faults, fault: lines}, evidence=evidence,
         )  # fmt: skip
 
-    def severity(self, fault: str) -> str:
-        """How clear the strongest line of a fault is, in words."""
+    def clarity(self, fault: str) -> str:
+        """How clear the strongest line of a fault is."""
         strongest = round(max(self.faults[fault].lines))  # as it is printed
         return "faint" if strongest < CLEAR else "clear" if strongest < VERY_CLEAR else "strong"
 
@@ -323,15 +322,18 @@ class PhysicsEvidence:
         """The band in Hz that shows the likeliest fault best."""
         return self.faults[self.likeliest_fault].band
 
-    def line(self, label: str) -> str:
+    def strongest_line(self, label: str) -> dict[str, Any]:
         """The strongest line of the fault a class stands for; where it stands for none, of the strongest fault."""
         state = state_of(label)
         strongest = max(self.faults, key=lambda fault: self.faults[fault].level)
         fault = state if state in FAULTS else self.likeliest_fault if state is None else strongest
         (name, times, _), found = FAULTS[str(fault)], self.faults[str(fault)]
         level, number = max(zip(found.lines, MULTIPLES, strict=True))
-        place = f"{name if number * times == 1 else f'{number * times} × {name}'} {number * found.hertz:.1f} Hz"
-        return f"{'strongest: ' if state == HEALTHY else ''}{place}, {level:.0f} dB"
+        return {"line": name, "multiple": number * times, "hertz": number * found.hertz, "level": level}
+
+    def line(self, label: str) -> str:
+        """The same in words."""
+        return f"{'strongest: ' * (state_of(label) == HEALTHY)}{line_words(self.strongest_line(label))}"
 
     @property
     def at_edge(self) -> bool:
@@ -413,12 +415,12 @@ def physics_evidence(
     found = dict(zip(STATES, shares.tolist(), strict=True))
     best = evidence.faults[max(FAULTS, key=lambda fault: found[fault])]
     state = classifier.state(evidence, shares)
-    notes, speed = list(_unlike(classifier, evidence, rate, rpm)), best.scale * rpm
-    familiar = not notes
+    findings, speed = list(_unlike(classifier, evidence, rate, rpm)), best.scale * rpm
+    familiar = not findings
     if clipped > CLIPPED:
-        notes.append(f"is clipped ({100 * clipped:.2f} % of its samples lie at the limits), which makes lines")
+        findings.append(Finding("lines by clipping", "check", {"share": clipped}))
     if state in FAULTS and abs(best.scale - 1) > SEARCH - 1e-9:
-        notes.append(f"the lines fit best at the edge of the search, {speed:.0f} rpm; check the speed")
+        findings.append(Finding("speed at edge", "check", {"rpm": speed}))
     lines = {
         fault: FaultLines(
             own.order * own.scale * rpm / 60, DECIBELS * sum(max(line, 0.0) for line in own.lines) / len(own.lines),
@@ -429,21 +431,21 @@ def physics_evidence(
         for fault, own in evidence.faults.items()
     }  # fmt: skip
     return PhysicsEvidence(
-        state, max(found.values()), found, tuple(notes), familiar, rate, rpm, speed, lines,
+        state, max(found.values()), found, tuple(findings), familiar, rate, rpm, speed, lines,
         DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence,
         levels, spectra.turns,
     )  # fmt: skip
 
 
-def _unlike(classifier: Classifier, evidence: LineEvidence, rate: float, rpm: float) -> Iterator[str]:
+def _unlike(classifier: Classifier, evidence: LineEvidence, rate: float, rpm: float) -> Iterator[Finding]:
     """How the recording differs from all that the coefficients were made from."""
     ranges = classifier.ranges
     for name, value, unit in (("rate", rate, "Hz"), ("rpm", rpm, "rpm")):
         low, high = ranges.get(name, (0, float("inf")))
         if not low <= value <= high:
-            yield f"{value:g} {unit} is outside the {low:g} to {high:g} {unit} of the recordings this was made from"
+            values = {"value": value, "unit": unit, "low": low, "high": high}
+            yield Finding("value outside range", "check", values)
     if evidence.clutter > ranges.get("clutter", 1.0):
-        share = f"{100 * evidence.clutter:.0f} % of the envelope spectrum"
-        yield f"{share} are lines that neither shaft nor bearing explain: another machine, wrong speed or bearing"
+        yield Finding("unexplained lines", "check", {"share": evidence.clutter})
     if evidence.kurtosis > ranges.get("kurtosis", float("inf")):
-        yield f"is more impulsive (kurtosis {evidence.kurtosis:.0f}) than all recordings this was made from"
+        yield Finding("very impulsive", "check", {"kurtosis": evidence.kurtosis})

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.diagnosis.physics import SLIP, PhysicsEvidence
-
-MARGIN = 3.0  # dB by which a neighbour must be louder: sensors and their mounting differ by less
-SHOWN = 3.0  # dB above what reference lines reach, from which on a neighbour shows a line
+from bearcat.thresholds import LOUDER, SHOWN_LINE
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,12 @@ def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, Cro
 
 
 def _loudest(channels: Sequence[Mapping[str, Loudness]], place: int, own: Loudness) -> CrossTalk | None:
-    """The neighbour that shows a line at the same frequency loudest, if it is louder by MARGIN."""
+    """The neighbour that shows a line at the same frequency loudest, if it is louder by LOUDER."""
     found = []
     for number, others in enumerate(channels):
         for name, lines in others.items() if number != place else ():
-            if abs(lines.hertz / own.hertz - 1) <= SLIP and lines.excess >= SHOWN:
+            if abs(lines.hertz / own.hertz - 1) <= SLIP and lines.excess >= SHOWN_LINE:
                 ratio = lines.amplitude / max(own.amplitude, 1e-30)
                 found.append(CrossTalk(number, name, 20 * float(np.log10(max(ratio, 1e-30)))))
     loudest = max(found, key=lambda line: line.decibels, default=None)
-    return loudest if loudest is not None and loudest.decibels >= MARGIN else None
+    return loudest if loudest is not None and loudest.decibels >= LOUDER else None

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,11 +25,15 @@ from bearcat.diagnosis.families import LineFamily
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.levels import VibrationSeverity
-from bearcat.diagnosis.physics import FAULTS, IMPULSIVE, PhysicsEvidence, state_of
+from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
 from bearcat.diagnosis.quality import Quality, stopped
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
+from bearcat.findings import DERIVED, Finding, unique
+from bearcat.names import to_json
+from bearcat.sentences import capitalised, reasons, sentences
 from bearcat.settings import from_plain, to_plain
+from bearcat.thresholds import GROWN, IMPULSIVE, SAFE_FAULT, SURE
 from bearcat.trust.decision import (
     ACTIONS,
     ALARM,
@@ -40,14 +44,13 @@ from bearcat.trust.decision import (
     NOT_DIAGNOSED,
     OK,
     REFUSE,
-    SAFE_FAULT,
-    SURE,
     UNKNOWN_STATE,
     UNREADABLE,
     Decision,
     PhysicsCheck,
     RecordingEvidence,
     decide,
+    to_be_checked,
 )
 from bearcat.trust.pooling import Pooled
 
@@ -56,10 +59,8 @@ COLUMNS = (
     "recording", "machine", "point", "decision", "reasons", "state", "class", "nearest", "confidence", "severity",
     "agreement", "windows", "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general",
     "general_confidence", "network", "network_confidence", "baseline_change", "fitted_rpm", "speed", "bearing", "rms",
-    "velocity", "zone", "quality", "notes",
+    "velocity", "zone", "findings", "quality", "notes",
 )  # fmt: skip
-FINDS = "physics finds"  # the beginning of a reason: a fault that the others do not see
-GROWN = 6.0  # dB above the baseline, from which on lines are said to grow
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
 
@@ -107,11 +108,9 @@ class Diagnosis:
     label: str | None = None  # None without a model
     machine: str | None = None  # recordings of one point of a machine are compared with each other
     point: str | None = None
-    quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
     masked: bool = False  # a louder neighbour may hide a fault
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
-    notes: tuple[str, ...] = ()
     family: LineFamily | None = None  # of a bearing that nobody named
     vibration: VibrationSeverity | None = None  # velocity and zone of ISO 20816-3, or what is missing for it
     drawing: EvidenceDrawing | None = None  # what a picture of it shows
@@ -119,6 +118,7 @@ class Diagnosis:
     # A manifest says which machine it is, or it lies with others that are called by their times, as those of one point
     # are; else `machine` is a folder of files that may be of several machines.
     machine_stated: bool = False
+    rule: AlarmRule | None = None  # by which it was decided
 
     @staticmethod
     def of(
@@ -126,8 +126,7 @@ class Diagnosis:
         witnesses: Witnesses,
         rule: AlarmRule | None = None,
         machine: str | None = None,
-        quality: Sequence[str] = (),
-        notes: Sequence[str] = (),
+        observed: Iterable[Finding] = (),
         point: str | None = None,
         checked: Quality | None = None,
         speed: SpeedEvidence | None = None,
@@ -135,97 +134,82 @@ class Diagnosis:
         family: LineFamily | None = None,
         vibration: VibrationSeverity | None = None,
     ) -> Diagnosis:
-        """By all witnesses; `quality` is what is wrong with the recording, `checked` what was found of its signal,
+        """By all witnesses; `observed` is what was noticed while it was read, `checked` what was found of its signal,
         `masked` says that a louder neighbour may hide a fault, `family` are lines of an unknown bearing.
         """
         if checked is not None and checked.no_signal is not None:
-            return Diagnosis.silent(recording, checked, machine, point)
-        quality = tuple(dict.fromkeys((*quality, *(() if checked is None else checked.notes))))
-        network, physics = witnesses.network, witnesses.physics
+            return Diagnosis.silent(recording, checked.no_signal, checked.rms, machine, point)
+        noticed = unique((*observed, *(() if checked is None else checked.findings)))
+        rms = None if checked is None else checked.rms
+        before = Diagnosis(
+            recording, Decision(CHECK, findings=noticed), CANNOT_TELL, 0.0, {}, witnesses, None, machine, point, masked,
+            rms, speed, family, vibration, rule=rule,
+        )  # fmt: skip
+        return before.decided()
+
+    @staticmethod
+    def silent(recording: str, no_signal: Finding, rms: float, machine: str | None, point: str | None) -> Diagnosis:
+        """Of a sensor or a machine that gives no signal: neither lines nor a model count."""
+        decision = to_be_checked(no_signal)
+        return Diagnosis(recording, decision, NO_SIGNAL, 0.0, {}, machine=machine, point=point, rms=rms)
+
+    @staticmethod
+    def undecided(recording: str, problem: InputError, command_line: bool = False) -> Diagnosis:
+        """Of a file that cannot be used: a person must look at it."""
+        state: Literal["not diagnosed", "unreadable"] = "not diagnosed" if problem.readable else "unreadable"
+        finding = Finding(state, "check", {"problem": problem.beside(recording, command_line)})
+        return Diagnosis(recording, to_be_checked(finding), state, 0.0, {})
+
+    def decided(self, action: str | None = None, expected: float | None = None) -> Diagnosis:
+        """Decided again, by its witnesses and by what was observed; with `action`, the model's own decision."""
+        if self.state in (NO_SIGNAL, *UNDECIDED):
+            return self
+        network, physics = self.witnesses.network, self.witnesses.physics
+        if network is not None and action is not None:
+            network = replace(network, action=action, expected=expected)
+        witnesses = replace(self.witnesses, network=network)
         found = fuse(witnesses.fused)
-        healthy = found.get(HEALTHY, 0.0)
-        likeliest = max((state for state in found if state != HEALTHY), key=lambda state: found[state], default=HEALTHY)
-        fault = 1 - healthy
-        state = (
-            CANNOT_TELL
-            if not found
-            else HEALTHY
-            if fault <= SAFE_FAULT
-            else likeliest
-            if fault >= SURE
-            else CANNOT_TELL
-        )
+        state = _likeliest(found)
         heard = {} if network is None or physics is None else fuse(witnesses.of_signal)
-        contradiction, strikes = _contradiction(state, witnesses, heard), _strikes(witnesses) and not masked
-        if state == HEALTHY and (contradiction or masked):
-            state = CANNOT_TELL  # a witness who sees a fault is heard, if not believed
+        contradiction, strikes = _contradiction(state, witnesses, heard), _strikes(witnesses) and not self.masked
+        if state == HEALTHY and (contradiction is not None or self.masked):
+            state = CANNOT_TELL  # any fault finding prevents `ok`
         if state in FAULTS and found[state] < SURE and physics is not None and physics.kurtosis > IMPULSIVE:
-            state, strikes = CANNOT_TELL, True  # strikes of which no line says where
-        confidence = found[state] if state in found else max(found.values(), default=0.0)
-        label = None
+            state, strikes = CANNOT_TELL, True  # impulsive, no matching fault line
+        confidence, label = found[state] if state in found else max(found.values(), default=0.0), None
         if network is not None:
-            own = [name for name in network.probabilities if state_of_class(name) == state]
-            label = max(own, key=lambda name: network.probabilities[name], default=state)
+            classes = [name for name in network.probabilities if state_of_class(name) == state]
+            label = max(classes, key=lambda name: network.probabilities[name], default=state)
             if network.familiar is False:
                 state = label = UNKNOWN_STATE
                 contradiction = _contradiction(state, witnesses, heard)
-        rule = rule or AlarmRule.of([] if network is None else list(network.probabilities))
+        rule = self.rule or AlarmRule.of([] if network is None else list(network.probabilities))
         known = network is not None and label in network.probabilities
-        faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) or contradiction.startswith(FINDS)
+        faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE)
+        faulty = faulty or (contradiction is not None and contradiction.severity == "alarm")
         alone = network is None or network.action == REFUSE  # what physics never met matters where it decides
-        unlike = physics.notes if physics is not None and alone else ()
+        unlike = () if physics is None else physics.findings
         evidence = RecordingEvidence(
-            state, confidence, fault if found else 0.0,
+            state, confidence, 1 - found.get(HEALTHY, 0.0) if found else 0.0,
             alarming=faulty and (not known or label in rule.classes), min_confidence=rule.min_confidence,
             agreement=None if network is None else network.agreement,
             familiar=None if network is None else network.familiar,
             unfamiliar_alarm=rule.unfamiliar, model=None if network is None else network.action,
             supported=physics is not None or network is None,
-            shown=_shown(state, witnesses) if family is None else family.sentence,
-            contradiction=contradiction, strikes=strikes,
-            quality=(*quality, *unlike),
+            shown=_shown(state, witnesses), contradiction=contradiction, strikes=strikes,
+            observed=(*self.observed, *(each if alone else each.but("remark") for each in unlike)),
             wrong_speed=alone and physics is not None and (physics.at_edge or physics.doubtful) and state in FAULTS,
-            family=None if family is None or family.shaft_multiple is not None else family.level,
-            zone=None if vibration is None else vibration.zone,
-            vibration="" if vibration is None else vibration.sentence,
+            family=None if self.family is None else self.family.finding,
+            zone=None if self.vibration is None else self.vibration.finding,
         )  # fmt: skip
-        return Diagnosis(
-            recording, decide(evidence), state, confidence, found, witnesses, label, machine, point, tuple(quality),
-            masked, None if checked is None else checked.rms, speed,
-            tuple(notes) + (() if physics is None else physics.notes), family, vibration,
+        return replace(
+            self, decision=decide(evidence), state=state, confidence=confidence, probabilities=found,
+            witnesses=witnesses, label=label,
         )  # fmt: skip
 
-    @staticmethod
-    def silent(recording: str, checked: Quality, machine: str | None, point: str | None) -> Diagnosis:
-        """Of a sensor or a machine that gives no signal: neither lines nor a model count."""
-        decision = Decision(CHECK, None, None, (str(checked.no_signal),))
-        return Diagnosis(recording, decision, NO_SIGNAL, 0.0, {}, machine=machine, point=point, rms=checked.rms)
-
-    @staticmethod
-    def undecided(recording: str, problem: InputError, sentence: str | None = None) -> Diagnosis:
-        """Of a file that cannot be used: a person must look at it. `sentence` is the problem in other words."""
-        reason = (sentence or str(problem)).removeprefix(f"{recording}: ")
-        state = NOT_DIAGNOSED if problem.readable else UNREADABLE
-        return Diagnosis(recording, Decision(CHECK, None, None, (reason,)), state, 0.0, {})
-
-    def decided(
-        self, action: str | None = None, expected: float | None = None, rule: AlarmRule | None = None
-    ) -> Diagnosis:
-        """Diagnosed again, by a model whose own decision is now `action`."""
-        network, physics = self.witnesses.network, self.witnesses.physics
-        if self.state in (NO_SIGNAL, *UNDECIDED):
-            return self
-        if network is not None and action is not None:
-            network = replace(network, action=action, expected=expected)
-        own = () if physics is None else physics.notes
-        notes = [note for note in self.notes if note not in own]
-        witnesses = replace(self.witnesses, network=network)
-        again = Diagnosis.of(
-            self.recording, witnesses, rule, self.machine, self.quality, notes, self.point, masked=self.masked,
-            family=self.family, vibration=self.vibration,
-        )  # fmt: skip
-        kept = replace(again, rms=self.rms, speed=self.speed, drawing=self.drawing, bearing=self.bearing)
-        return replace(kept, machine_stated=self.machine_stated)
+    def remarked(self, findings: Sequence[Finding]) -> Diagnosis:
+        """With further remarks, which come first."""
+        return replace(self, decision=replace(self.decision, findings=unique((*findings, *self.findings))))
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; it is to be decided again."""
@@ -236,6 +220,31 @@ class Diagnosis:
         shares = np.exp(likely - np.logaddexp.reduce(likely))
         tempered = replace(network, probabilities=dict(zip(network.probabilities, shares.tolist(), strict=True)))
         return replace(self, witnesses=replace(self.witnesses, network=tempered))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that was noticed; the decision is the highest severity."""
+        return self.decision.findings
+
+    @property
+    def observed(self) -> tuple[Finding, ...]:
+        """What was noticed while the recording was read and measured."""
+        return tuple(finding for finding in self.findings if finding.kind not in DERIVED)
+
+    @property
+    def flawed(self) -> tuple[Finding, ...]:
+        """What is wrong with the recording, or missing."""
+        return tuple(finding for finding in self.observed if finding.severity in ("check", "alarm"))
+
+    @property
+    def quality(self) -> tuple[str, ...]:
+        """The same in words."""
+        return sentences(self.flawed)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know, and what changes no decision."""
+        return sentences(finding for finding in self.findings if finding.severity == "remark")
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -270,8 +279,7 @@ class Diagnosis:
     @property
     def sentence(self) -> str:
         """Why it was decided so."""
-        text = "; ".join(self.reasons) or self.line or ""
-        return f"{text[:1].upper()}{text[1:]}{'.' * bool(text)}"
+        return capitalised("; ".join(self.reasons) or self.line or "")
 
     def plot(self) -> Any:
         """The evidence as a matplotlib figure: envelope spectrum with fault lines, and waveform."""
@@ -325,7 +333,8 @@ class Diagnosis:
         network, physics, seen = self.witnesses.network, self.physics, self.witnesses
         return {
             "recording": self.recording, "machine": self.machine, "point": self.point, "decision": self.decision.action,
-            "reasons": list(self.decision.reasons), "state": self.state, "class": self.label, "nearest": self.nearest,
+            "reasons": list(self.reasons), "findings": to_plain(self.findings),
+            "state": self.state, "class": self.label, "nearest": self.nearest,
             "confidence": self.confidence, "severity": self.severity, "agreement": network and network.agreement,
             "windows": network and network.windows, "unfamiliar": network and network.unfamiliar,
             "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
@@ -340,7 +349,8 @@ class Diagnosis:
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
         seen = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
-        decision = {"action": values["decision"], "expected": values["confidence"], "reasons": values["reasons"]}
+        noticed = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
+        decision = Decision(values["decision"], values["confidence"], None, reasons(noticed), noticed)
         found: Diagnosis = from_plain(
             Diagnosis, dict(values) | {"decision": decision, "witnesses": seen, "label": values["class"]}
         )
@@ -353,7 +363,8 @@ class Diagnosis:
         physics, general, network = self.physics, self.witnesses.general, self.witnesses.network
         baseline = self.witnesses.baseline
         return self.to_dict() | {
-            "reasons": "; ".join(self.reasons), "notes": "; ".join(self.notes), "quality": "; ".join(self.quality),
+            "reasons": "; ".join(self.reasons), "findings": to_json(to_plain(self.findings)),
+            "notes": "; ".join(self.notes), "quality": "; ".join(self.quality),
             "physics": physics and physics.state, "physics_confidence": physics and physics.confidence,
             "general": general and general.state, "general_confidence": general and general.confidence,
             "network": network and network.nearest,
@@ -382,37 +393,47 @@ def _severity(state: str, witnesses: Witnesses) -> str | None:
     if physics is None or state not in FAULTS:
         return None
     grown = baseline is not None and baseline.change[state] >= GROWN
-    return physics.severity(state) + ", growing" * grown
+    return physics.clarity(state) + ", growing" * grown
 
 
-def _shown(state: str, witnesses: Witnesses) -> str:
-    """What shows a fault, in words: its line where there is one, else who says so."""
+def _likeliest(found: Mapping[str, float]) -> str:
+    """The state that these probabilities are enough for; CANNOT_TELL where they are not."""
+    fault = 1 - found.get(HEALTHY, 0.0)
+    if found and fault <= SAFE_FAULT:
+        return HEALTHY
+    faults = [state for state in found if state != HEALTHY]
+    return max(faults, key=lambda state: found[state], default=HEALTHY) if found and fault >= SURE else CANNOT_TELL
+
+
+def _shown(state: str, witnesses: Witnesses) -> Finding | None:
+    """What shows a fault: its line where there is one, else the class that the model names."""
     physics, network, baseline = witnesses.physics, witnesses.network, witnesses.baseline
     if state in FAULTS and physics is not None:
-        change = ""
+        values = {"state": state, **physics.strongest_line(state), "clarity": _severity(state, witnesses)}
         if baseline is not None and baseline.change[state] >= GROWN:
-            change = f", {baseline.change[state]:.0f} dB above the {baseline.by}"
-        return f"{physics.line(state)} ({_severity(state, witnesses)}{change})"
+            values |= {"change": baseline.change[state], "by": baseline.by}
+        return Finding("fault line", "alarm", values)
     if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None:
-        return f"the model says {network.nearest} ({100 * max(network.probabilities.values()):.0f} %)"
-    return ""
+        values = {"label": network.nearest, "probability": max(network.probabilities.values())}
+        return Finding("model class", "alarm", values)
+    return None
 
 
-def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]) -> str:
-    """A witness that says otherwise, in words; nothing where they agree. `signal`: what those without the model say."""
+def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]) -> Finding | None:
+    """A witness that says otherwise; None where they agree. `signal`: what those without the model say."""
     network, physics = witnesses.network, witnesses.physics
     if network is None or physics is None or (network.action == REFUSE and state != UNKNOWN_STATE):
-        return ""
+        return None
     model = network.states
     heard = max(signal, key=lambda name: signal[name])
     said = max(model, key=lambda name: model[name])
     if heard != state and heard != HEALTHY and signal[heard] >= SURE:
-        return f"{FINDS} {heard} ({physics.line(heard)})"
+        return Finding("physics contradicts", "alarm", {"state": heard, **physics.strongest_line(heard)})
     if state not in (HEALTHY, UNKNOWN_STATE) and heard == HEALTHY and signal[heard] >= SURE:
-        return "physics finds no fault"
+        return Finding("physics contradicts", "alarm", {"state": HEALTHY})
     if state != UNKNOWN_STATE and said != state and model[said] >= SURE:
-        return f"the model says {said}"
-    return ""
+        return Finding("model contradicts", "check", {"state": said})
+    return None
 
 
 def _strikes(witnesses: Witnesses) -> bool:
@@ -440,8 +461,8 @@ def _standing(diagnoses: Sequence[Diagnosis], quiet: Sequence[bool]) -> list[Dia
     for number, each in enumerate(diagnoses):
         if each.rms is None or not each.machine_stated or each.state == NO_SIGNAL or _shows_fault(each):
             continue
-        if reason := stopped(each.rms, usual[each.where]):
-            silent = Diagnosis.silent(each.recording, Quality(reason, (), each.rms), *each.where)
+        if still := stopped(each.rms, usual[each.where]):
+            silent = Diagnosis.silent(each.recording, still, each.rms, *each.where)
             found[number] = replace(silent, drawing=each.drawing, machine_stated=True)
     return found
 
@@ -520,21 +541,19 @@ class Diagnoses(Sequence[Diagnosis]):
         missed = tuple(each.recording for each in differing if each.physics and each.physics.state != HEALTHY)
         return PhysicsCheck(len(compared), len(differing), missed) if compared else None
 
-    def beside_each_other(
-        self, action: str | None = None, expected: float | None = None, rule: AlarmRule | None = None
-    ) -> Diagnoses:
+    def beside_each_other(self, action: str | None = None, expected: float | None = None) -> Diagnoses:
         """Diagnosed again, each beside the others of its point: whether the machine stands still, and against the quiet
         majority at its speed where there is one.
         """
-        alone = [each.decided(action, expected, rule) for each in self]
-        quiet = [each.state == HEALTHY and not _strikes(each.witnesses) and not each.quality for each in alone]
+        alone = [each.decided(action, expected) for each in self]
+        quiet = [each.state == HEALTHY and not _strikes(each.witnesses) and not each.flawed for each in alone]
         first = _standing(alone, quiet)
         usual = quiet_baselines([each.physics for each in first], quiet, [each.where for each in first])
         found = []
         for each, baseline in zip(first, usual, strict=True):
             if baseline is not None and each.witnesses.baseline is None:
                 each = replace(each, witnesses=replace(each.witnesses, baseline=baseline))
-                each = each.decided(action, expected, rule)
+                each = each.decided()
             found.append(each)
         return Diagnoses(found)
 

@@ -31,11 +31,12 @@ from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
 from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, read_otherwise, resample_in_angle
 from bearcat.diagnosis.tones import finish_with_tones
 from bearcat.errors import InputError
+from bearcat.findings import Finding, unique
+from bearcat.thresholds import OTHER_SPEED
 
 FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
 FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed
 PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
-SAME = 0.03  # by which a speed channel may differ from what is stated or measured
 PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
 UNKNOWN_RPM, UNKNOWN_LAST = 1500.0, 20.0  # by which spectra are cut where the speed, and the bearing, are not known
 VARIES = 0.02  # relative half-range of a speed, from which on the signal is resampled in angle
@@ -67,7 +68,7 @@ def speed_course(
     track = None
     if tacho is not None and not (trust and stated is not None):
         middle = float(np.median(tacho))
-        if found.rpm is None or abs(middle / found.rpm - 1) <= SAME:
+        if found.rpm is None or abs(middle / found.rpm - 1) <= OTHER_SPEED:
             place = np.linspace(0, len(tacho) - 1, len(signal))
             track = np.interp(place, np.arange(len(tacho)), tacho)
             half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
@@ -75,10 +76,10 @@ def speed_course(
                 float(track.mean()), stated=stated, by="tacho", level=found.level, varies=half if half > VARIES else 0.0
             )
         else:
-            note = f"the speed channel says {middle:.0f} rpm, and {found.rpm:.0f} rpm is used; check both"
-            found = replace(found, note="; ".join(filter(None, (found.note, note))))
+            differs = Finding("speed channel differs", "check", {"channel": middle, "rpm": found.rpm})
+            found = replace(found, findings=(*found.findings, differs))
     elif 0 < found.varies < FOLLOWED_FROM:  # a track may be mistaken by as much, and smear the lines of a steady shaft
-        found = replace(found, rpm=stated or found.rpm, varies=0.0, by="stated" if stated else found.by, note=None)
+        found = replace(found, rpm=stated or found.rpm, varies=0.0, by="stated" if stated else found.by, findings=())
     elif found.varies and found.rpm is not None:
         track = follow_speed(signal, rate, found.rpm, orders)
     if not found.varies or track is None:
@@ -131,21 +132,19 @@ class SignalEvidence:
     general: GeneralEvidence | None = None
     quality: Quality | None = None
     speed: SpeedEvidence | None = None
-    problem: str | None = None
-    field: str | None = None  # what is missing: rate, rpm or bearing
+    problem: InputError | None = None  # its field is what is missing: rate, rpm or bearing
     measured: Measured | None = None
     family: LineFamily | None = None  # of an unknown bearing
     vibration: VibrationSeverity | None = None
     drawing: EvidenceDrawing | None = None
-    doubt: str | None = None  # of the bearing's geometry; in the notes of `physics` too
+    doubt: Finding | None = None  # of the bearing's geometry; in the findings of `physics` too
 
-    def doubts(self, alone: bool) -> list[str]:
+    def speed_findings(self, alone: bool) -> tuple[Finding, ...]:
         """What of the speed a person should know before anything is called ok; `alone`: no model can be used."""
         if self.speed is None:
-            return []
-        unknown = alone and self.speed.rpm is None and self.field == "rpm"
-        lost = "the speed is not known and was not found in the signal; give it (--rpm)" if unknown else None
-        return [text for text in (self.speed.note, lost) if text]
+            return ()
+        unknown = alone and self.speed.rpm is None and self.problem is not None and self.problem.field == "rpm"
+        return (*self.speed.findings, *[Finding("speed not found", "check")] * unknown)
 
 
 class SignalAnalysis:
@@ -157,7 +156,7 @@ class SignalAnalysis:
     def __init__(
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
         without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
-        beginning: Floats | None = None, measured: bool = False, search: bool = False, doubt: str | None = None,
+        beginning: Floats | None = None, measured: bool = False, search: bool = False, doubt: Finding | None = None,
         quality: QualityCheck | None = None,
     ) -> None:  # fmt: skip
         """`doubt` is about the orders; `quality` a check that observes the same blocks elsewhere."""
@@ -220,15 +219,15 @@ class SignalAnalysis:
         if not alive:
             return SignalEvidence(quality=checked[0], speed=speed, drawing=self.draw(None))
         first, *others = alive
-        notes = [note for found in checked for note in found.notes]
-        dead = [(each, found) for each, found in zip(every, checked, strict=True) if found.no_signal is not None]
-        notes += [f"{each.recording.rpartition('#')[2]}: {found.no_signal}" for each, found in dead]
-        notes += [
-            f"{each.recording.rpartition('#')[2]} cannot be read together with {first.recording.rpartition('#')[2]}"
-            for each in others
-            if first.physics is not None and not first.joins(each)
-        ]
-        quality = Quality(None, tuple(dict.fromkeys(notes)), median(found.rms for found in checked))
+        findings = [finding for found in checked for finding in found.findings]
+        for each, found in zip(every, checked, strict=True):
+            if found.no_signal is not None:
+                values = {**found.no_signal.values, "axis": each.axis, "cause": found.no_signal.kind}
+                findings.append(Finding("dead axis", "check", values))
+        for each in others:
+            if first.physics is not None and not first.joins(each):
+                findings.append(Finding("axis apart", "check", {"axis": each.axis, "first": first.axis}))
+        quality = Quality(None, unique(findings), median(found.rms for found in checked))
         rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
         measured = first.measure(others, rest) if self.measured else None
         try:
@@ -238,21 +237,25 @@ class SignalAnalysis:
             sure = speed is not None and speed.by in ("shaft line", "tacho")
             physics = None if first.physics is None else finish_with_tones(first.physics, rest, sure)
             if physics is not None and not sure and (other := read_otherwise(physics, self.orders or {})) is not None:
-                physics = replace(physics, notes=(other, *physics.notes))
+                physics = replace(physics, findings=(other, *physics.findings))
             if physics is not None and self.doubt is not None:
-                physics = replace(physics, notes=(self.doubt, *physics.notes))
+                physics = replace(physics, findings=(self.doubt, *physics.findings))
             families = [family for each in alive if (family := each.family()) is not None]
             general = None if physics is None else _mean([each.general.finish() for each in alive if each.general])
             error = first.error
         except InputError as refused:
             physics, general, error = None, None, refused
         family = max(families, key=lambda each: each.level, default=None) if error is None else None
-        problem, missing = (None, None) if error is None else (str(error), error.field)
         drawing = first.draw(physics)
         return SignalEvidence(
-            physics, general, quality, speed, problem, missing, measured, family=family, drawing=drawing,
-            doubt=self.doubt,
+            physics, general, quality, speed, error and error.with_traceback(None), measured, family=family,
+            drawing=drawing, doubt=self.doubt,
         )  # fmt: skip
+
+    @property
+    def axis(self) -> str:
+        """The name of its channel."""
+        return self.recording.rpartition("#")[2]
 
     def draw(self, physics: PhysicsEvidence | None) -> EvidenceDrawing | None:
         """What a picture shows of this signal; None of an empty one, and where levels are measured for a trend."""

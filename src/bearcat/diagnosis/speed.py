@@ -3,8 +3,8 @@
 A comb of lines that is not clear, or one of several that are as clear, is "not found", and a stated speed is replaced
 only where the evidence is overwhelming: a wrong speed makes faults where there are none (docs/speed-of-the-shaft.md).
 
->>> measure_speed(signal, rate=51_200, stated=600).note
-'the shaft line is at 1207 rpm (57 dB), not at the stated 600 rpm; 1207 rpm is used'
+>>> [finding.kind for finding in measure_speed(signal, rate=51_200, stated=600).findings]
+['wrong speed']
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from bearcat.diagnosis.following import half_range
 from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
 from bearcat.diagnosis.physics import FAULTS, STRONG, PhysicsEvidence, bounded, read
 from bearcat.diagnosis.spectra import Doubles
+from bearcat.findings import Finding
 from bearcat.ranges import check_range
 from bearcat.settings import to_plain
+from bearcat.thresholds import OVERWHELMING
 
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have
@@ -46,7 +48,6 @@ FIRST = 14.0  # dB that the shaft's first line must have
 # shaft: strikes of bearings and gears, which have higher lines at times, are faster.
 RIVAL, CLEAR, CLEAR_BEARING, LESSER = 9.0, 17.0, 20.0, 0.5
 CONSISTENT = 3  # lines at least that give the same speed
-OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
 AGREES = 0.03  # within which a stated speed is right: the fault lines are searched as widely
 FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what the next best speed may have of it
 BARE = 1.0  # mean log level of sidebands, below which a fault that is modulated shows none
@@ -65,7 +66,7 @@ class SpeedEvidence:
     level: float = 0.0  # dB of the shaft line above background
     varies: float = 0.0  # relative half-range within the recording; 0: steady
     corrected: bool = False  # the stated speed was replaced
-    note: str | None = None
+    findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return dict(to_plain(self))
@@ -100,9 +101,9 @@ def measure_speed(
     return SpeedEvidence(None) if struck.max() > max(FAULT_CLEAR, _slipped(faults)[best]) else found
 
 
-def read_otherwise(found: PhysicsEvidence, orders: Mapping[str, float]) -> str | None:
-    """Which other fault would explain the lines of the one found, at which speed, in words; None where none does better
-    by its sidebands. Lines at one distance are those of any fault at some speed; sidebands are not.
+def read_otherwise(found: PhysicsEvidence, orders: Mapping[str, float]) -> Finding | None:
+    """Which other fault would explain the lines of the one found, at which speed; None where none does better by its
+    sidebands. Lines at one distance are those of any fault at some speed; sidebands are not.
     """
     if found.state not in FAULTS or found.evidence is None or found.levels is None:
         return None
@@ -119,7 +120,7 @@ def read_otherwise(found: PhysicsEvidence, orders: Mapping[str, float]) -> str |
             level = float(bounded(read(row, place * np.array(sides))).mean())
             bare = level > max(STRONG, own.sidebands)
         if bare:
-            return f"no shaft line confirms the speed, and at {rpm:.0f} rpm the lines are those of the {other}"
+            return Finding("another fault by speed", "check", {"rpm": rpm, "fault": other})
     return None
 
 
@@ -175,20 +176,23 @@ def _check(
         return kept if found is None else replace(found, stated=stated)
     if (track := follow_speed(signal, rate, stated, orders)) is not None:
         mean, half = float(track.mean()), half_range(track)
-        varied = f"the speed varies by ± {100 * half:.0f} % within the recording"
-        return SpeedEvidence(mean, 0.99 * mean, 1.01 * mean, stated, "followed", float(first[at]), half, note=varied)
+        varied = (Finding("varying speed", "check", {"share": half}),)
+        return SpeedEvidence(
+            mean, 0.99 * mean, 1.01 * mean, stated, "followed", float(first[at]), half, findings=varied
+        )  # fmt: skip
     best, own = _slowest_clear(scores, first), lines.at(GRID[near])
     if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not own.max() < FIRST:  # NaN: the supply
         return kept
     found = _measured(lines, float(GRID[best]), float(first[best]))
     if found is None:
         return kept
-    says = f"the shaft line is at {found.rpm:.0f} rpm ({found.level:.0f} dB), not at the stated {stated:.0f} rpm"
+    wrong = {"rpm": found.rpm, "level": found.level, "stated": stated}
     fits = orders and _slipped(fault_scores(envelope_lines(signal, rate), orders))[near].max() > RIVAL
     if trust or fits:
-        why = ": lines of the bearing fit it" * (not trust)
-        return replace(kept, level=found.level, note=f"{says}, which is kept{why}")
-    return replace(found, stated=stated, corrected=True, note=f"{says}; {found.rpm:.0f} rpm is used")
+        doubt = Finding("wrong speed", "check", wrong | {"used": "trusted" if trust else "fits"})
+        return replace(kept, level=found.level, findings=(doubt,))
+    corrected = Finding("wrong speed", "check", wrong | {"used": "measured"})
+    return replace(found, stated=stated, corrected=True, findings=(corrected,))
 
 
 def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:

@@ -31,6 +31,7 @@ from bearcat.diagnosis.physics import (
     read,
 )
 from bearcat.diagnosis.spectra import FLOOR, Doubles, Spectra, halved
+from bearcat.findings import Finding
 from bearcat.trust.decision import HEALTHY
 
 AROUND = 2.0  # orders whose mean level is the background of a tone
@@ -47,8 +48,6 @@ LAGS, POLES = 0.045, (2, 4, 6, 8)
 SUPPLY, STEADY = (50.0, 60.0, 100.0, 120.0), 0.004
 ROOT = 0.5  # of the least line, from which on lines at parts of the distance are those of a closer family
 SURE, SURER = 0.9, 0.99  # probability of a fault by tones alone, to be believed; where they may be the shaft's
-NOTE = "its lines are tones at equal distances: strikes that do not slip, or are drawn by a formula"
-AS_SHAFT = "its lines are tones at equal distances, and may be multiples of the shaft; measure the speed"
 
 
 def finish_with_tones(
@@ -79,7 +78,8 @@ def finish_with_tones(
         return found
     if doubtful and (found.state != HEALTHY or tonal.confidence < SURER):
         return found
-    return replace(tonal, notes=(AS_SHAFT if doubtful else NOTE, *tonal.notes), doubtful=doubtful)
+    tones = Finding("tones of shaft" if doubtful else "tones", "check")
+    return replace(tonal, findings=(tones, *tonal.findings), doubtful=doubtful)
 
 
 def meeting_tones(magnitude: Floats, turns: float, bins: int, axes: int = 1) -> Doubles:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.ingredient import BeforeTraining, Deferred, Finding, Prepared, choice
+from bearcat.cat.ingredient import BeforeTraining, Deferred, Prepared, TargetFinding, choice
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class MatchClusters(BeforeTraining):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterMatch(Finding):
+class ClusterMatch(TargetFinding):
     """What matching the target's clusters of recordings with the source's classes found."""
 
     clusters: int

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.ingredient import BeforeTraining, Finding, Prepared
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding
 from bearcat.errors import InputError
 from bearcat.settings import find_name
 
@@ -70,7 +70,7 @@ def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedStates(Finding):
+class JoinedStates(TargetFinding):
     """Which states of which benches joined the source."""
 
     states: tuple[str, ...]

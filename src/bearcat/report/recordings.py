@@ -21,8 +21,10 @@ from bearcat.data.recording import HEALTHY_NAMES
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.report.results import Result
 from bearcat.storage import check_regular, read_json
+from bearcat.thresholds import SURE
 from bearcat.trust.decision import (
     ACTIONS,
     ALARM,
@@ -30,7 +32,6 @@ from bearcat.trust.decision import (
     CHECK,
     HEALTHY,
     OK,
-    SURE,
     UNKNOWN_STATE,
     RecordingEvidence,
     decide,
@@ -149,9 +150,11 @@ def _alone(each: Diagnosis, shares: Mapping[str, float], action: str | None = No
     sure, network = shares[state], each.witnesses.network
     familiar, agreement = (network.familiar, network.agreement) if action and network else (None, None)
     state = UNKNOWN_STATE if familiar is False else CANNOT_TELL if sure < SURE and action is None else state
+    named = Finding("model class", "alarm", {"label": state, "probability": sure})
+    faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE)
     evidence = RecordingEvidence(
-        state, sure, 1 - shares.get(HEALTHY, 0.0), state not in (HEALTHY, CANNOT_TELL), agreement=agreement,
-        familiar=familiar, model=action, supported=action is None,
+        state, sure, 1 - shares.get(HEALTHY, 0.0), faulty, agreement=agreement,
+        familiar=familiar, model=action, supported=action is None, shown=named if faulty else None,
         strikes=action is None and each.physics is not None and each.physics.strikes,
     )  # fmt: skip
     return replace(each, state=state, confidence=sure, probabilities=shares, decision=decide(evidence))

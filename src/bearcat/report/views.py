@@ -29,8 +29,10 @@ from bearcat.diagnosis.levels import power_spectrum
 from bearcat.diagnosis.signal import speed_course, speed_of_channel
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
+from bearcat.findings import Finding
 from bearcat.ranges import check_range
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
+from bearcat.sentences import sentences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,10 +71,15 @@ def read_viewed(
             names = ", ".join(each.channel or each.name for each in (found, *others))
             raise InputError(f"{found.name.partition('#')[0]}: has several channels ({names}); name one", "channel")
         stream, known = found.open(), found.bearing or bearing
-        stated, note = stated_speed(stream.origin, stream.rpm, found.rpm, rpm)
-        notes = [f"listed at {stated:g} rpm, which counts"] if found.rpm and rpm not in (None, stated) else []
-        notes += [note] if note else []
-        notes += [f"listed with bearing {known}, which counts"] if bearing is not None and known != bearing else []
+        stated, otherwise = stated_speed(stream.origin, stream.rpm, found.rpm, rpm)
+        findings = [] if otherwise is None else [otherwise]
+        counts = {"overridden": False, "can_override": False}
+        if found.rpm and rpm not in (None, stated):
+            about = {"about": "rpm", "stated": stated, "given": rpm}
+            findings.append(Finding("statements differ", "remark", about | counts))
+        if bearing is not None and known != bearing:
+            about = {"about": "bearing", "stated": str(known)}
+            findings.append(Finding("statements differ", "remark", about | counts))
         blocks, tacho, own = list(_beginning(stream.blocks)), None, stream.rate or rate
         speed = measurement.speed if rpm is None else None
         if speed is not None and own is not None:
@@ -80,7 +87,7 @@ def read_viewed(
             tacho = speed_of_channel(samples, own, stated, unit_of(speed.channel or ""))
         name = path.name if channel is None else f"{path.name}#{channel}"
         recording, evidence = viewed_recording(name, blocks, stream.rate, stated, known, found.channel, tacho, rate)
-        return recording, replace(evidence, note="; ".join(filter(None, (evidence.note, *notes))) or None)
+        return recording, replace(evidence, findings=(*evidence.findings, *findings))
     raise InputError(f"{path}: holds no recording")
 
 
@@ -139,7 +146,7 @@ def draw_view(recording: Recording, view: str, speed: SpeedEvidence | None = Non
     drawing.suptitle(title, fontsize=9, x=0.01, ha="left")
     seconds = f"{recording.signal.size / recording.rate:.3g} s at {recording.rate:g} Hz"
     begun = "the first " if recording.signal.size >= MOST else ""
-    notes = [speed.note] if speed is not None and speed.note else []
+    notes = () if speed is None else sentences(speed.findings)
     return ReportFigure(view, title, "; ".join([f"{begun}{seconds}", caption, *notes]), drawing)
 
 

@@ -1,21 +1,37 @@
-"""The one decision: what to do with a model, and with a recording. No other module knows these thresholds.
+"""The one decision: what to do with a model, and with a recording. It is the highest severity of the findings.
 
-`decide` gives an action, the accuracy or confidence behind it, its interval and the reasons, most important first.
-Terminal, page, model card, server and Python print that and nothing else.
+`decide` gives an action, the accuracy or confidence behind it, its interval, the findings and the reasons: sentences of
+the most severe ones. Terminal, page, model card, server and Python print that and nothing else.
 
 >>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
 'use'
->>> decide(RecordingEvidence("healthy", 0.9, 0.1, False, contradiction="physics finds outer race")).action
+>>> doubt = Finding("clipped", "check", {"share": 0.01})
+>>> decide(RecordingEvidence("healthy", 0.9, 0.1, observed=(doubt,))).action
 'check'
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bearcat.data.specimens import ONE_BEARING
+from bearcat.findings import Finding, Severity, highest, unique
+from bearcat.sentences import capitalised, reasons, sentences
+from bearcat.thresholds import (
+    ENOUGH,
+    FEWEST_COMPARED,
+    FEWEST_WINDOWS,
+    GOOD,
+    LEARNT,
+    POOR,
+    SAFE,
+    SAFE_FAULT,
+    SLACK,
+    SURE,
+    UNITED,
+)
 from bearcat.trust.accuracy import Estimate, binomial_interval
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
@@ -24,27 +40,8 @@ ACTIONS = (OK, CHECK, ALARM)
 HEALTHY, UNKNOWN_STATE, CANNOT_TELL = "healthy", "unknown", "cannot tell"
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
-# Expected accuracy and its lower end to use a model; below POOR it is not to be used (docs/results.md says how chosen).
-GOOD, SAFE, POOR = 0.95, 0.75, 0.6
-LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
-FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing was learnt
-FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it may outvote a model
-ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
-SURE = 0.6  # probability of a state, or of any fault, below which nothing is claimed
-SAFE_FAULT = 0.25  # probability of a fault above which a recording is not called healthy: a missed fault costs more
-UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
-SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
-MOST_REASONS = 2  # of a recording
-FAMILY = 8.5  # dB of a family of lines of an unknown bearing above other orders, from which on it is an alarm
-CONCERN, DANGER = "C", "D"  # zones of ISO 20816-3: not for long, and damaging
-# What the accuracy to expect has been tested on, and what not, by the kind of past runs.
-TESTED = {
-    "condition": "tested on other loads and speeds, not on other bearings",
-    "specimen": "tested on other bearings and machines",
-    "machine": "tested on other machines",
-    ONE_BEARING: "the source has one bearing of a damaged class, so what another one costs is not tested; add a second",
-    "unknown": "which bearings these are is not known, so they may be others; name each recording's specimen",
-}
+OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}  # what a model's highest severity means
+OF_RECORDING = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ class Decision:
     expected: float | None = None
     interval: tuple[float, float] | None = None
     reasons: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
         if self.action not in (USE, REFUSE, *ACTIONS):
@@ -70,7 +68,7 @@ class Decision:
         if self.expected is not None:
             low, high = self.interval or (self.expected, self.expected)
             parts.append(f"Expected accuracy {100 * self.expected:.0f} % ({100 * low:.0f}–{100 * high:.0f} %).")
-        return " ".join([*parts, *(f"{reason[0].upper()}{reason[1:]}." for reason in self.reasons)])
+        return " ".join([*parts, *map(capitalised, self.reasons)])
 
 
 @dataclass(frozen=True)
@@ -125,26 +123,27 @@ class ModelEvidence:
 
 @dataclass(frozen=True)
 class RecordingEvidence:
-    """What the witnesses say of one recording together, and where one of them says otherwise."""
+    """What the witnesses say of one recording together, and where one of them says otherwise. An alarm that is `shown`,
+    or contradicts, is to be checked where the evidence is not believed.
+    """
 
     state: str  # the diagnosis: a state, or a class of the model; UNKNOWN_STATE, CANNOT_TELL, NO_SIGNAL
     confidence: float
     fault: float  # the probability that it is not healthy
-    alarming: bool  # the diagnosis is one to be alarmed about
+    alarming: bool = False  # what is `shown`, or physics finds, is one to be alarmed about
     min_confidence: float = 0.0  # for an alarm
     agreement: float | None = None  # share of windows with the same class
     familiar: bool | None = None
     unfamiliar_alarm: bool = True
     model: str | None = None  # what to do with the model, by its own decision; None: no model
     supported: bool = True  # whether another witness than the model could look
-    shown: str = ""  # what shows the fault, in words
-    contradiction: str = ""  # the witness that says otherwise, in words
+    shown: Finding | None = None  # what shows the fault
+    contradiction: Finding | None = None  # the witness that says otherwise
     strikes: bool = False  # something strikes at no fault line
-    quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
+    observed: tuple[Finding, ...] = ()  # while the recording was read and measured
     wrong_speed: bool = False  # the fault is by lines that fit best at the edge of the search for the speed
-    family: float | None = None  # dB of lines of a bearing that nobody named, which are `shown`; None: not looked for
-    zone: str | None = None  # of ISO 20816-3, A to D; `vibration` says it in words
-    vibration: str = ""
+    family: Finding | None = None  # lines of a bearing that nobody named
+    zone: Finding | None = None  # of ISO 20816-3
 
 
 def decide(evidence: ModelEvidence | RecordingEvidence) -> Decision:
@@ -152,110 +151,117 @@ def decide(evidence: ModelEvidence | RecordingEvidence) -> Decision:
     return _decide_model(evidence) if isinstance(evidence, ModelEvidence) else _decide_recording(evidence)
 
 
+def to_be_checked(finding: Finding) -> Decision:
+    """On a recording that the witnesses cannot judge."""
+    return Decision(CHECK, None, None, reasons((finding,)), (finding,))
+
+
 def _decide_model(evidence: ModelEvidence) -> Decision:
-    expected, labels, physics = evidence.expected, evidence.labels, evidence.physics
+    expected, labels = evidence.expected, evidence.labels
     if expected is not None and not math.isfinite(expected.value):
         expected = None
-    refusals = _refusals(evidence, expected)
+    refusals = list(_refusals(evidence, expected))
     good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
     if labels is None:
-        sure = good and safe and evidence.shift != ONE_BEARING
-        action, reasons = REFUSE if refusals else USE if sure else CHECK, refusals
+        found, sure = refusals, good and safe and evidence.shift != ONE_BEARING
     else:
         rate = labels.rate
-        cleared = rate.low >= SAFE and labels.classes > 1
         confirmed = rate.value == 1 and good and (labels.recordings >= ENOUGH or safe)
-        if rate.high < SAFE or (refusals and not cleared):
-            action = REFUSE
-        else:
-            action = USE if rate.low >= SAFE or confirmed else CHECK
-        reasons = [f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"]
-        reasons += refusals if action == REFUSE else []
+        sure = rate.low >= SAFE or confirmed
+        severity: Severity = "alarm" if rate.high < SAFE else "remark"
+        found = [Finding("labelled", severity, {"right": labels.right, "recordings": labels.recordings})]
+        if rate.low < SAFE or labels.classes < 2:
+            found += refusals
         if not confirmed or labels.recordings >= ENOUGH:  # fewer, all right, say no more than was known before
             expected = rate
-    if action == CHECK and (evidence.estimated or labels):
-        names = ", ".join(evidence.uncertain)
-        reasons.append(f"label {'more' if labels else 'some'} recordings{f', such as {names}' * bool(names)}")
-    elif action == CHECK:
-        reasons.append("the accuracy to expect on the target is not known here; bearcat adapt estimates it")
-    if action != REFUSE:
-        if labels is None and evidence.shift is not None:
-            reasons.append(TESTED[evidence.shift])
-        if physics is not None and physics.contradicted:
-            reasons.append(f"physics differs on {physics.contradicted} of {physics.compared} recordings")
-        if not evidence.check_models:
-            reasons.append("no check models could be fitted, so the estimate rests on confidence alone")
-        if not evidence.calibrated and labels is None:
-            reasons.append("confidence is not calibrated")
-        if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
-            _, high = binomial_interval(0, evidence.recordings)
-            what = f"{evidence.recordings} recording{'s' * (evidence.recordings > 1)}"
-            reasons.append(f"no fault was found in {what}; up to {100 * high:.0f} % of such may be faulty all the same")
+    if highest(found) != "alarm":
+        if not sure and (evidence.estimated or labels):
+            values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
+            found.append(Finding("label recordings", "check", values))
+        elif not sure:
+            found.append(Finding("accuracy unknown", "check"))
+        found += _remarks(evidence)
+    action = OF_MODEL[highest(found)]
     if action == REFUSE and expected is not None and expected.value >= SAFE:
         expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
-    return Decision(action, None if expected is None else expected.value, interval, tuple(reasons))
+    return Decision(action, None if expected is None else expected.value, interval, sentences(found), tuple(found))
 
 
-def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> list[str]:
-    """Why a model is not to be used; empty where nothing speaks against it."""
+def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
+    """What a person should know of a model that may be used."""
+    labels, physics = evidence.labels, evidence.physics
+    if labels is None and evidence.shift is not None:
+        yield Finding("tested on", "remark", {"shift": evidence.shift})
+    if physics is not None and physics.contradicted:
+        compared = {"contradicted": physics.contradicted, "compared": physics.compared}
+        yield Finding("physics differs", "remark", compared)
+    if not evidence.check_models:
+        yield Finding("no check models", "remark")
+    if not evidence.calibrated and labels is None:
+        yield Finding("not calibrated", "remark")
+    if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
+        _, high = binomial_interval(0, evidence.recordings)
+        yield Finding("no fault among recordings", "remark", {"recordings": evidence.recordings, "high": high})
+
+
+def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Iterator[Finding]:
+    """Why a model is not to be used; nothing where nothing speaks against it."""
     if not evidence.finite:
-        return ["training broke down: the loss became NaN or infinite"]
+        yield Finding("training broke down", "alarm")
+        return
     source, physics, chance = evidence.source, evidence.physics, 1 / max(evidence.classes, 1)
-    found = []
     if source is not None and evidence.classes > 1:
         beyond = source.low > chance or evidence.source_windows < FEWEST_WINDOWS
         if not (source.value >= chance + LEARNT * (1 - chance) and beyond):
-            found.append(
-                f"it learnt nothing of use: {100 * source.value:.0f} % of held-out source windows are right, chance is"
-                f" {100 * chance:.0f} %; check labels, channel and rate of the source, or train for longer"
-            )
+            yield Finding("nothing learnt", "alarm", {"right": source.value, "chance": chance})
     if evidence.one_class is not None:
-        found.append(f"every target window is called '{evidence.one_class}'")
+        yield Finding("one class", "alarm", {"label": evidence.one_class})
     if physics is not None and physics.outvotes:
-        share = f"{len(physics.missed)} of {physics.compared} recordings"
-        found.append(f"physics names another fault on {share}; diagnose these with bearcat diagnose")
+        yield Finding("outvoted", "alarm", {"missed": len(physics.missed), "compared": physics.compared})
     if expected is None and evidence.estimated:
-        found.append("its confidences are not numbers")
+        yield Finding("no confidence", "alarm")
     elif expected is not None and not (expected.value if evidence.median is None else evidence.median) >= POOR:
-        found.append("the expected accuracy is too low")
-    return found
+        yield Finding("low accuracy", "alarm")
 
 
 def _decide_recording(evidence: RecordingEvidence) -> Decision:
     """Fail safe: a recording is `ok` only where it is healthy with confidence and nothing speaks against it."""
-    strange = evidence.familiar is False and evidence.model is not None
-    refused = evidence.model == REFUSE
     faulty = evidence.state not in (HEALTHY, CANNOT_TELL, NO_SIGNAL)
-    reasons = [evidence.vibration] * (evidence.zone == DANGER)
-    if strange:
-        reasons.append("unlike anything the model was adapted to")
-    if evidence.shown:
-        reasons.append(evidence.shown)
-    if evidence.contradiction:
-        reasons.append(evidence.contradiction)
-    if refused:
-        reasons.append("the model is not to be used")
-    if evidence.strikes and not faulty:
-        reasons.append("something strikes at no fault line")
-    reasons += [evidence.vibration] * (evidence.zone == CONCERN)
-    reasons += evidence.quality
-    if evidence.state == CANNOT_TELL and not reasons:
-        reasons.append("the evidence is not enough")
+    found = [*_evidence_findings(evidence, faulty), *evidence.observed]
+    if evidence.state != HEALTHY and highest(found) in ("ok", "remark"):
+        found.append(Finding("not enough evidence", "check"))
     elif evidence.state == HEALTHY and not evidence.fault <= SAFE_FAULT:
-        reasons.append(f"healthy with a confidence of {100 * (1 - evidence.fault):.0f} % only")
-    elif faulty and not evidence.confidence >= max(SURE, evidence.min_confidence):
-        reasons.append(f"confidence is {100 * evidence.confidence:.0f} % only")
+        found.append(Finding("low confidence", "check", {"healthy": True, "confidence": 1 - evidence.fault}))
+    if faulty and not evidence.confidence >= max(SURE, evidence.min_confidence):
+        found.append(Finding("low confidence", "check", {"healthy": False, "confidence": evidence.confidence}))
     if not faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
-        reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")
+        found.append(Finding("windows disagree", "check", {"agreement": evidence.agreement}))
+    kept = unique(found)
+    return Decision(OF_RECORDING[highest(kept)], evidence.confidence, None, reasons(kept), kept)
+
+
+def _evidence_findings(evidence: RecordingEvidence, faulty: bool) -> Iterator[Finding]:
+    """What the witnesses find, the most telling first."""
+    refused = evidence.model == REFUSE
     believed = evidence.alarming and evidence.confidence >= evidence.min_confidence
     believed = believed and (evidence.supported or not refused) and not evidence.wrong_speed
-    unexplained = evidence.family is not None and evidence.family >= FAMILY
-    if (strange and evidence.unfamiliar_alarm) or believed or unexplained or evidence.zone == DANGER:
-        action = ALARM
-    else:
-        action = OK if evidence.state == HEALTHY and not reasons and not strange else CHECK
-    return Decision(action, evidence.confidence, None, tuple(dict.fromkeys(reasons))[:MOST_REASONS])
+    zone = evidence.zone
+    if zone is not None and zone.severity == "alarm":
+        yield zone
+    if evidence.familiar is False and evidence.model is not None:
+        yield Finding("unfamiliar", "alarm" if evidence.unfamiliar_alarm else "check")
+    if evidence.family is not None:
+        yield evidence.family
+    for finding in (evidence.shown, evidence.contradiction):
+        if finding is not None:
+            yield finding if believed else finding.but("check")
+    if refused:
+        yield Finding("refused model", "check")
+    if evidence.strikes and not faulty:
+        yield Finding("impulsive without line", "check")
+    if zone is not None and zone.severity != "alarm":
+        yield zone
 
 
 def choose_model(

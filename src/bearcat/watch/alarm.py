@@ -16,8 +16,9 @@ import numpy as np
 from bearcat.diagnosis.fusion import Witnesses, fuse
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
-from bearcat.diagnosis.points import SHOWN, CrossTalk, cross_talk, loudness
-from bearcat.trust.decision import CANNOT_TELL, HEALTHY, NO_SIGNAL, SAFE_FAULT, SURE
+from bearcat.diagnosis.points import CrossTalk, cross_talk, loudness
+from bearcat.thresholds import SAFE_FAULT, SHOWN_LINE, SURE
+from bearcat.trust.decision import CANNOT_TELL, HEALTHY, NO_SIGNAL
 from bearcat.watch.memory import LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import Assessment, Event
 from bearcat.watch.status import status_of
@@ -95,7 +96,7 @@ def _find(
     physics = None if state.pool is None or state.orders is None else state.pool.physics(state.orders)
     lines = loudness(physics)
     louder = cross_talk([lines, *(other.lines for other in near)])[0]
-    borrowed = {fault: line for fault, line in louder.items() if lines[fault].excess >= SHOWN}
+    borrowed = {fault: line for fault, line in louder.items() if lines[fault].excess >= SHOWN_LINE}
     common = {} if state.alarm is not None else _common(near, sisters, time, reach)
     change = state.change - np.array([common.get(name, 0.0) for name in NAMES])
     findings, owner = Findings(change, physics, common=common, borrowed=borrowed), None

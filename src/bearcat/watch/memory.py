@@ -13,7 +13,6 @@ learnt. What that means, beside the other points, is said by `assess` (alarm.py)
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from bearcat.diagnosis.baseline import KNOWN, Baseline
 from bearcat.diagnosis.points import Loudness
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS
+from bearcat.sentences import sentence
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch.snapshot import (
@@ -82,7 +82,7 @@ class PointState:
     states: tuple[OperatingState, ...] = ()
     current: int = 0  # of the states
     usual: Baseline | None = None  # fault lines of the baseline
-    accepted: tuple[str, ...] = ()  # doubts about recordings that were there while the baseline was learnt
+    accepted: tuple[str, ...] = ()  # kinds of findings that were there while the baseline was learnt
     question: str | None = None  # what a person should know of the baseline, until it is acknowledged
     # The last recordings.
     orders: Mapping[str, float] | None = None  # of the bearing
@@ -216,7 +216,9 @@ def observe(state: PointState, snapshot: Snapshot, rule: WatchRule, healthy: boo
     silent = snapshot.no_signal
     if silent is None and "rms" in snapshot.values:
         levels = [each.rows[:, RMS] for each in state.states if each.unit == state.state.unit]
-        silent = stopped(snapshot.values["rms"], [level for level in np.concatenate(levels).tolist() if level == level])
+        usual = [level for level in np.concatenate(levels).tolist() if level == level]
+        still = stopped(snapshot.values["rms"], usual)
+        silent = None if still is None else sentence(still)
     if silent is not None:
         return Observed(state, snapshot, silent, notes=notes)
     general = state.general
@@ -284,7 +286,7 @@ def _learn(
             return state, False
     if state.open_alarm is not None and not healthy:
         return state, False
-    accepted = tuple(sorted({*state.accepted, *map(without_numbers, snapshot.quality)}))
+    accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in snapshot.quality)}))
     after = before.learn(row, snapshot.time, rule, healthy)
     state = replace(state.with_state(state.current, after), accepted=accepted)
     if before.learnt or not after.learnt:
@@ -292,8 +294,9 @@ def _learn(
     usual = state.usual
     if state.pool is not None and state.orders is not None:
         usual = Baseline.of([state.pool.physics(state.orders)], KNOWN)
-    notes = () if usual is None else usual.notes
-    questions = [note.replace("the healthy recordings", "its baseline") for note in notes]
+    lines, questions = None if usual is None else usual.finding, list[str]()
+    if lines is not None:
+        questions.append(sentence(replace(lines, values={**lines.values, "of": "its baseline"})))
     if after.moved:
         questions.append(f"levels rose by {after.moved:.0f} dB while its baseline was learnt")
     if (louder := _above_known(state)) >= LOUDER:
@@ -343,6 +346,13 @@ def relearn(state: PointState, time: float, rule: WatchRule, note: str = "") -> 
     return replace(new, status=replace(new.status, since=time, **kept)), event
 
 
+<<<<<<< HEAD
 def without_numbers(doubt: str) -> str:
     """A doubt without its numbers, which differ from recording to recording."""
     return re.sub(r"[\d.,]+", "", doubt)
+=======
+def _nearest(value: float | None, given: Sequence[float]) -> float | None:
+    """The nearest of what is given; the value itself where nothing is."""
+    own = value
+    return own if own is None else min(given, key=lambda each: abs(each - own), default=own)
+>>>>>>> a191aa2 (What is noticed of a recording or a model is a finding: kind, severity, values; decisions are the highest severity)

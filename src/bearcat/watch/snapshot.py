@@ -22,6 +22,8 @@ from bearcat.diagnosis.physics import DECIBELS, FAULTS, PhysicsEvidence, levels_
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.diagnosis.spectra import TURNS, Spectra
 from bearcat.errors import InputError
+from bearcat.findings import Finding
+from bearcat.sentences import sentence, sentences
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 
 LEARNING = "learning"
@@ -59,7 +61,7 @@ class Snapshot:
     rpm: float | None  # as measured, or as stated and checked
     turns: float | None = None  # of the shaft; None: the speed is not known
     no_signal: str | None = None  # why nothing could be measured
-    quality: tuple[str, ...] = ()  # what is wrong with the recording
+    quality: tuple[Finding, ...] = ()  # what is wrong with the recording
     general: Mapping[str, float] | None = None  # what the general model says: probabilities of states
     spectra: Spectra | None = None  # envelope spectra with TURNS bins an order, for pooling; None without a speed
     envelope: bytes = b""  # the envelope spectrum as it is kept: a byte of quarter dB for each 1/TURNS order from 0 on
@@ -78,7 +80,7 @@ def measure(
     if problems and len(problems) == len(found.points):
         raise next(iter(problems.values()))
     snapshots = []
-    for place, (signal, _, notes) in zip(found.points, heard, strict=True):
+    for place, (signal, _, noticed) in zip(found.points, heard, strict=True):
         first = place.recordings[0]
         channel = first.point or place.name.rpartition("#")[2] if "#" in place.name or first.point else None
         name = point or channel or "1"
@@ -86,9 +88,11 @@ def measure(
             name = f"{point} {channel}"
         problem = problems.get(place.name)
         more = {"load": load, "temperature": temperature}
+        zone = None if signal.vibration is None else signal.vibration.finding
+        remarks = [*noticed, *([zone] if zone is not None and zone.severity == "remark" else [])]
         own = Snapshot(
             first.machine or machine, name, time, place.name, None, unit_of(first.channel or ""), {},
-            None, None, notes=tuple(notes),
+            None, None, notes=sentences(remarks),
         )  # fmt: skip
         snapshots.append(
             _measured(own, signal, more) if problem is None else replace(own, no_signal=_sentence(problem, place.name))
@@ -97,7 +101,7 @@ def measure(
 
 
 def _sentence(problem: InputError, name: str) -> str:
-    return problem.for_command_line.removeprefix(f"{name}: ")
+    return problem.beside(name, command_line=True)
 
 
 def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | None]) -> Snapshot:
@@ -105,9 +109,9 @@ def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | 
     measured, quality, rpm = signal.measured, signal.quality, None if signal.speed is None else signal.speed.rpm
     values = {name: value for name, value in {"rpm": rpm, **more}.items() if value is not None}
     if quality is not None and quality.no_signal is not None:
-        return replace(own, no_signal=quality.no_signal, values=values | {"rms": quality.rms}, rpm=rpm)
+        return replace(own, no_signal=sentence(quality.no_signal), values=values | {"rms": quality.rms}, rpm=rpm)
     if measured is None:
-        return replace(own, no_signal=signal.problem or "nothing could be measured", values=values, rpm=rpm)
+        return replace(own, no_signal=str(signal.problem or "nothing could be measured"), values=values, rpm=rpm)
     values |= measured.levels
     if quality is not None:
         values["rms"] = quality.rms
@@ -120,7 +124,10 @@ def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | 
         envelope = np.clip(np.round(4 * levels), 0, 255).astype(np.uint8).tobytes()
     return replace(
         own, rate=measured.rate, values=values, orders=measured.orders, rpm=rpm, turns=measured.turns,
-        quality=tuple(filter(None, (*(quality.notes if quality else ()), *signal.doubts(alone=True), signal.doubt))),
+        quality=(
+            *(quality.findings if quality else ()), *signal.speed_findings(alone=True),
+            *(() if signal.doubt is None else (signal.doubt,)),
+        ),
         general=None if signal.general is None else dict(signal.general.probabilities), spectra=spectra,
         envelope=envelope,
     )  # fmt: skip

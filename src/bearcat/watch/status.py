@@ -15,9 +15,11 @@ import numpy as np
 
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.recording import STATUS, percent
+from bearcat.findings import MOST_REASONS
 from bearcat.report.typeset import count
-from bearcat.trust.decision import ALARM, CHECK, MOST_REASONS, NO_SIGNAL, OK
-from bearcat.watch.memory import DAY, LEVELS, Observed, OpenAlarm, PointState, without_numbers
+from bearcat.sentences import sentences
+from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
+from bearcat.watch.memory import DAY, LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, STATUSES, PointStatus
 from bearcat.watch.usual import BAND_NAMES, LEVEL, NAMES, PERSISTENCE, WatchRule, excesses
 
@@ -80,11 +82,9 @@ def _judge(seen: Observed, findings: Findings, evidence: str | None, rule: Watch
     if state.sensor is not None:
         when = f"levels changed at once on {day(state.sensor)}, and no fault shows"
         return CHECK, [f"{when}: check sensor and mounting, then set a new baseline"]
-    new = [
-        text for text in seen.snapshot.quality if not state.state.learnt or without_numbers(text) not in state.accepted
-    ]
-    if new:
-        return CHECK, new
+    known = state.accepted if state.state.learnt else ()
+    if new := [finding for finding in seen.snapshot.quality if finding.kind not in known]:
+        return CHECK, list(sentences(new))
     if max(findings.common.values(), default=0.0) >= ALL_LOUDER:
         return CHECK, ["other points are louder too: check load, speed and foundation"]
     if state.question is not None:

@@ -33,8 +33,11 @@ from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.ranges import RANGES
 from bearcat.report.views import MOST, VIEWS, draw_view, viewed_recording
+from bearcat.sentences import sentence
+from bearcat.settings import to_plain
 
 MOST_WINDOWS = 20_000  # listed one by one
 RATE, SPEED = RANGES["rate"], RANGES["rpm"]
@@ -90,6 +93,7 @@ class Answer(BaseModel):
     recording: str | None
     decision: Literal["ok", "check", "alarm"]
     reasons: list[str] = Field(description="Of the decision, most important first.")
+    findings: list[dict[str, Any]] = Field(description="All that was noticed: kind, severity and values of each.")
     state: str = Field(description="healthy, inner race, outer race, ball, unknown; else the model's own class.")
     label: str | None = Field(alias="class", description="The model's class that stands for the state, else the state.")
     nearest: str | None = Field(description="The model's likeliest class, which agreement is about.")
@@ -163,7 +167,9 @@ class Served:
                     image = f"data:image/png;base64,{base64.b64encode(figure.render('png')).decode()}"
                 answer.view = {"title": figure.title, "caption": figure.caption, "image": image}
             except InputError as error:
-                answer.notes.append(f"no picture: {error}")
+                unseen = Finding("no picture", "remark", {"problem": str(error)})
+                answer.findings.append(to_plain(unseen))
+                answer.notes.append(sentence(unseen))
         return answer
 
     def answer_windows(self, body: bytes, query: PredictQuery, until: float) -> Answer:
@@ -183,10 +189,10 @@ class Served:
         self, diagnosis: Diagnosis, origin: str | None, rate: float | None, rpm: float | None, log: _WindowLog
     ) -> Answer:
         """With a note where the model's own speed stands in for one that nobody states."""
-        notes, usual = list(diagnosis.notes), self.model and self.model.rpm
+        usual = self.model and self.model.rpm
         if self.model is not None and rpm is None and usual is not None and "rpm" in self.model.needs:
-            notes.append(f"taken to be at {usual:g} rpm, the speed the model was adapted to; give another as rpm")
-        added = {"recording": origin, "rate": rate, "notes": notes, "by_window": log.lines}
+            diagnosis = diagnosis.remarked([Finding("usual speed", "remark", {"rpm": usual})])
+        added = {"recording": origin, "rate": rate, "by_window": log.lines}
         return Answer.model_validate(diagnosis.to_dict() | added)
 
     def describe(self, limits: dict[str, int | float]) -> dict[str, Any]:
