@@ -41,17 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
-<<<<<<< HEAD
-    "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Finding", "Ingredient", "Loss", "Matrix",
-    "Network", "Prepared", "Recipe", "RunView", "Schedule", "SelfTraining", "Sharpness", "Teacher", "Temperature",
+    "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Ingredient", "Loss", "Matrix", "Network",
+    "Prepared", "Recipe", "RunView", "Schedule", "SelfTraining", "Sharpness", "TargetFinding", "Teacher", "Temperature",
     "Vector", "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder",
     "find_recipe", "loss_of", "nll", "reliability_bins",
-=======
-    "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Ingredient", "Loss", "Matrix", "Network",
-    "Prepared", "Recipe", "Schedule", "SelfTraining", "Sharpness", "TargetFinding", "Teacher", "Temperature", "Vector",
-    "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe",
-    "nll", "reliability_bins",
->>>>>>> a191aa2 (What is noticed of a recording or a model is a finding: kind, severity, values; decisions are the highest severity)
 ]  # fmt: skip
 
 _HOMES = {

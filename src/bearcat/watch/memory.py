@@ -344,15 +344,3 @@ def relearn(state: PointState, time: float, rule: WatchRule, note: str = "") -> 
     kept = {"time": was.time, "recordings": was.recordings, "operating_state": was.operating_state}
     event = Event(state.machine, state.point, time, "baseline", note or "what is usual is learnt anew")
     return replace(new, status=replace(new.status, since=time, **kept)), event
-
-
-<<<<<<< HEAD
-def without_numbers(doubt: str) -> str:
-    """A doubt without its numbers, which differ from recording to recording."""
-    return re.sub(r"[\d.,]+", "", doubt)
-=======
-def _nearest(value: float | None, given: Sequence[float]) -> float | None:
-    """The nearest of what is given; the value itself where nothing is."""
-    own = value
-    return own if own is None else min(given, key=lambda each: abs(each - own), default=own)
->>>>>>> a191aa2 (What is noticed of a recording or a model is a finding: kind, severity, values; decisions are the highest severity)
