@@ -8,6 +8,7 @@ stands for anything.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -85,6 +86,25 @@ def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
     target = {name: float(value) for name, value in re.findall(r"^(\S+) .*target ([\d.]+)%", printed, re.M)}
     assert set(target) == {"source-only", "CAT*-Temperature"}
     assert target["CAT*-Temperature"] > target["source-only"]
+
+
+def test_cat_in_one_page_beats_source_only_and_draws_it(tmp_path):
+    printed = python(str(ROOT / "examples" / "cat_in_one_page.py"), folder=tmp_path)
+    assert_cat_gains(printed)
+    assert (tmp_path / "cat.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_notebook_runs(tmp_path):
+    cells = json.loads((ROOT / "examples" / "cat.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    (tmp_path / "cells.py").write_text(code, encoding="utf-8")
+    assert_cat_gains(python(str(tmp_path / "cells.py"), folder=tmp_path))
+
+
+def assert_cat_gains(printed: str) -> None:
+    accuracy = {name: int(value) for name, value in re.findall(r"^(\S+): target accuracy (\d+)%", printed, re.M)}
+    assert set(accuracy) == {"source-only", "CAT*-Temperature"}
+    assert accuracy["CAT*-Temperature"] > accuracy["source-only"]
 
 
 def test_your_own_folder_ends_with_a_recommendation_and_diagnoses(tmp_path):
