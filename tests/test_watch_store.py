@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
+import zlib
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sql
+from safetensors.numpy import load, save
 
 from bearcat.errors import InputError
+from bearcat.settings import to_plain
 from bearcat.trust.decision import ALARM, OK
 from bearcat.watch.alarm import assess
 from bearcat.watch.memory import PointState, observe
-from bearcat.watch.schema import POINTS
-from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
+from bearcat.watch.snapshot import MEASUREMENTS, Assessment, Event, Snapshot
 from bearcat.watch.store import RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 
@@ -84,9 +88,24 @@ def test_a_store_gives_back_what_was_added(address):
         assert store.recording("pump 32", "pump 3").path == "/plant/pump 3/2.wav"
 
 
-def test_every_field_of_a_status_has_a_column():
-    """A new field needs a migration."""
-    assert {field.name for field in fields(PointStatus)} == {column.name for column in POINTS.columns} - {"id"}
+def test_what_v03_kept_of_a_point_is_read(address):
+    """It kept the columns that a baseline has, and the rule; a rule with speeds of operating states is refused."""
+    with Store.open(address, create=True) as store:
+        filled(store, 8)
+        state = store.state("pump 3", "DE")
+        arrays = load(state.to_bytes()[:-4])
+        names = ["rms", "rpm"]
+        arrays["state 0"] = np.ascontiguousarray(
+            arrays["state 0"][:, [list(MEASUREMENTS).index(name) for name in names]]
+        )
+        plain = {name: value for name, value in to_plain(state).items() if name not in ("times", "changes", "pool")}
+        plain["states"] = [{**to_plain(replace(state.states[0], rows=())), "names": names, "times": [0.0]}]
+        content = save(arrays, metadata={"bearcat": json.dumps({**plain, "rule": {}, "version": 1})})
+        assert PointState.from_bytes(content + zlib.crc32(content).to_bytes(4)).to_bytes() == state.to_bytes()
+        with store.transaction() as connection:
+            connection.execute(sql.text("INSERT INTO meta VALUES ('rule', :rule)"), {"rule": '{"speeds": [990.0]}'})
+        with pytest.raises(InputError, match="--speeds"):
+            assert store.rule
 
 
 def test_a_thinned_trend_is_even_and_keeps_alarms(address):

@@ -13,7 +13,7 @@ from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import write_fleet_page
 from bearcat.watch.store import Store
 from tests import opened
-from tests.test_fleet_page import ATTACK, HOSTILE, made_point, made_store, plant  # noqa: F401 (a fixture)
+from tests.test_fleet_page import plant  # noqa: F401 (a fixture)
 from tests.test_serve import TOKEN, Server
 
 
@@ -34,19 +34,6 @@ class Opened(opened.Opened):
 def shown(page) -> list[str]:
     """The machines and points of the rows that are visible."""
     return page.locator("#points tr:visible td.name").all_inner_texts()
-
-
-def test_hostile_names_are_text_and_do_nothing(browser, tmp_path: Path):
-    points = [made_point(name, name, "alarm", reasons=(name,), evidence=name, operating_state=name) for name in HOSTILE]
-    with Store.open(made_store(tmp_path / "hostile.db", points)) as store:
-        write_fleet_page(store, tmp_path / "fleet.html")
-    with Opened(browser, tmp_path / "fleet.html") as hostile:
-        assert hostile.errors == []
-        assert "taken" not in hostile.page.title()
-        assert hostile.page.locator("script").count() == 1
-        assert hostile.page.locator("img").count() == 0
-        assert len(shown(hostile.page)) == len(HOSTILE)
-        assert ATTACK in shown(hostile.page)[[HOSTILE[0] in name for name in shown(hostile.page)].index(True)]
 
 
 def test_it_asks_nobody_and_is_filtered_and_sorted_by_keyboard(browser, page: Path):

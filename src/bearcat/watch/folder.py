@@ -85,7 +85,7 @@ class WatchedFolder:
         self.name = self.root.name or "machine"
         self._sentences: dict[str, str] = {}
         self._manifests: dict[str, tuple[list[int], list[Arrival]]] = {}
-        self._unsettled: dict[str, tuple[int, int, float]] = {}  # size, change, and when that was first found
+        self._unsettled: dict[str, tuple[tuple[int, int], float]] = {}  # size and change, and since when
 
     def sentences(self) -> dict[str, str]:
         """What is to be said since the last call, and the kind of each sentence: "problem" or "note"."""
@@ -98,35 +98,27 @@ class WatchedFolder:
     def scan(self) -> Iterator[Arrival]:
         """Every recording below the folder, in no order."""
         unknown = set[str]()
-        waiting = [self.root]
-        while waiting:
-            folder = waiting.pop()
-            try:
-                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            except OSError as error:
-                if folder == self.root:
-                    raise
-                self._say(f"{shown(str(folder))}: cannot be read ({os.strerror(error.errno or 0)})")
+        for place, folders, names in os.walk(self.root, onerror=self._unreadable):
+            if MANIFEST in names:
+                folders.clear()
+                yield from self._listed(Path(place))
                 continue
-            if any(entry.name == MANIFEST and entry.is_file() for entry in entries):
-                yield from self._listed(folder)
-                continue
-            for entry in entries:
-                path = Path(entry.path)
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(path)
-                elif path.suffix.lower() not in FORMATS:
-                    if not entry.is_symlink() or not entry.is_dir():
-                        unknown.add(path.suffix)
-                    elif not inside(self.root, path):
-                        self._say(f"{shown(str(path))}: is a link to a folder elsewhere, and is left out", "note")
+            for link in (Path(place, name) for name in folders if Path(place, name).is_symlink()):
+                self._say(f"{shown(str(link))}: is a link to a folder, and is left out", "note")
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for path in (Path(place, name) for name in sorted(names) if not name.startswith(".")):
+                if path.suffix.lower() not in FORMATS:
+                    unknown.add(path.suffix)
                 elif (arrival := self.arrival(path)) is not None:
                     yield arrival
         if unknown:
             kinds = listed(sorted(shown(suffix) or "none" for suffix in unknown))
             self._say(f"files of other formats are left out; their suffixes are: {kinds}", "note")
+
+    def _unreadable(self, error: OSError) -> None:
+        if error.filename == str(self.root):
+            raise error
+        self._say(f"{shown(str(error.filename))}: cannot be read ({os.strerror(error.errno or 0)})")
 
     def arrival(self, path: Path) -> Arrival | None:
         """A file by its place below the folder; None where it cannot be used, which is named."""
@@ -158,18 +150,18 @@ class WatchedFolder:
 
     def _checked(self, arrival: Arrival) -> Arrival | None:
         """The arrival; None where names cannot be kept or printed."""
-        for text in (arrival.path, arrival.machine, arrival.point or ""):
-            if not text.isprintable() or len(text) > 4096:
-                self._say(f"{shown(arrival.path)}: the name cannot be printed; rename it")
-                return None
-        if arrival.time > time.time() + AHEAD:
-            self._say(f"{arrival.path}: its time has not come yet; set the clock, and name it anew")
-            return None
-        for text in (arrival.machine, arrival.point or ""):
-            if len(text) > LONGEST_NAME:
-                self._say(f"{arrival.path}: the name of the machine or point is too long; shorten it")
-                return None
-        return arrival
+        names = arrival.machine, arrival.point or ""
+        problem = None
+        if not all(text.isprintable() for text in (arrival.path, *names)):
+            problem = "the name cannot be printed; rename it"
+        elif arrival.time > time.time() + AHEAD:
+            problem = "its time has not come yet; set the clock, and name it anew"
+        elif max(map(len, names)) > LONGEST_NAME:
+            problem = "the name of the machine or point is too long; shorten it"
+        if problem is None:
+            return arrival
+        self._say(f"{shown(arrival.path)}: {problem}")
+        return None
 
     def _listed(self, folder: Path) -> list[Arrival]:
         """The recordings that a manifest lists. It is read again when it has changed."""
@@ -212,16 +204,15 @@ class WatchedFolder:
     def complete(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
         """Those whose files have not changed for some seconds, and the others, which may still be written."""
         done, fresh, now = [], [], time.time()
-        for each in arrivals:
-            state = each.size, each.changed
-            if 0 <= now - each.changed / 1e9 < SETTLED or each.changed / 1e9 > now:
-                size, changed, since = self._unsettled.get(each.path, (-1, -1, now))
-                if (size, changed) != state:
-                    since = now
-                    self._unsettled[each.path] = *state, now
-                if now - since < SETTLED:
-                    fresh.append(each)
-                    continue
-            self._unsettled.pop(each.path, None)
-            done.append(each)
+        for arrival in arrivals:
+            state, since = (arrival.size, arrival.changed), arrival.changed / 1e9
+            if since > now - SETTLED:  # clocks of file servers differ, so ours counts
+                before, since = self._unsettled.get(arrival.path, (state, now))
+                since = since if before == state else now
+            if now - since < SETTLED:
+                self._unsettled[arrival.path] = state, since
+                fresh.append(arrival)
+            else:
+                self._unsettled.pop(arrival.path, None)
+                done.append(arrival)
         return done, fresh
