@@ -74,8 +74,10 @@ def test_names_of_classes_and_axes_of_one_channel_change_nothing(shift):
     source, labels, target, _ = shift
     codes = np.searchsorted(NAMES, labels)
     named = CAT(**QUICK).fit(source, labels, target).predict_proba(target)
-    for given in (codes, codes.astype(float), labels.astype(object), labels.tolist()):
-        assert np.array_equal(CAT(**QUICK).fit(source[:, None], given, target[:, None]).predict_proba(target), named)
+    for given in (codes, codes.astype(float), codes.astype(object), labels.astype(object), labels.tolist()):
+        model = CAT(**QUICK).fit(source[:, None], given, target[:, None])
+        assert np.array_equal(model.predict_proba(target), named)
+        assert set(model.predict(target)) <= set(np.asarray(given))
 
 
 def small_network():
@@ -183,7 +185,7 @@ def test_named_data_are_arrays_of_prepared_windows():
     windows, labels, domain = bearcat.load("simulated", window=500, settings=small)
     assert windows.shape == (len(labels), 1, 500)
     assert len(domain) == len(labels)
-    assert {"healthy", "inner-4"} <= {*labels} | {"inner-4"}
+    assert "healthy" in labels
     part = bearcat.load("simulated", domains=[str(domain[0])], window=500, settings=small)
     assert np.array_equal(part[0], windows[domain == domain[0]])
     with pytest.raises(InputError, match="unknown dataset 'cwr'.*did you mean 'cwru'"):

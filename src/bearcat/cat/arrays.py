@@ -404,9 +404,9 @@ def read_labels(values: Any, name: str, windows: int) -> NDArray[Any]:
     for window, label in enumerate(labels.tolist()):
         if not isinstance(label, str | int) and not (isinstance(label, float) and label.is_integer()):
             raise InputError(f"{name}: {label!r:.40} (window {window}) is no string and no whole number", name)
-    if labels.dtype.kind == "O":
+    if labels.dtype.kind == "O" and any(isinstance(label, str) for label in labels.tolist()):
         return labels.astype(str)
-    return labels.astype(np.int64) if labels.dtype.kind == "f" else labels
+    return labels.astype(np.int64) if labels.dtype.kind in "Of" else labels
 
 
 def _codes(values: Any, name: str, windows: int, classes: NDArray[Any]) -> Integers:
