@@ -36,7 +36,7 @@ def write_table(store: Store, path: Path) -> int:
         for status in sorted(store.fleet(), key=lambda status: (status.machine, status.point)):
             trend = store.trend(status.machine, status.point, most=ALL)
             named = {"machine": status.machine, "point": status.point}
-            rows = [vars(row) | row.values | named | {"time": written_time(row.time)} for row in trend]
+            rows = [vars(row) | dict(row.values) | named | {"time": written_time(row.time)} for row in trend]
             write([{name: row.get(name) for name in COLUMNS} for row in rows])
             number += len(trend)
     return number

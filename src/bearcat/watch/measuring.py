@@ -60,12 +60,15 @@ class Reading:
     def measure(self, arrival: Arrival) -> Measured:
         """The snapshots of a file, or why there are none."""
         first = arrival.rows[0] if arrival.rows else None
-        stated = {} if first is None else {"load": first.load, "temperature": first.temperature}
+        load, temperature = (None, None) if first is None else (first.load, first.temperature)
         given = Given(rpm=self.rpm, bearing=self.bearing, trust_speed=self.trust_speed)
         try:
             found = measurements_of_file(Path(arrival.path), arrival.rows, self.channel, self.channels, arrival.rpm)
-            points = (arrival.time, arrival.machine, arrival.point)
-            return [snapshot for each in found for snapshot in measure(each, given, *points, **stated)]
+            return [
+                snapshot
+                for each in found
+                for snapshot in measure(each, given, arrival.time, arrival.machine, arrival.point, load, temperature)
+            ]
         except InputError as error:
             return error
         except OSError as error:

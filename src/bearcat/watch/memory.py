@@ -189,7 +189,8 @@ def _restored(plain: dict[str, Any], rows: Doubles) -> OperatingState:
     table = np.full((len(rows), len(MEASUREMENTS)), np.nan)
     table[:, columns] = rows
     settings = {name: value for name, value in plain.items() if name != "rows"}
-    return replace(from_plain(OperatingState, settings), rows=table)
+    state: OperatingState = from_plain(OperatingState, settings)
+    return replace(state, rows=table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,8 +251,8 @@ def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str
     for number, each in enumerate(states):
         if each.admits(rpm, load, rate, highest) and each.unit in (None, unit):
             if snapshot.no_signal is None:  # which may say less than others
-                known = {"rpm": rpm, "load": load, "rate": rate, "unit": unit}
-                each = replace(each, **{name: known[name] for name in known if getattr(each, name) is None})
+                load = load if each.load is None else each.load
+                each = replace(each, rpm=each.rpm or rpm, load=load, rate=each.rate or rate, unit=each.unit or unit)
             return state.with_state(number, each), tuple(notes)
     if snapshot.no_signal is None or not states:
         state = state.with_state(len(states), OperatingState(rpm, load, rate, unit))
@@ -341,6 +342,8 @@ def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointSt
 def relearn(state: PointState, time: float, rule: WatchRule, note: str = "") -> tuple[PointState, Event]:
     """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
     was, new = state.status, PointState.new(state.machine, state.point, rule)
-    kept = {"time": was.time, "recordings": was.recordings, "operating_state": was.operating_state}
+    status = replace(
+        new.status, time=was.time, since=time, recordings=was.recordings, operating_state=was.operating_state
+    )
     event = Event(state.machine, state.point, time, "baseline", note or "what is usual is learnt anew")
-    return replace(new, status=replace(new.status, since=time, **kept)), event
+    return replace(new, status=status), event

@@ -41,14 +41,14 @@ class Route:
 
     name: str  # for notes, without the address
     service: Any
-    received: set[tuple[int | None, float]] = field(default_factory=set)  # by _key
+    received: set[tuple[int, float]] = field(default_factory=set)  # by _key
     failed: bool = False
     next: float = 0.0  # when it is used again
 
 
-def _key(event: Event) -> tuple[int | None, float]:
+def _key(event: Event) -> tuple[int, float]:
     """Tells events apart, also where the number of one that was removed is used again."""
-    return event.number, event.time
+    return event.number or 0, event.time
 
 
 class Notifier:

@@ -279,7 +279,7 @@ class Store:
         query = sql.select(SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
         with self._reading() as connection:
             rows = self._history(connection, query, machine, point, most)
-            return [(time, rpm, envelope) for time, rpm, envelope in rows if envelope]
+            return [(row.time, row.rpm, row.envelope) for row in rows if row.envelope]
 
     def _history(self, connection: Connection, query: Any, machine: str, point: str, most: int) -> Iterable[Row[Any]]:
         """Rows of a point's snapshots, oldest first."""

@@ -224,7 +224,7 @@ class OperatingState:
 
     def change(self, row: Doubles) -> Doubles:
         """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
-        return compared(row) - np.array(self.usual)
+        return np.asarray(compared(row) - np.array(self.usual))
 
 
 def _movement(matrix: Doubles) -> tuple[Doubles, Doubles]:
@@ -270,4 +270,4 @@ def _spread(matrix: Doubles) -> Doubles:
     usual = _quantile(matrix, 0.5)
     middle = 1.4826 * _quantile(np.abs(matrix - usual), 0.5)
     high = (_quantile(matrix, HIGH) - usual) / HIGH_DEVIATION
-    return np.maximum(np.nan_to_num(np.maximum(middle, high)), [FLOORS[name] for name in NAMES])
+    return np.asarray(np.maximum(np.nan_to_num(np.maximum(middle, high)), [FLOORS[name] for name in NAMES]))
