@@ -39,8 +39,8 @@ try:
     from bearcat.cat.algorithm import Run, train
     from bearcat.cat.recipes import RECIPES, Recipe, Schedule
 except ImportError:  # version 0.3, to be compared with
-    from bearcat.cat.algorithm import Run, train  # type: ignore[no-redef]
-    from bearcat.cat.recipes import RECIPES, Recipe, Schedule  # type: ignore[no-redef]
+    from bearcat.methods.recipe import RECIPES, Recipe, Schedule  # type: ignore[no-redef]
+    from bearcat.training.loop import Run, train  # type: ignore[no-redef]
 
 CLASSES, LENGTH, BATCH, NAME = 13, 1024, 64, "CAT*-Temperature"
 STEPS = 8  # of an epoch that is timed beside another version

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bearcat.cat import (
     CALIBRATORS,
+    CPCS,
     Calibration,
     Evidence,
     Matrix,
@@ -24,9 +25,10 @@ from bearcat.cat import (
     scaling,
 )
 from bearcat.cat.calibration import read
+from bearcat.cat.cpcs import balanced, oversampled
 from bearcat.errors import InputError
-from bearcat.methods import CPCS, PseudoCal, RecordingConfidence, TargetConfidence
-from bearcat.methods.target_calibration import balanced, oversampled, partners, window_agreement
+from bearcat.methods import PseudoCal, RecordingConfidence, TargetConfidence
+from bearcat.methods.target_calibration import partners, window_agreement
 from tests.reference import calibration as reference
 
 WIDE = (0.01, 100.0)

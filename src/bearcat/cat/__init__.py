@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bearcat.cat.arrays import CAT
     from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
     from bearcat.cat.calibrators import CALIBRATORS, find_calibrator
+    from bearcat.cat.cpcs import CPCS
     from bearcat.cat.ingredient import (
         AfterEpoch,
         Augmentation,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from bearcat.cat.teacher import SelfTraining, Teacher
 
 __all__ = [
-    "CALIBRATORS", "CAT", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
+    "CALIBRATORS", "CAT", "CPCS", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
     "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Ingredient", "Loss", "Matrix", "Network",
     "Prepared", "Recipe", "RunView", "Schedule", "SelfTraining", "Sharpness", "TargetFinding", "Teacher", "Temperature",
     "Vector", "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder",
@@ -51,6 +52,7 @@ _HOMES = {
     "CAT": "bearcat.cat.arrays",
         **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
         "reliability_bins"), "bearcat.cat.calibration"),
+    **dict.fromkeys(("CPCS",), "bearcat.cat.cpcs"),
     **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),
         **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Ingredient", "Loss", "Prepared",
         "TargetFinding", "View", "choice"), "bearcat.cat.ingredient"),

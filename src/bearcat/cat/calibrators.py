@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bearcat.cat.calibration import Calibrator
+from bearcat.cat.cpcs import CPCS
 from bearcat.cat.scaling import Matrix, Temperature, Vector
-from bearcat.methods.target_calibration import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
 
 CALIBRATORS: dict[str, type[Calibrator]] = {

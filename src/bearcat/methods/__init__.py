@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     )
     from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
     from bearcat.methods.known_states import KnownStates
-    from bearcat.methods.target_calibration import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+    from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
     from bearcat.methods.views import StrongView, WeakView
 
 __all__ = [
-    "CPCS", "ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "IgnoreOrders", "JointMatching",
+    "ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "IgnoreOrders", "JointMatching",
     "KernelMatching", "KnownStates", "MatchClusters", "PseudoCal", "RecordingConfidence", "Standardise", "StrongView",
     "TargetConfidence", "TargetStatistics", "TransCal", "Transport", "Triplet", "Uniformity", "Wasserstein",
     "WeakView",
@@ -38,7 +38,7 @@ _HOMES = {
         "bearcat.methods.alignments"),
     **dict.fromkeys(("IgnoreOrders", "MatchClusters", "Standardise"), "bearcat.methods.before_training"),
     **dict.fromkeys(("KnownStates",), "bearcat.methods.known_states"),
-        **dict.fromkeys(("CPCS", "PseudoCal", "RecordingConfidence", "TargetConfidence", "TransCal"),
+        **dict.fromkeys(("PseudoCal", "RecordingConfidence", "TargetConfidence", "TransCal"),
         "bearcat.methods.target_calibration"),
     **dict.fromkeys(("StrongView", "WeakView"), "bearcat.methods.views"),
 }  # fmt: skip
