@@ -227,5 +227,3 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
     )
     if found.leakage is not None:
         print_lines(found.leakage.counts)
-        if (purity := found.leakage.purity) is not None:
-            print(f"Purity: {100 * purity:.0f} % of the recordings are of specimens that another domain holds too")

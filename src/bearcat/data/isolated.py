@@ -104,7 +104,8 @@ class FileLimits:
             size = path.stat().st_size
             memory, samples = (least + each * size for least, each in (OWN_MEMORY, OWN_SAMPLES))
             seconds = OWN_SECONDS[0] + OWN_SECONDS[1] * size / 2**20
-            return cls(min(memory, _machine_memory() // 2), samples, min(seconds, CPU_SECONDS))
+            machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            return cls(min(memory, machine // 2), samples, min(seconds, CPU_SECONDS))
         return cls(OWN_MEMORY[0], OWN_SAMPLES[0])  # reading says that it is not there
 
 
@@ -283,11 +284,3 @@ def _replies(order: dict[str, Any]) -> Iterator[bytes]:
     except InputError as error:
         problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}
         yield FAIL + json.dumps(problem).encode()
-
-
-def _machine_memory() -> int:
-    """Bytes; 8 GiB where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**33

@@ -68,19 +68,6 @@ def leakage(source: Recordings, target: Recordings) -> Leakage:
     return Leakage(_shift(source, target), purity, _counts(recordings))
 
 
-def leakage_between_domains(recordings: Recordings) -> Leakage:
-    """Of a whole dataset: each domain in turn is the target, and all the others are the source."""
-    domains = grouped(recordings, lambda info: info.domain)
-    found = [leakage([info for info in recordings if info.domain != name], mine) for name, mine in domains.items()]
-    known = [
-        one.purity * len(mine) for one, mine in zip(found, domains.values(), strict=True) if one.purity is not None
-    ]
-    purity = sum(known) / len(recordings) if known and len(known) == len(found) > 1 else None
-    shifts = {one.shift for one in found}
-    weakest = next((kind for kind in ("unknown", "condition", "specimen") if kind in shifts), "machine")
-    return Leakage(weakest, purity, _counts(recordings))
-
-
 def _counts(recordings: Recordings) -> dict[str, int | None]:
     """Specimens of each class that is known; None where some recordings do not say theirs."""
     classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))

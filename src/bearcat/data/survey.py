@@ -31,7 +31,7 @@ from bearcat.data.recording import (
     spectral_shape,
     unlike_vibration,
 )
-from bearcat.data.specimens import Leakage, leakage_between_domains
+from bearcat.data.specimens import Leakage, leakage
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
 
@@ -72,7 +72,7 @@ class Survey:
     rows: tuple[Row, ...]
     problems: tuple[Problem, ...]  # what stops the benchmark
     notes: tuple[str, ...]  # what is good to know
-    leakage: Leakage | None = None  # what specimens tell, each domain in turn being the target; None: nothing was read
+    leakage: Leakage | None = None  # with the specimens of each class; None: nothing was read
 
 
 def survey(
@@ -97,9 +97,7 @@ def survey(
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
     notes = (*catalogue.notes, *_class_notes(rows), *odd_recordings(portraits))
-    return Survey(
-        rows, tuple(problems), notes, leakage_between_domains([info for info, *_ in found]) if found else None
-    )
+    return Survey(rows, tuple(problems), notes, leakage([], [info for info, *_ in found]) if found else None)
 
 
 def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int, int]]) -> Row:
