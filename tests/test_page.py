@@ -32,7 +32,9 @@ def made_grid(folder: Path):
                     cell = Cell("rig", kind, task, method, seed)
                     if (method, t, seed) == ("DANN*", 1, 2):
                         missing.append(
-                            Missing(cell, "failed: InputError: no recordings" if kind == "time" else "not run")
+                            Missing(cell, "failed", "InputError: no recordings")
+                            if kind == "time"
+                            else Missing(cell, "not run")
                         )
                         continue
                     accuracy = (0.6, 0.55, 0.9, 0.7)[m] + 0.02 * seed  # DANN below source-only everywhere

@@ -160,7 +160,9 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ta
         if not (run.cell.method == "AT*" and (run.cell.task == PADERBORN[0] or run.cell.seed == 2))
     ]  # fmt: skip
     missing = [
-        Missing(run.cell, "failed: it did" if run.cell.seed else "not run") for run in results if run not in kept
+        Missing(run.cell, *("failed", "it did") if run.cell.seed else ("not run",))
+        for run in results
+        if run not in kept
     ]
     missing.append(Missing(Cell("paderborn", "time", PADERBORN[0], "DANN*", 0), "running"))
     table = named(result_tables(kept, missing), "paderborn-time-accuracy")

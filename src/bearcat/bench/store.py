@@ -196,8 +196,8 @@ def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], li
         if state.record is not None:
             found.append(Result(spec.cell, state.record, store.folder(spec.identity)))
         else:
-            words = {"running": "running", "missing": "not run"}
-            missing.append(Missing(spec.cell, words.get(state.kind, f"{state.kind}: {state.detail}")))
+            kind = "not run" if state.kind == "missing" else state.kind
+            missing.append(Missing(spec.cell, kind, "" if kind == "running" else state.detail))
     return found, missing
 
 

@@ -127,10 +127,15 @@ def _recorded(name: str, recipe: Recipe, kind: str, epochs: int) -> tuple[dict[s
 
 @dataclass(frozen=True)
 class Missing:
-    """A planned run without a result, and why: "not run", "running", or "failed: …"."""
+    """A planned run without a result, and why: `kind` is "not run", "running", "failed" or "damaged"."""
 
     cell: Cell
-    reason: str
+    kind: str
+    detail: str = ""
+
+    @property
+    def reason(self) -> str:
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
 def read_result(folder: Path, method: str | None = None) -> Result:
@@ -210,7 +215,7 @@ def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Ca
     """Planned runs without a result, counted by why."""
     if not missing:
         return []
-    kinds = Counter(run.reason.partition(":")[0] for run in missing)
+    kinds = Counter(run.kind for run in missing)
     counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     planned, verb = count(len(results) + len(missing), "planned run"), "has" if len(missing) == 1 else "have"
     text = f"{len(missing)} of {planned} {verb} no result ({counted})."

@@ -1,0 +1,138 @@
+"""Findings are data: each kind has its sentence, wording is pinned here alone, and nothing in the program reads it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import bearcat
+from bearcat.findings import MOST_REASONS, SEVERITIES, Finding, Kind, highest, most_severe, unique
+from bearcat.sentences import SENTENCES, reasons, sentence
+from bearcat.settings import from_plain, to_plain
+
+LINE = {"state": "outer race", "line": "BPFO", "multiple": 1, "hertz": 107.7, "level": 22.4, "clarity": "strong"}
+FAMILY = {
+    "order": 3.58, "hertz": 107.3, "level": 15.0, "shaft_multiple": None,
+    "bearings": {"outer race": ["6205", "6206", "6207", "6208"], "inner race": [], "ball": []},
+    "elements": {"outer race": [8, 9], "inner race": [], "ball": []},
+}  # fmt: skip
+EXAMPLES = [
+    ("fault line", LINE, "BPFO 107.7 Hz, 22 dB (strong)"),
+    (
+        "fault line", LINE | {"change": 11.0, "by": "quiet majority"},
+        "BPFO 107.7 Hz, 22 dB (strong, 11 dB above the quiet majority)",
+    ),
+    ("physics contradicts", LINE | {"multiple": 2}, "physics finds outer race (2 × BPFO 107.7 Hz, 22 dB)"),
+    ("physics contradicts", {"state": "healthy"}, "physics finds no fault"),
+    (
+        "lines of unknown bearing", FAMILY,
+        "strikes 3.58 times a turn (107.3 Hz, 15 dB above other orders); explained by outer race of 6205, 6206, 6207, …",
+    ),
+    ("low confidence", {"healthy": True, "confidence": 0.7}, "healthy with a confidence of 70 % only"),
+    ("clipped", {"share": 0.0123}, "1.2 % of the samples are clipped; record with less gain"),
+    (
+        "dead axis", {"axis": "y", "cause": "constant", "value": 0.0},
+        "y: the sensor gives no signal: all samples are 0; check sensor and cable",
+    ),
+    (
+        "wrong speed", {"rpm": 1207.0, "level": 57.0, "stated": 600.0, "used": "measured"},
+        "the shaft line is at 1207 rpm (57 dB), not at the stated 600 rpm; 1207 rpm is used",
+    ),
+    (
+        "statements differ",
+        {"about": "rpm", "stated": 1500.0, "given": 900.0, "overridden": False, "can_override": True},
+        "the stated 1500 rpm and the given 900 rpm differ: the stated counts; --override replaces it",
+    ),
+    ("label recordings", {"labelled": False, "recordings": ["a", "b"]}, "label some recordings, such as a, b"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "values", "words"), EXAMPLES)
+def test_examples_of_wording(kind, values, words):
+    assert sentence(Finding(kind, "check", values)) == words
+
+
+def test_every_kind_has_a_sentence():
+    assert set(SENTENCES) == {kind for kinds in get_args(Kind) for kind in (get_args(kinds) or (kinds,))}
+
+
+def test_findings_come_back_from_json_and_others_are_refused():
+    found = (Finding("lines of unknown bearing", "alarm", FAMILY), Finding("no baseline", "remark"))
+    assert from_plain(tuple[Finding, ...], json.loads(json.dumps(to_plain(found)))) == found
+    for wrong in ({"kind": "weather"}, {"severity": "terrible"}, {"values": 3}):
+        with pytest.raises(ValueError, match="cannot be"):
+            from_plain(Finding, {"kind": "clipped", "severity": "check", "values": {}} | wrong)
+
+
+def test_reasons_are_the_most_severe_findings_that_ask_for_a_person():
+    remark, check = Finding("no baseline", "remark"), Finding("refused model", "check")
+    alarm, other = Finding("fault line", "alarm", LINE), Finding("clipped", "check", {"share": 0.1})
+    assert most_severe([remark, check, other, alarm]) == [alarm, check]
+    assert len(reasons([check, other, alarm])) == MOST_REASONS
+    assert [highest(found) for found in ([], [remark], [remark, check], [check, alarm])] == list(SEVERITIES)
+    assert unique([check, remark, check.but("remark")]) == (check, remark)
+
+
+# Nothing compares, cuts or searches a sentence.
+
+ROOT = Path(bearcat.__file__).parent
+PROSE = {"reason", "reasons", "note", "notes", "sentence", "sentences", "quality", "problem", "caption", "doubt"}
+CUTS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "replace", "find", "index",
+        "split", "count"}  # fmt: skip
+MATCHES = {"match", "fullmatch", "search", "findall", "sub"}
+
+
+# Not of findings: paths in front of errors are written from where the user stands, and a few texts of other parts.
+ELSEWHERE = {
+    "cli/options.py": "the path in front of an error", "deploy/find.py": "the path in front of an error",
+    "watch/watching.py": "the path in front of a note", "watch/store.py": "what the database's driver says",
+    "watch/status.py": "whether cross-talk was said before", "report/pages.py": "what the page has said already",
+    "adaptation/plan.py": "an empty folder", "data/tasks.py": "a class that was divided",
+}  # fmt: skip
+
+
+def _is_prose(node: ast.AST) -> bool:
+    """Whether a value is a sentence, by the name of the variable or field."""
+    if isinstance(node, ast.Call):  # sentence(finding)
+        node = node.func
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    return (isinstance(node, ast.Attribute) and node.attr in PROSE) or (isinstance(node, ast.Name) and node.id in PROSE)
+
+
+def _reads_prose(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        texts = any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in sides)
+        searched = any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops)
+        return (searched and _is_prose(node.comparators[-1])) or (texts and any(map(_is_prose, sides)))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        cut = node.func.attr in CUTS and _is_prose(node.func.value)
+        return cut or (node.func.attr in MATCHES and any(map(_is_prose, node.args)))
+    return False
+
+
+def test_nothing_compares_cuts_or_searches_a_sentence():
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if path.relative_to(ROOT).as_posix() not in ELSEWHERE and _reads_prose(node)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reads"),
+    [
+        ("reason.startswith('physics finds')", True), ("'clipped' in each.notes", True), ("self.quality[0] == 'ok'", True),
+        ("problem.sentence.removeprefix(name)", True), ("re.match(words, note)", True), ("not found.notes", False),
+        ("finding.kind == 'clipped'", False), ("[note for note in found.notes]", False), ("problem is None", False),
+    ],
+)  # fmt: skip
+def test_what_reads_a_sentence_is_noticed(line, reads):
+    assert any(map(_reads_prose, ast.walk(ast.parse(line)))) == reads
