@@ -230,7 +230,7 @@ def fit_windows(
     groups: Integers | None = None, progress: bool = False, target_codes: Integers | None = None,
 ) -> Fitted:  # fmt: skip
     """Trains a method on prepared windows. `codes` and `groups` are of rows, such as recordings, and `row` says which
-    each source window is cut from. No method of `adapts` sees a target code: they only go into the curves.
+    each source window is cut from. Target codes go into the curves and nowhere else.
     """
     if len(classes) < 2:
         raise InputError(f"the source has one class only, '{classes[0]}'; a classifier needs at least two")
