@@ -166,8 +166,8 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     finished = {spec.recipe_name: own} | ({name: kept[name]} if compares else {})
     plain = kept[name].record if compares else None
     adapted, reason = choose_model(
-        spec.recipe_name, own.record.evidence, plain and plain.evidence, supported,
-        (own.record.agreement, plain and plain.agreement),
+        spec.recipe_name, own.record.evidence, None if plain is None else plain.evidence, supported,
+        (own.record.agreement, None if plain is None else plain.agreement),
     )  # fmt: skip
     usual = spec.recipe_name if adapted or plain is None else name
     rated = tuple[Candidate, ...]()
