@@ -183,6 +183,8 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     guessed, given = (json.loads(answer.stdout)["recordings"] for answer in answers)
     assert len(given) == 3
     assert all("16000 Hz" in row["notes"].pop(0) for row in guessed)  # nobody said the rate
+    for row in guessed:
+        row["findings"] = [finding for finding in row["findings"] if finding["kind"] != "rate assumed"]
     assert guessed == given
 
 

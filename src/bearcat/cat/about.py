@@ -89,7 +89,7 @@ def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
     for prefix, owner in owners:
         for field in fields(owner):
             value = getattr(owner, field.name)
-            if is_dataclass(value) or field.name in ("ingredients", "input"):
+            if is_dataclass(value) or field.name in ("ingredients", "input", "epochs"):  # which options set
                 continue
             known = field.metadata.get("known") or tables.get(prefix + field.name, ())
             accepted = ", ".join(known) or {bool: "true, false", int: "a whole number", float: "a number"}.get(
