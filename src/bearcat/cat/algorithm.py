@@ -208,8 +208,8 @@ def objective(
     recipe, schedule = state.recipe, state.recipe.schedule
     on = [each for each in recipe.ingredients if isinstance(each, Loss) and epoch >= each.start(schedule)]
     if climbed is not None:
-        begins = {each.name: each.climbed_from(schedule) for each in on}
-        on = [each for each in on if climbed == "task" and begins[each.name] is not None and epoch >= begins[each.name]]
+        first = {each.name: each.climbed_from(schedule) for each in on if climbed == "task"}
+        on = [each for each in on if (climbs := first.get(each.name)) is not None and epoch >= climbs]
     separate = recipe.passes == "separate"
     view = student_pass(state, batch, any(each.uses_target for each in on if not (separate and each.aligns)))
 
@@ -222,19 +222,17 @@ def objective(
     more = [each for each in on if each not in (labels, mcc, dc)]  # of other methods
 
     L_C = losses.supervised(view.source_logits, view.labels, view.source_present)  # Eq. 15
-    L_PL = term(labels)  # Eq. 16
-    L_MCC = term(mcc)
+    L_PL = term(labels)  # Eq. 16, from T_PL on
+    L_MCC = term(mcc)  # from T_DA on
     L_more = {each.name: term(each) for each in more if not each.aligns}
     if separate and any(each.aligns for each in on):
         view = student_pass(state, batch, with_target=True, joint=True)
-    L_DC = term(dc)  # Eq. 17
+    L_DC = term(dc)  # Eq. 17, from T_DA on
     L_more |= {each.name: term(each) for each in more if each.aligns}
 
-    terms = {"supervised": L_C, "labels": L_PL, "confusion": L_MCC} | L_more | {"alignment": L_DC}
-    return (
-        L_C + L_PL + L_MCC + L_DC + sum(L_more.values()),
-        {name: value for name, value in terms.items() if isinstance(value, Tensor)},
-    )
+    L_CAT = L_C + L_PL + L_MCC + L_DC + sum(L_more.values())
+    named = {each.name: value for each, value in ((labels, L_PL), (mcc, L_MCC), (dc, L_DC)) if each in on}
+    return L_CAT, {"supervised": L_C, **named, **L_more}
 
 
 def student_pass(state: TrainingState, batch: Batch, with_target: bool, joint: bool = False) -> View:
