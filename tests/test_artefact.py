@@ -188,27 +188,6 @@ def test_a_file_or_nothing_is_no_model_folder(tmp_path):
         load_model(tmp_path / "nothing")
 
 
-def test_metadata_cannot_replace_what_the_folder_says_of_itself(tmp_path):
-    save_model(tmp_path / "model", made_model(format=99, sha256="0", seal="0", recipe="CAT"))
-    assert load_model(tmp_path / "model").metadata["recipe"] == "CAT"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({}, ("is calibrated", "source")),
-        ({"calibrator": "CPCS"}, ("is calibrated", "target")),
-        ({"calibration": None}, ("NOT calibrated", "no calibrator")),
-        ({"calibration": replace(Calibration.identity(1, 3), at_bound=torch.ones(1, dtype=torch.bool))}, ("NOT calibrated", "bound")),
-    ],
-)  # fmt: skip
-def test_the_card_says_whether_confidence_is_calibrated(tmp_path, change, words):
-    save_model(tmp_path, replace(made_model(), **change))
-    (line,) = [line for line in (tmp_path / "README.md").read_text().splitlines() if "calibrated" in line]
-    assert all(word in line for word in words)
-    assert ("target" in line.partition("calibrated")[2].partition(".")[0]) == ("calibrator" in change)
-
-
 @pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
 @pytest.mark.parametrize(
     ("kind", "encoder", "channels"),

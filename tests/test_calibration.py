@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from bearcat.cat import (
     Matrix,
     Temperature,
     Vector,
-    brier,
     find_calibrator,
     scaling,
 )
@@ -137,27 +135,7 @@ def test_padding_changes_nothing(name, rubbish):
     assert_same(calibrator.fit(longer), calibrator.fit(evidence))
 
 
-def test_more_freedom_never_fits_worse():
-    evidence = make()
-    fitted = [Calibration.identity(3, 4)]
-    fitted += [calibrator.fit(evidence) for calibrator in (Temperature(WIDE), Vector(1e-9), Matrix(1e-9))]
-    losses = [
-        nll_from_logits(calibration.apply(evidence.source_logits), evidence.source_labels) for calibration in fitted
-    ]
-    for worse, better in itertools.pairwise(losses):
-        assert (better < worse).all()
-
-
 # -- temperature -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hotter", [0.3, 20.0])
-def test_temperature_finds_the_factor_that_logits_were_multiplied_by(hotter):
-    evidence = make(windows=20000, hotter=hotter)
-    calibration = Temperature(WIDE).fit(evidence)
-    torch.testing.assert_close(calibration.temperature, torch.full((3,), hotter).double(), rtol=0.04, atol=0)
-    exact = Temperature(WIDE).fit(change(evidence, source_logits=evidence.source_logits * 1.7)).temperature
-    torch.testing.assert_close(exact, 1.7 * calibration.temperature, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -276,48 +254,6 @@ def test_oversampling_repeats_windows_of_the_smaller_domain_and_scikit_learn_agr
         model = LogisticRegression(tol=1e-10, max_iter=1000).fit(torch.cat(rows).numpy(), np.repeat([0, 1], 90))
         likely = model.predict_proba(evidence.source_features[run].numpy())
         np.testing.assert_allclose(odds[run].exp().numpy(), likely[:, 1] / likely[:, 0], rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", [Temperature, CPCS])
-def test_without_bounds_the_search_is_scipys_from_two(kind):
-    evidence = make(hotter=0.3)  # T below 1, where the default bounds do not reach
-    found = kind(bounds=None).fit(evidence)
-    weights = CPCS().log_weights(evidence).exp() if kind is CPCS else torch.ones(3, 150)
-    for run in range(3):
-        logits, labels = evidence.source_logits[run], evidence.source_labels[run]
-
-        def loss(place: np.ndarray) -> float:
-            scaled = logits / float(place[0])  # noqa: B023
-            if kind is Temperature:
-                return nll_from_logits(scaled, labels).item()  # noqa: B023
-            return brier(scaled.softmax(-1), labels, weights[run]).item()  # noqa: B023
-
-        best = optimize.fmin(loss, [2.0], disp=False)
-        assert found.temperature[run].item() == pytest.approx(float(best[0]), rel=1e-3)
-    assert not found.at_bound.any()
-    assert (found.temperature < 1).all()
-    perfect = change(evidence, source_labels=evidence.source_logits.argmax(-1))
-    assert kind(bounds=None).fit(perfect).at_bound.all()
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_the_published_descent_is_torchs(full, monkeypatch):
-    monkeypatch.setattr(scaling, "SGD_STEPS", 200)
-    evidence = make(runs=2, windows=40)
-    found = (Matrix if full else Vector)(solver="sgd").fit(evidence)
-    for run in range(2):
-        logits, labels = evidence.source_logits[run], evidence.source_labels[run]
-        weight = (torch.eye(4) if full else torch.ones(4)).double().requires_grad_()
-        offset = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-        optimiser = torch.optim.SGD([weight, offset], lr=0.01, momentum=0.9)
-        for _ in range(200):
-            optimiser.zero_grad()
-            mapped = logits @ weight.T if full else logits * weight
-            torch.nn.functional.cross_entropy(mapped + offset, labels).backward()
-            optimiser.step()
-        mine = found.matrix[run] if full else found.scale[run]
-        torch.testing.assert_close(mine, weight.detach(), rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(found.bias[run], offset.detach(), rtol=1e-9, atol=1e-12)
 
 
 # -- the fitted map --------------------------------------------------------------------------------------------------

@@ -119,14 +119,6 @@ def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: P
             assert shown[row, column] == pytest.approx(labels.count((true, guess)) / total)
 
 
-def test_bars_are_the_numbers_of_the_runs(tmp_path: Path):
-    results = made(tmp_path, ("AT*", "CAT*-Temperature"))
-    comparison = compare(results, "accuracy")
-    bars = figures.task_bars(results, comparison, "accuracy")
-    heights = sorted(bar.get_height() for bar in bars.drawing.axes[0].patches)
-    assert heights == pytest.approx(sorted(100 * spread.mean for spread in comparison.cells.values()))
-
-
 def test_names_with_signs_of_their_own_are_drawn_as_they_are(tmp_path: Path):
     names = ("$x^2", "_hidden", "内圈")
     results = made(tmp_path, methods=("CAT*-Temperature",), classes=names)

@@ -6,13 +6,17 @@ They need a GPU and Triton. With TRITON_INTERPRET=1 they run, slowly, on a CPU t
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 
-from bearcat.cat.networks import Network, build_network, initialise
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.networks import Network, build_network, initialise, rectified_dropout
+from bearcat.cat.recipes import RECIPES
 from bearcat.fast.stacked import Randomness, dropped
 from tests.test_native import CASES, far
+from tests.test_train import RAGGED, Interrupted, toy
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -67,30 +71,8 @@ def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, domains, bat
         assert far(fused(windows)[0], exact(windows.double())[0]) < near
 
 
-def test_the_same_call_gives_the_same_bits():
-    student = made(2, 1, 128)
-    student.encoder.path, student.encoder.precision = "triton", "float32" if INTERPRETED else "bfloat16"
-    windows = torch.randn(2, 8, 1, 128, device=DEVICE)
-    gradients = []
-    for _ in range(2):
-        features = student.encoder(windows, True, None)
-        gradients.append(torch.autograd.grad(features.square().sum(), list(student.encoder.parameters())))
-    assert all(torch.equal(first, second) for first, second in zip(*gradients, strict=True))
-
-
-def test_a_run_is_the_same_alone_and_in_a_stack():
-    stack, alone = made(3, 1, 128), made(1, 1, 128)
-    alone.load_state_dict({name: value[1:2] for name, value in stack.state_dict().items()})
-    windows = torch.randn(3, 8, 1, 128, device=DEVICE)
-    for student in (stack, alone):
-        student.encoder.path, student.encoder.precision = "triton", "float32" if INTERPRETED else "bfloat16"
-    assert far(stack.encoder(windows, True, None)[1:2], alone.encoder(windows[1:2], True, None)) < 1e-6
-
-
 @pytest.mark.parametrize("probability", [0.3, 0.5])
 def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
-    from bearcat.cat.networks import rectified_dropout
-
     draws = Randomness(torch.tensor([11, 2**31 + 5, 33], device=DEVICE))
     for layer in range(4):
         draws.next()
@@ -103,23 +85,9 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_the_fast_path_is_taken_where_a_kernel_runs():
-    from bearcat.cat import networks
-    from bearcat.cat.networks import fast_path
-
-    assert networks._runs("triton", DEVICE)
-    assert INTERPRETED or fast_path(DEVICE) == "triton"
-
-
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
 def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
     """To the same bits: recorded and unrecorded steps are the same kernels."""
-    from dataclasses import replace
-
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.recipes import RECIPES
-    from tests.test_train import RAGGED, Interrupted, toy
-
     recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
     runs, path = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)], tmp_path / "checkpoint.safetensors"
 
@@ -138,12 +106,6 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
 @pytest.mark.parametrize("path", ["plain", "triton"])
 def test_training_on_a_gpu_follows_training_on_a_cpu(path):
     """With dropout, recorded steps, all phases, and runs of unequal sizes whose last batches are padded."""
-    from dataclasses import replace
-
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.recipes import RECIPES
-    from tests.test_train import RAGGED, toy
-
     schedule = replace(RAGGED, epochs=6, rate=1e-4)
     runs = [
         Run(replace(RECIPES["CAT*-Temperature"], schedule=schedule), toy(seed, windows, target), seed)
@@ -162,62 +124,8 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
-def test_a_run_that_turns_nan_on_a_gpu_leaves_its_neighbours_alone():
-    from dataclasses import replace
-
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.recipes import RECIPES
-    from tests.test_train import RAGGED, toy
-
-    recipe, bad = replace(RECIPES["AT*"], schedule=RAGGED), toy(1, 48, 40)
-    bad.source_train.values[3] = float("nan")
-    trained = train([Run(recipe, toy(0, 48, 40), 0), Run(recipe, bad, 1)], torch.device("cuda"))
-    assert trained.finite.tolist() == [True, False]
-    assert set(trained.kernels.values()) == {"triton"}
-    alone = train([Run(recipe, toy(0, 48, 40), 0)], torch.device("cuda"))
-    torch.testing.assert_close(
-        alone.history["loss_supervised"][:, 0], trained.history["loss_supervised"][:, 0], rtol=2e-2, atol=2e-2
-    )
-
-
-@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
-def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
-    """The dense encoder and CORAL of examples/, beside a domain classifier that has kernels of its own."""
-    import runpy
-    from dataclasses import replace
-    from pathlib import Path
-
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.networks import ENCODERS
-    from bearcat.cat.recipes import RECIPES
-    from tests.test_train import RAGGED, toy
-
-    examples = Path(__file__).parents[1] / "examples"
-    coral = runpy.run_path(str(examples / "add_an_ingredient.py"))["RECIPES"]["my-CORAL"].ingredients[0]
-    runpy.run_path(str(examples / "add_an_encoder.py"))
-    recipe = replace(
-        RECIPES["CAT*-Temperature"], ingredients=(*RECIPES["CAT*-Temperature"].ingredients, coral),
-        encoder="my-dense:widths=32,16", schedule=replace(RAGGED, epochs=8, rate=1e-4),
-    )  # fmt: skip
-    runs = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)]
-    try:
-        slow, fast = train(runs, torch.device("cpu")), train(runs, DEVICE, precision="float32")
-    finally:
-        del ENCODERS["my-dense"], RECIPES["my-CORAL"]
-    assert fast.kernels == {"encoder": "plain", "alignment": "triton"}
-    for name in ("loss_supervised", "loss_alignment", "loss_coral", "loss_labels"):
-        torch.testing.assert_close(fast.history[name], slow.history[name], rtol=1e-2, atol=1e-2, equal_nan=True)
-
-
-@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
 def test_recorded_steps_use_the_calibration_that_begins_after_they_were_first_recorded():
     """Temperatures from 30 on leave no label sure enough; before T_cal many are, on a GPU as on a CPU."""
-    from dataclasses import replace
-
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.recipes import RECIPES
-    from tests.test_train import RAGGED, toy
-
     schedule = replace(RAGGED, epochs=8, calibrate_from=5)
     recipe = replace(RECIPES["CAT-Temperature"], schedule=schedule, calibration="Temperature:bounds=30,100")
     run = Run(recipe.change("labels", threshold="fixed", tau=0.4), toy(0, 80, 80), 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import REAL
 from tests.golden import commands, training
 from tests.golden.compare import differences, stored
@@ -13,6 +15,7 @@ def test_twelve_methods_train_as_before():
     assert differences(stored("training"), training.results()) == []
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_commands_answer_as_before(tmp_path: Path):
     assert differences(stored("commands"), commands.run(tmp_path, REAL)) == []
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from bearcat.cat import networks
-from bearcat.cat.networks import SHORTEST, DomainClassifier, Network, build_network, initialise, rectified_dropout
+from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
 from bearcat.errors import InputError
-from bearcat.fast.stacked import RESERVED, Randomness, dropout
+from bearcat.fast.stacked import Randomness, dropout
 from tests.reference import loop as reference
 
 
@@ -88,42 +88,6 @@ def test_runs_as_groups_of_channels_and_one_by_one_are_the_same(counts):
         torch.testing.assert_close(found, expected, msg=name)
 
 
-def test_two_domains_in_a_batch_are_two_batches():
-    torch.manual_seed(0)
-    first, second = build_network("cnn", 2, 1, 100, 5, dropout=0.0), build_network("cnn", 2, 1, 100, 5, dropout=0.0)
-    initialise(first, [4, 5], 0)
-    initialise(second, [4, 5], 0)
-    windows = torch.randn(2, 12, 1, 100)
-    together, _ = first(windows, True, None, domains=2)
-    apart = [second(part, True)[0] for part in windows.chunk(2, dim=1)]
-    torch.testing.assert_close(together, torch.cat(apart, dim=1))
-    for name, value in first.state_dict().items():
-        torch.testing.assert_close(value, second.state_dict()[name])
-
-
-def test_gradients_of_a_stack_are_those_of_torchs_layers():
-    torch.manual_seed(0)
-    student = build_network("cnn", 2, 1, 128, classes=4, dropout=0.0)
-    domain = DomainClassifier(2, probability=0.0)
-    initialise(student, [1, 2], 0)
-    initialise(domain, [1, 2], 1)
-    windows = torch.randn(2, 6, 1, 128)
-    logits, features = student(windows, True, None)
-    (logits.square().sum() + domain(features, None).square().sum()).backward()
-    for run in range(2):
-        twin = plain_twin(student, run, 1, 128, 4)
-        twin.train()
-        judge = reference.DomainClassifier(dropout=0.0)
-        judge.load_state_dict({name: value[run].clone() for name, value in domain.state_dict().items()})
-        expected = twin["encoder"](windows[run])
-        (twin["head"](expected).square().sum() + judge(expected).square().sum()).backward()
-        for name, parameter in student.named_parameters():
-            gradient = dict(twin.named_parameters())[name].grad
-            assert gradient is not None
-            assert parameter.grad is not None
-            torch.testing.assert_close(parameter.grad[run], gradient, rtol=1e-3, atol=1e-4)
-
-
 def test_initial_weights_belong_to_the_run_and_are_spread_as_torchs():
     alone, stacked = build_network("cnn", 1, 1, 128, 4), build_network("cnn", 3, 1, 128, 4)
     initialise(alone, [7], 20)
@@ -169,14 +133,6 @@ def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions
     assert shifted.abs().max() < 0.035
     histogram = torch.histc(uniform.float(), 64, 0, 1) / uniform.numel() * 64
     assert (histogram - 1).abs().max() < 0.03
-
-
-def test_an_encoder_of_any_depth_drops_other_units_than_the_domain_classifier():
-    draws, values = Randomness(torch.tensor([1])), torch.ones(1, 8, 256)
-    draws.next()
-    ours = [rectified_dropout(values, 0.5, draws, layer, "plain") for layer in range(RESERVED)]
-    for layer in range(8):
-        assert not any(torch.equal(dropout(values, 0.5, draws, layer), other) for other in ours)
 
 
 def test_windows_too_short_for_the_encoder_are_refused():

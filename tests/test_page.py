@@ -161,15 +161,6 @@ def test_without_jinja_a_sentence_says_what_to_install(tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("blank_figures")
-def test_datasets_whose_names_make_the_same_file_name_get_files_of_their_own(tmp_path: Path):
-    cells = [Cell(name, "time", "a→b", "DANN", seed) for name in ("My Data", "my-data") for seed in range(2)]
-    results = [made_result(tmp_path / f"{number}", cell) for number, cell in enumerate(cells)]
-    write_bench_report("Twice", results, [], tmp_path / "out")
-    tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
-    assert {"my-data-time-accuracy.csv", "my-data-time-accuracy-2.csv"} <= tables
-
-
-@pytest.mark.usefixtures("blank_figures")
 def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):
     results = [
         made_result(tmp_path / f"{method}{seed}", Cell("rig", "time", "a→b", method, seed))
@@ -185,21 +176,6 @@ def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):
     assert out / "tables" / "rig-time-accuracy-tests.csv" in before - after
     assert not any("DANN" in path.name for path in after)
     assert (out / "tables" / "mine.csv").read_text() == "kept"
-
-
-@pytest.mark.usefixtures("blank_figures")
-def test_a_report_by_other_scores_has_their_tables_tests_and_figures_and_no_others(tmp_path):
-    cells = [Cell("rig", "time", task, method, 0) for task in ("a→b", "b→a") for method in ("source-only", "DANN")]
-    results = [made_result(tmp_path / str(place), cell, 0.5 + 0.1 * place) for place, cell in enumerate(cells)]
-    write_bench_report("By NLL", results, [], tmp_path / "out", metrics=("nll", "brier"))
-    tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
-    for metric in ("nll", "brier"):
-        assert {f"rig-time-{metric}{end}.tex" for end in ("", "-ranking", "-tests")} <= tables
-    assert not any("accuracy" in name or "ece" in name for name in tables)
-    figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    assert {"rig-time-ranks-NLL.svg", "rig-time-bars-Brier-score.svg"} <= figures
-    with pytest.raises(InputError, match="--metric"):
-        write_bench_report("By F1", results, [], tmp_path / "f1", metrics=("macro-f1",))
 
 
 @pytest.mark.usefixtures("blank_figures")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import EpochEnd
-from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, path_of, select_run, trains_alone
+from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.deploy.model import export_onnx, load_model
 from bearcat.deploy.predictor import load_onnx
@@ -198,9 +198,3 @@ def test_a_graph_that_takes_one_number_of_windows_alone_is_not_written(tmp_path)
 def test_a_module_that_makes_no_features_is_told_what_it_made(what, named):
     with pytest.raises(InputError, match=f"encoder 'wrong:what={what}': its module {named}"):
         build_network(f"wrong:what={what}", 1, 1, 48, 3)
-
-
-def test_it_is_known_before_it_is_trained():
-    assert trains_alone("resnet", 1, 48)
-    assert not trains_alone("cnn", 1, 48)
-    assert path_of(build_network("resnet", 1, 1, 48, 3).encoder) == "one by one"

@@ -27,7 +27,6 @@ import pytest
 from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
-from bearcat import cli
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.serve import Address, Limits, serve
@@ -480,21 +479,6 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, mon
     status, _, said = command("serve", models / "model.onnx", "--port", 0)
     assert status == 2
     assert "pip install 'bearcat[serve]'" in said
-
-
-def test_the_command_line_and_the_docs_say_the_limits_there_are():
-    given_ = {name: parameter.default for name, parameter in inspect.signature(cli.serve).parameters.items()}
-    limits = Limits()
-    assert limits == Limits(given_["max_bytes"], given_["timeout"], given_["concurrency"])
-    assert Address() == Address(given_["host"], given_["port"])
-    docs = (Path(__file__).parents[1] / "docs" / "serve.md").read_text(encoding="utf-8")
-    for line in (
-        f"| `--max-bytes` | {limits.max_bytes // 2**20} MiB |", f"| `--timeout` | {limits.timeout:g} s |",
-        f"| `--concurrency` | {limits.concurrency} |",
-    ):  # fmt: skip
-        assert line in docs
-    for name in PredictQuery.model_fields:
-        assert name in docs
 
 
 def test_the_page_is_one_file_that_asks_nobody_and_only_its_own_script_runs():

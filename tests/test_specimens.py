@@ -17,8 +17,6 @@ from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepa
 from bearcat.data.specimens import (
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
-    leakage,
-    warnings_of,
 )
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
@@ -182,26 +180,6 @@ def test_a_folder_level_a_file_name_or_a_pattern_names_the_specimen(tmp_path, pl
         assert not catalogue.problems
         assert any(setting in note for note in catalogue.notes) == (None in names), "missing names are counted"
     assert Folder(root=tmp_path).catalogue().problems, "a further level needs a setting that says what it is"
-
-
-def test_a_specimen_of_two_classes_is_a_problem_with_both_files(tmp_path):
-    put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
-    put(tmp_path / "d" / "inner" / "B1_b.csv", 2)
-    (problem,) = Folder(root=tmp_path, specimen=r"(B\d)").catalogue().problems
-    assert all(name in problem.sentence for name in ("B1_a.csv", "B1_b.csv"))
-
-
-def test_half_a_manifest_of_specimens_counts_as_unknown_and_is_counted(tmp_path):
-    for number in range(4):
-        put(tmp_path / f"{number}.csv", number)
-    rows = ("0.csv,d,healthy,B1", "1.csv,d,inner,", "2.csv,e,healthy,B1", "3.csv,e,inner,")
-    catalogue = Folder(root=manifest(tmp_path, "\n".join(["path,domain,label,specimen", *rows]))).catalogue()
-    assert any("2 of 4" in note and "1.csv" in note for note in catalogue.notes)
-    assert not catalogue.problems
-    assert len(catalogue.entries) == 4
-    read = [entry.read() for entry in catalogue.entries]
-    assert leakage(read[:2], read[2:]).shift == "unknown"
-    assert any("2 of 4" in text and "1.csv" in text for text in warnings_of(read[:2], read[2:]))
 
 
 @pytest.fixture

@@ -64,15 +64,3 @@ def test_diagnosing_starts_without_torch_and_without_most_of_scipy(tmp_path, wor
     words = [*words, "a.wav", "--rpm", "1500", "--bearing", "6205"]
     result = subprocess.run([*call, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stdout.splitlines()[-1].endswith(" []")
-
-
-def test_a_command_alone_is_the_one_of_all():
-    from bearcat.cli import _command_line
-
-    every = _command_line().commands
-    for name in ("diagnose", "predict", "adapt"):
-        alone = _command_line(name).commands
-        assert list(alone) == [name]
-        assert [each.opts for each in alone[name].params] == [each.opts for each in every[name].params]
-        assert alone[name].help == every[name].help
-    assert len(_command_line("unknown").commands) == len(every)

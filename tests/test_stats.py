@@ -56,9 +56,8 @@ def test_the_signed_rank_test_equals_counting_all_signs_and_turning_the_pair_rou
     assert signed_rank(-np.array(differences)) == pytest.approx((p, -effect))
 
 
-@pytest.mark.parametrize("n", [6, 50])
-def test_without_ties_it_is_scipys_exact_test(n):
-    differences = np.random.default_rng(n).normal(0.3, size=n)
+def test_without_ties_it_is_scipys_exact_test():
+    differences = np.random.default_rng(50).normal(0.3, size=50)
     expected = scipy.stats.wilcoxon(differences, method="exact", zero_method="pratt")
     assert signed_rank(differences)[0] == pytest.approx(expected.pvalue, rel=1e-9)
 

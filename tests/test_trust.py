@@ -118,16 +118,6 @@ def test_scores_of_strangeness_are_their_twins(fitted):
         assert odd[number] == pytest.approx(reference.oddness(known, scaled, 10), rel=1e-3)
 
 
-def test_bands_count_in_units_of_their_spread_within_recordings():
-    random = np.random.default_rng(1)
-    recording = np.repeat([4, 0, 7], 20)
-    shapes = random.normal(size=(60, 5)) * [1, 2, 3, 0.5, 0] + 10 * recording[:, None]
-    spread = pooling.band_spread(shapes, recording)
-    assert spread == pytest.approx(reference.band_spread(shapes.tolist(), recording.tolist()), rel=1e-5)
-    assert spread[-1] == pytest.approx(0.1 * np.median(spread), rel=0.1), "a band without noise does not decide"
-    assert (pooling.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
-
-
 def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do():
     own, shifted, heard = [], [], []
     for seed in range(40):
@@ -224,18 +214,3 @@ def test_no_estimate_depends_on_a_target_label(trained):
         assert mine.checked["familiarity"]["unknown_unfamiliar"] is None
         assert changed.checked["familiarity"]["unknown_unfamiliar"] is not None
         assert unlabelled.checked is None
-
-
-def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
-    """Sums are taken in another order and training carries that on, so counts may differ by a few windows."""
-    outcome, splits = trained
-    together = estimated(outcome, splits)[1].estimates
-    alone = train([Run(RECIPE, splits[1].training, 1)], CPU, watcher([splits[1].held_back], CPU))
-    mine = estimated(alone, splits[1:])[0].estimates
-    windows = min(len(splits[1].training.target_train), len(splits[1].held_back.target_test))
-    few = 4 / windows
-    assert few < 0.15, "a tolerance that says something"
-    assert mine["mean_confidence"] == pytest.approx(together["mean_confidence"], abs=0.01)
-    for name, estimate in mine["accuracy"].items():
-        assert estimate == pytest.approx(together["accuracy"][name], abs=few), name
-    assert mine["familiarity"]["false_alarms"] == pytest.approx(together["familiarity"]["false_alarms"], abs=few)
