@@ -2,7 +2,6 @@
 # ruff: noqa: F401
 
 import gc
-from unittest import mock
 
 import jinja2
 import matplotlib.backends.backend_agg
@@ -32,10 +31,5 @@ import bearcat.deploy.serve
 import bearcat.diagnosis.physics
 import bearcat.report.pages
 import bearcat.watch.watching
-from bearcat.watch import schema
-
-# Files of tests need not outlast a power cut.
-SYNCHRONOUS = schema.SYNCHRONOUS
-mock.patch.object(schema, "SYNCHRONOUS", "OFF").start()
 
 gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all of it

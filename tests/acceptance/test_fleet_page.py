@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import write_fleet_page
 from bearcat.watch.store import Store
 from tests import opened
@@ -58,18 +57,6 @@ def test_it_asks_nobody_and_is_filtered_and_sorted_by_keyboard(browser, page: Pa
         status = tab.locator(".points th button", has_text="status")
         status.press("Enter")
         assert tab.locator("#points tr").first.get_attribute("data-status") == "alarm"
-
-
-def test_a_link_opens_what_it_leads_to(browser, plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fleet_module, "SMALL", 30)
-    with Store.open(plant) as store:
-        write_fleet_page(store, tmp_path / "all.html")
-    with Opened(browser, tmp_path / "all.html") as opened:
-        row = opened.page.locator("#points tr[data-status=ok]").first
-        details = opened.page.locator("section.quiet > details").nth(1)
-        assert not details.locator(".plots").first.is_visible()
-        row.locator("a").press("Enter")
-        details.locator(".plots").first.wait_for()
 
 
 def test_it_fits_a_phone(browser, page: Path):

@@ -104,19 +104,21 @@ def changed(value: Any, chance: random.Random) -> Any:
 
 def test_a_changed_run_is_refused_or_shown_as_text(tmp_path):
     """By `check` and `report`; its record has other values and the right checksum, or other bytes."""
-    small = (
-        "--set",
-        "seconds=1",
-        "--set",
-        "severities=4",
-        "--set",
-        "faults=inner,outer",
-        "--recipe",
-        "DANN",
+    small = ("--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer", "--recipe", "DANN")
+    bearcat(
+        "adapt",
+        "--data",
+        "simulated",
+        *small,
         "--epochs",
         1,
+        "--window",
+        256,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "run",
     )
-    bearcat("adapt", "--data", "simulated", *small, "--window", 256, "--device", "cpu", "--out", tmp_path / "run")
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     sums, chance = record.pop("checksums"), random.Random(0)
     (tmp_path / "labels.csv").write_text("recording,label\n")

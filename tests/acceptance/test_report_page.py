@@ -67,37 +67,6 @@ def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(bro
         assert heads.nth(2).get_attribute("aria-sort") is None
 
 
-def test_the_page_never_scrolls_sideways(browser, report: Path):
-    with Opened(browser, report) as opened:
-        opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
-        for width in (1280, 768, 375):
-            opened.page.set_viewport_size({"width": width, "height": 800})
-            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-        sizes = opened.page.locator(".scroll").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
-        assert any(inner > outer for inner, outer in sizes), "tables scroll in their own boxes"
-
-
-def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser, report: Path):
-    code = (
-        "[document.body, document.querySelector('.frame')].map(part => getComputedStyle(part).backgroundColor"
-        ".match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
-    )
-    with Opened(browser, report) as opened:
-        opened.page.emulate_media(color_scheme="light")
-        light = opened.page.evaluate(code)
-        opened.page.emulate_media(color_scheme="dark")
-        dark = opened.page.evaluate(code)
-    assert light[0] > 700
-    assert dark[0] < 100
-    assert light[1] == dark[1] == 3 * 255
-
-
-def test_it_can_be_read_without_its_script(browser, report: Path):
-    with Opened(browser, report, java_script_enabled=False) as opened:
-        assert opened.page.locator("table").first.is_visible()
-        assert opened.page.locator("th button").count() == 0
-
-
 def test_thirty_recordings_are_shown_and_printed_on_two_pages(browser, found: Diagnoses, tmp_path: Path):  # noqa: F811
     by_name = {Path(each.recording).stem: each for each in found}
     names = ["outer"] * 22 + ["dead"] * 3 + ["broken"] + ["healthy"] * 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.opened import Opened
-from tests.test_serve import LENGTH, RATE, TOKEN, Server, as_npy, as_wav, machine, noise
+from tests.test_serve import LENGTH, RATE, Server, as_npy, machine, noise
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +69,6 @@ def test_errors_are_shown_beside_the_field(browser, alone):
         page.press('[name="rate"]', "Tab")
         page.wait_for_selector("article .diagnosis")
         assert page.locator('[aria-invalid="true"]').count() == 0
-
-
-def test_a_browser_asks_for_the_token_as_a_password(browser, tmp_path):
-    running = Server(tmp_path, BEARCAT_TOKEN=TOKEN)
-    try:
-        with Opened(browser, running.url, http_credentials={"username": "x", "password": TOKEN}) as opened:
-            opened.page.wait_for_selector('#bearings option[value="6203"]', state="attached")
-            drop(opened, **{"a.wav": as_wav(noise(20 * LENGTH))})
-            opened.page.wait_for_selector("article")
-    finally:
-        assert running.stop() == 0
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # schemathesis leaves sockets of refused bodies open

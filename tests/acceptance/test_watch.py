@@ -9,9 +9,8 @@ import signal
 import pytest
 
 from bearcat.errors import InputError
-from bearcat.watch import schema
 from bearcat.watch.store import Store
-from tests import commands, preloaded
+from tests import commands
 from tests.test_watch import LEARNT, content, plant, rows_in, until, watch, watched  # noqa: F401 (fixtures)
 from tests.test_watch_store import file_of, filled
 
@@ -45,10 +44,9 @@ def test_a_full_disk_ends_with_one_sentence_and_the_next_run_goes_on(plant, watc
     assert content(place) == content(watched[0])
 
 
-def test_a_store_is_for_its_owner_and_survives_a_kill(tmp_path, monkeypatch):
+def test_a_store_is_for_its_owner_and_survives_a_kill(tmp_path):
     """synchronous FULL and WAL: what was committed is there; the file is not readable for others."""
     place = tmp_path / "plant.db"
-    monkeypatch.setattr(schema, "SYNCHRONOUS", preloaded.SYNCHRONOUS)  # as it is outside of tests
     with Store.open(place, create=True) as store:
         assert place.stat().st_mode & 0o777 == 0o600
         with store.transaction() as connection:
