@@ -22,7 +22,7 @@ from scipy import stats
 
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import Floats, Result
-from bearcat.report.typeset import bench_library, count
+from bearcat.report.typeset import count
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
@@ -281,8 +281,11 @@ def signed_rank(differences: Floats) -> tuple[float, float]:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment: the smallest times m, the next times m − 1, …, never falling, at most 1."""
-    multitest = bench_library("statsmodels.stats.multitest")
-    return [float(value) for value in multitest.multipletests(p, method="holm")[1]] if len(p) else []
+    values = np.asarray(p, dtype=float)
+    order = np.argsort(values)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)).clip(max=1)
+    return adjusted.tolist()
 
 
 def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
