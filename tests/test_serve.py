@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -34,7 +34,6 @@ from bearcat.deploy.serve.answer import PredictQuery, Served
 from bearcat.deploy.serve.app import page_policy
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
-from bearcat.report.views import VIEWS
 from tests import commands
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
 
@@ -292,17 +291,14 @@ def test_without_a_model_fault_lines_and_the_general_model_answer(alone, tmp_pat
         assert (answer.status_code, answer.json()["field"]) == (status, field)
 
 
-def test_a_view_is_drawn_and_one_that_cannot_be_is_a_note(alone):
-    found = alone.upload("a.wav", machine("outer-1"), rpm=1500, bearing="6203", view="kurtogram").json()["view"]
-    assert "a.wav" in found["title"]
-    kind, content = found["image"].split(",")
+def test_the_evidence_is_drawn_and_a_picture_that_cannot_be_is_a_finding(alone):
+    found = alone.upload("a.wav", machine("outer-1"), rpm=1500, bearing="6203", picture=True).json()["picture"]
+    kind, content = found.split(",")
     assert kind == "data:image/png;base64"
     assert base64.b64decode(content)[:4] == b"\x89PNG"
-    assert get_args(get_args(PredictQuery.model_fields["view"].annotation)[0]) == tuple(VIEWS)
-    silent = alone.upload("a.wav", as_wav(np.zeros(9000, np.float32)), view="spectrum").json()
-    assert silent["decision"] != "ok"
-    assert silent["view"] is None
-    assert "no picture" in {finding["kind"] for finding in silent["findings"]}
+    undecided = alone.upload("a.wav", machine("outer-1"), rpm=1500, picture=True).json()
+    assert undecided["picture"] is None
+    assert "no picture" in {finding["kind"] for finding in undecided["findings"]}
 
 
 def test_a_model_that_needs_a_speed_takes_it_from_the_address():
@@ -366,8 +362,8 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
     ("parameters", "field"),
     [
         ({"rate": -1}, "rate"), ({"rate": "nan"}, "rate"), ({"by": "day"}, "by"), ({"colour": "red"}, "colour"),
-        ({"picture": True}, "picture"), ({"channel": "left"}, "channel"), ({"bearing": "balls=8"}, "bearing"),
-        ({"view": "kurtogam"}, "view"), ({"rpm": 0}, "rpm"), ({"rpm": 1e-300, "bearing": "6205"}, "rpm"),
+        ({"picture": "big"}, "picture"), ({"channel": "left"}, "channel"), ({"bearing": "balls=8"}, "bearing"),
+        ({"view": "kurtogram"}, "view"), ({"rpm": 0}, "rpm"), ({"rpm": 1e-300, "bearing": "6205"}, "rpm"),
         ({"bearing": "6" * 200}, "bearing"), ({"bearing": "balls=8,ball=nan,pitch=30", "rpm": 1}, "bearing"),
         ({"filename": "a.exe"}, "filename"), ({"filename": ""}, "filename"), ({"filename": "../../etc/passwd.wav"}, "filename"),
         ({"filename": "a\r\nb.wav"}, "filename"), ({"filename": "a" * 300 + ".wav"}, "filename"),
@@ -383,7 +379,7 @@ def test_missing_fields_wrong_types_and_unreadable_files_are_named(server):
     assert "?filename=NAME" in refused(server.client.post("/predict", content=content, headers=BINARY), 422, "filename")
     refused(server.client.post("/predict?filename=a.wav", content=content), 415, "content-type")
     refused(server.client.post("/predict", files={"file": ("a.wav", content)}), 415, "content-type")
-    refused(server.windows({"windows": []}, view="envelope"), 422, "view")
+    refused(server.windows({"windows": []}, picture=True), 422, "picture")
     assert "rate" in refused(server.upload("a.npy", as_npy(noise(999))), 422, "rate")
     two = as_npy(noise(2000).reshape(2, 1000))
     refused(server.upload("a.npy", two, rate=RATE), 422, "channel")

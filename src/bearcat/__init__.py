@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bearcat.adaptation.adapt import Adaptation
-    from bearcat.api import adapt, diagnose, load, view
+    from bearcat.api import adapt, diagnose, load
     from bearcat.diagnosis.recording import Diagnoses, Diagnosis
     from bearcat.errors import InputError
     from bearcat.estimator import AdaptedClassifier, CATClassifier
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "Adaptation", "AdaptedClassifier", "CATClassifier", "Diagnoses", "Diagnosis", "Fleet", "InputError", "PointStatus",
-    "__version__", "adapt", "diagnose", "load", "view", "watch",
+    "__version__", "adapt", "diagnose", "load", "watch",
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(("adapt", "diagnose", "load", "view"), "bearcat.api"),
+    **dict.fromkeys(("adapt", "diagnose", "load"), "bearcat.api"),
     **dict.fromkeys(("AdaptedClassifier", "CATClassifier"), "bearcat.estimator"),
     **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
     "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.status", "InputError": "bearcat.errors",
@@ -38,6 +38,8 @@ _HOMES = {
 if not TYPE_CHECKING:  # a type checker knows the names above and no others
 
     def __getattr__(name: str) -> Any:
+        if name == "view":
+            raise AttributeError("bearcat.view was removed; bearcat.diagnose(FILE)[0].plot() draws the evidence")
         if name not in _HOMES:
             raise AttributeError(f"module 'bearcat' has no attribute '{name}'")
         return getattr(import_module(_HOMES[name]), name)

@@ -1,11 +1,10 @@
-"""The things most people do, in one call each: `bearcat.adapt`, `bearcat.load`, `bearcat.diagnose` and `bearcat.view`.
+"""The things most people do, in one call each: `bearcat.adapt`, `bearcat.load` and `bearcat.diagnose`.
 
 >>> import bearcat
 >>> found = bearcat.adapt("recordings/pump-A", "recordings/pump-B", out="out")
 >>> found                                   # decisions and diagnoses as a table, and the recommendation
 >>> found.to_frame()                        # the target's recordings as a pandas data frame
 >>> bearcat.diagnose("monday.wav", model=found)
->>> bearcat.view("monday.wav", "kurtogram", rpm=1480, bearing="6205").save("kurtogram.png")
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing, asked_bearing, find_bearing, known_orders
+from bearcat.data.bearing import Bearing, asked_bearing, known_orders
 from bearcat.data.channels import Declared
 from bearcat.data.datasets.folder import MANIFEST
 from bearcat.deploy.find import FoundUnit, alone, array_recording, find_units, number_or_channel
@@ -32,7 +31,6 @@ from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from bearcat.adaptation.adapt import Adaptation
-    from bearcat.report.typeset import ReportFigure
 
 Recorded = str | Path | NDArray[Any]
 
@@ -213,39 +211,6 @@ def diagnose(
                 raise answer.problem
             found.append(Diagnosis.undecided(answer.name, answer.problem))
     return Diagnoses(found).beside_each_other()
-
-
-def view(
-    file: Recorded,
-    view: str = "envelope",
-    *,
-    rpm: float | str | None = None,
-    bearing: str | Bearing | None = None,
-    channel: str | None = None,
-    rate: float | None = None,
-) -> ReportFigure:
-    """Draws one recording, a file or an array (time,): waveform, spectrum, envelope or kurtogram. The figure has
-    `save("picture.png")`, .svg or .pdf, and shows itself in a notebook.
-
-    Where speed and bearing are known, fault lines are marked. The speed `rpm` is measured where it is not known.
-    `rate` is of files that do not say theirs; others are resampled to it.
-
-    >>> noise = np.random.default_rng(0).normal(size=48_000)
-    >>> bearcat.view(noise, "envelope", rate=12_000, rpm=1480, bearing="6205").save("envelope.png").name
-    'envelope.png'
-    """
-    from bearcat.report.views import check_view, draw_view, read_viewed, viewed_recording
-
-    check_view(view)
-    geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
-    number, channel_of_speed = number_or_channel(rpm)
-    if channel_of_speed is not None:
-        raise InputError(f"rpm: '{channel_of_speed}' is no number; give the speed as a number", "rpm")
-    if not isinstance(file, np.ndarray):
-        recording, speed = read_viewed(Path(file), channel, rate, number, geometry)
-    else:
-        recording, speed = viewed_recording("array", [file], None, number, geometry, wanted=rate)
-    return draw_view(recording, view, speed)
 
 
 def _check_array_speed(channel: str | None) -> None:

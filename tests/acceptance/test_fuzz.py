@@ -83,7 +83,7 @@ def test_odd_options_are_refused_in_a_sentence_or_do_no_harm(tmp_path, option, v
 
 def test_the_server_answers_or_refuses_every_mutated_recording_and_goes_on(tmp_path):
     server, chance = Server(tmp_path, "general"), random.Random(0)
-    fields = {"rate": NUMBERS, "rpm": NUMBERS, "bearing": BEARINGS, "channel": TEXTS, "view": ("kurtogram", *TEXTS)}
+    fields = {"rate": NUMBERS, "rpm": NUMBERS, "bearing": BEARINGS, "channel": TEXTS, "picture": ("true", *TEXTS)}
     for number, (name, content) in enumerate(mutations(400, 0).items()):
         odd = {field: chance.choice(fields[field]) for field in chance.sample(list(fields), 2)} if number % 2 else {}
         answer = server.upload(name, content, **{"rate": RATE, "rpm": 1500, "bearing": "6205"} | odd)

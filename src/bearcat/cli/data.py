@@ -138,33 +138,18 @@ def show(
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
     settings: options.Set = None,
-    view: Annotated[
-        str | None,
-        Option(help="Of one recording (NAME is its file): waveform, spectrum, envelope or kurtogram."),
-    ] = None,
     out: Annotated[
-        Path | None, Option(help="The picture to write, .png, .svg or .pdf.  \\[default: shift.png, or FILE-VIEW.png]")
+        Path | None, Option(help="The picture to write, .png, .svg or .pdf.  \\[default: shift.png]")
     ] = None,
 ) -> None:
-    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains; with
-    --view, a picture of one recording.
-    """
+    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
     from bearcat.data import Recording, resample
     from bearcat.data.survey import UNLABELLED
 
-    if view is not None:
-        for option, given in (("--root", root), ("--domain", domains), ("--set", settings)):
-            if given:
-                raise InputError(f"{option}: is for datasets, and --view draws one recording; leave one of them out")
-        from bearcat.api import view as draw
-        from bearcat.report.typeset import file_name
-
-        picture = draw(Path(name), view, rpm=rpm, bearing=bearing, channel=channel, rate=rate)
-        written = picture.save(out or Path(f"{file_name(Path(name).stem)}-{view}.png"))
-        print_lines(f"{picture.title}: {written}", picture.caption)
-        return
     if root is None and Path(name).is_file():
-        raise InputError(f"{name}: is one recording; draw it with --view envelope, or name a folder with two domains")
+        raise InputError(
+            f"{name}: is one recording; draw it by bearcat diagnose --png FOLDER, or name a folder with two domains"
+        )
     from bearcat.report.plots import draw_shift
 
     catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)

@@ -219,6 +219,7 @@ REMOVED = {
     "--speeds": "leave it out: recordings whose speeds are within 5 % are one operating state",
     "--loads": "leave it out: recordings whose loads are within 20 % of the highest are one operating state",
     "FOLDER --rate": "list files that do not say their rate in a manifest.csv with the column rate",
+    "show --view": "bearcat diagnose FILE --png FOLDER draws the evidence of a recording",
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
 }
 

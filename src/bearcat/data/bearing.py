@@ -264,29 +264,3 @@ def known_orders(
     for name, value in made.items():
         check_range("order", value, name, name.lower())
     return made
-
-
-LINE_MULTIPLES = {"shaft": 1, "FTF": 1, "BSF": 2, "BPFO": 3, "BPFI": 3}  # of which lines are marked
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A frequency to mark: shaft, FTF, BPFO, BPFI or BSF, which multiple of it, and where it lies."""
-
-    name: str
-    multiple: int
-    hertz: float
-
-    @property
-    def label(self) -> str:
-        return self.name if self.multiple == 1 else f"{self.multiple}×{self.name}"
-
-
-def marks_of(bearing: Bearing | None, rpm: float) -> list[Mark]:
-    """The shaft's frequency at this speed, the bearing's where its geometry is known, and multiples of both."""
-    frequencies = {"shaft": rpm / 60} | (bearing.frequencies(rpm) if bearing else {})
-    return [
-        Mark(name, multiple, multiple * hertz)
-        for name, hertz in frequencies.items()
-        for multiple in range(1, LINE_MULTIPLES[name] + 1)
-    ]

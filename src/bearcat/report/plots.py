@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bearcat.data.bearing import marks_of
+import numpy as np
+
 from bearcat.data.recording import Recording
 from bearcat.diagnosis.drawing import draw
-from bearcat.diagnosis.kurtogram import squared_envelope
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style
-from bearcat.report.views import ENVELOPE_TO, draw_envelope, draw_marks, draw_spectrum, draw_waveform
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
+ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
 Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a recording of it in each domain
 
 
@@ -71,16 +71,23 @@ def _tidy(column: Sequence[Axes], unit: str) -> None:
 
 def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
     """The three views of one recording. Without a known rate, axes count samples."""
+    from scipy.signal import hilbert, welch
+
     signal, rate, milli = recording.signal, recording.rate or 1.0, 1000.0 if recording.rate else 1.0
-    draw_waveform(axes[0], signal[:WAVEFORM], rate / milli, colour)
-    draw_spectrum(axes[1], signal, rate / milli, WINDOW, colour)
+    axes[0].plot(np.arange(signal.size)[:WAVEFORM] * milli / rate, signal[:WAVEFORM], color=colour, linewidth=0.5)
+    hertz, power = welch(signal, rate / milli, nperseg=min(WINDOW, signal.size))
+    axes[1].plot(hertz[1:], 10 * np.log10(np.maximum(power[1:], 1e-30)), color=colour, linewidth=0.8)
+    envelope = np.abs(hilbert(signal - signal.mean())) ** 2
+    hertz, power = welch(envelope, rate, nperseg=signal.size)
     last = ENVELOPE_TO if recording.rate else 0.05
-    draw_envelope(axes[2], squared_envelope(signal, rate), rate, last, colour, signal.size)
+    lines = np.sqrt(power[hertz <= last])
+    axes[2].plot(hertz[hertz <= last], lines / max(lines.max(), 1e-30), color=colour, linewidth=0.7)
+    axes[2].set_yticks([0, 0.5, 1])
     if recording.rate and recording.rpm and recording.bearing:
-        marks = {mark.label: mark for mark in marks_of(recording.bearing, recording.rpm)}
-        places = [(marks[label].hertz, marks[label], label) for label in ("BPFO", "BPFI", "2×BSF")]
-        draw_marks(axes[2], places, (0, last), (0, 1.05), inches=2.0)
-        axes[2].set_yticks([0, 0.5, 1])
+        frequencies = recording.bearing.frequencies(recording.rpm)
+        for fault, side in (("BPFO", "right"), ("BPFI", "left")):
+            axes[2].axvline(frequencies[fault], color="#444444", linestyle="--", linewidth=0.6, zorder=0)
+            axes[2].text(frequencies[fault], 1.0, fault, fontsize=6.5, ha=side, va="bottom")
 
 
 @house_style()

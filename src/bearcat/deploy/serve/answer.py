@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -35,7 +34,7 @@ from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.ranges import RANGES
-from bearcat.report.views import MOST, VIEWS, draw_view, viewed_recording
+from bearcat.report.plots import draw_evidence
 from bearcat.sentences import sentence
 from bearcat.settings import to_plain
 
@@ -43,7 +42,7 @@ MOST_WINDOWS = 20_000  # listed one by one
 RATE, SPEED = RANGES["rate"], RANGES["rpm"]
 Rate = Annotated[float, Field(ge=RATE.lowest, le=RATE.highest, allow_inf_nan=False)]
 Rpm = Annotated[float, Field(ge=SPEED.lowest, le=SPEED.highest, allow_inf_nan=False)]
-DRAWING = Lock()  # matplotlib draws one picture at a time
+REMOVED = {"view": "was removed; picture=true draws the evidence"}  # parameters of earlier versions
 
 
 def field_error(field: str, problem: str) -> InputError:
@@ -62,8 +61,8 @@ class PredictQuery(BaseModel):
     rate: Rate | None = Field(None, description="In Hz, of a recording that does not say its own.")
     channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
     by: Literal["recording", "window"] = Field("recording", description="window: a line for each window too.")
-    view: Literal["waveform", "spectrum", "envelope", "kurtogram"] | None = Field(
-        None, description="Draw this too: `view` of the answer has a title, a caption and a PNG as a data: address."
+    picture: bool = Field(
+        False, description="Draw the evidence too: `picture` of the answer is a PNG as a data: address."
     )
     rpm: Rpm | None = Field(None, description="Speed of the shaft; measured where it is not given.")
     bearing: str | None = Field(
@@ -88,7 +87,7 @@ class GivenWindows(BaseModel):
 
 
 class Answer(BaseModel):
-    """The diagnosis of a recording (docs/serve.md), with its windows and a view where they are asked for."""
+    """The diagnosis of a recording (docs/serve.md), with its windows and a picture where they are asked for."""
 
     recording: str | None
     decision: Literal["ok", "check", "alarm"]
@@ -113,7 +112,7 @@ class Answer(BaseModel):
     by_window: list[dict[str, Any]] | None = Field(
         None, description="Of each window: start (sample), seconds, class, …"
     )
-    view: dict[str, str] | None = Field(None, description="The view asked for: title, caption, image.")
+    picture: str | None = Field(None, description="The evidence as a PNG, a data: address.")
 
 
 class _WindowLog:
@@ -143,11 +142,11 @@ class Served:
         origin, model, (bearing, search) = query.filename or path.name, self.model, query.geometry()
         if model is None and query.by == "window":
             raise field_error("by", "there are no windows without a model; ask by recording")
-        log, held = _WindowLog(() if model is None else model.classes, query, until), list[Floats]()
+        log = _WindowLog(() if model is None else model.classes, query, until)
         check_time(until)
         with readers.open_stream(path, query.channel, origin, until) as stream:
             own_rate = stream.rate or query.rate
-            stream = replace(stream, blocks=_timed(stream.blocks, until, held if query.view else None))
+            stream = replace(stream, blocks=_timed(stream.blocks, until))
             found = FoundRecording(lambda: stream, origin, channel=stream.channel)
             given, rpm = Given(query.rate, query.rpm, bearing, rule=self.rule, search=search), query.rpm
             try:
@@ -156,16 +155,13 @@ class Served:
             except InputError as error:
                 if model is not None or error.field not in ("rpm", "bearing"):
                     raise
-                diagnosis = Diagnosis.undecided(origin, error)  # to be checked; it can still be drawn
+                diagnosis = Diagnosis.undecided(origin, error)  # to be checked
         answer = self._answer(diagnosis, origin, (model and model.sampling_rate) or own_rate, rpm, log)
-        if query.view is not None:
+        if query.picture:
             try:
-                viewed = viewed_recording(origin, held, own_rate, rpm, bearing, query.channel)
-                with DRAWING:
-                    check_time(until)
-                    figure = draw_view(viewed[0], query.view, viewed[1])
-                    image = f"data:image/png;base64,{base64.b64encode(figure.render('png')).decode()}"
-                answer.view = {"title": figure.title, "caption": figure.caption, "image": image}
+                check_time(until)
+                image = base64.b64encode(draw_evidence(diagnosis).render("png")).decode()
+                answer.picture = f"data:image/png;base64,{image}"
             except InputError as error:
                 unseen = Finding("no picture", "remark", {"problem": str(error)})
                 answer.findings.append(to_plain(unseen))
@@ -200,7 +196,7 @@ class Served:
         model = self.model
         server = {
             "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
-            "views": list(VIEWS) if find_spec("matplotlib") else [],
+            "pictures": find_spec("matplotlib") is not None,
         }  # fmt: skip
         if model is None:
             return server | {
@@ -256,10 +252,8 @@ def check_time(until: float) -> None:
         raise TimeoutError
 
 
-def _timed(blocks: Iterable[Floats], until: float, held: list[Floats] | None) -> Iterator[Floats]:
-    """The blocks, of which the first are held where a list is given, so that they can be drawn."""
+def _timed(blocks: Iterable[Floats], until: float) -> Iterator[Floats]:
+    """The blocks, until the request has no time left."""
     for block in blocks:
         check_time(until)
-        if held is not None and sum(map(len, held)) < MOST:
-            held.append(block)
         yield block

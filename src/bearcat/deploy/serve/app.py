@@ -41,7 +41,7 @@ from bearcat import __version__
 from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.serve.answer import Answer, GivenWindows, PredictQuery, Served, field_error
+from bearcat.deploy.serve.answer import REMOVED, Answer, GivenWindows, PredictQuery, Served, field_error
 from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
@@ -282,7 +282,7 @@ def make_app(
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         problem = first["msg"][:1].lower() + first["msg"][1:]  # pydantic's begin sentences
-        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else problem
+        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else REMOVED.get(name, problem)
         return _refuse(422, f"{name}: {problem}", name)
 
     @app.exception_handler(HTTPException)
