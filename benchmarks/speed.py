@@ -28,19 +28,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 
-try:
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.recipes import RECIPES, Recipe, Schedule
-except ImportError:  # version 0.3, to be compared with
-    from bearcat.methods.recipe import RECIPES, Recipe, Schedule  # type: ignore[no-redef]
-    from bearcat.training.loop import Run, train  # type: ignore[no-redef]
+# The version that is compared with may be 0.3, whose modules have other names.
+NOW = find_spec("bearcat.cat") is not None
+methods = import_module("bearcat.cat.recipes" if NOW else "bearcat.methods.recipe")
+loop = import_module("bearcat.cat.algorithm" if NOW else "bearcat.training.loop")
 
 CLASSES, LENGTH, BATCH, NAME = 13, 1024, 64, "CAT*-Temperature"
 STEPS = 8  # of an epoch that is timed beside another version
@@ -67,10 +68,10 @@ def noise(windows: int, tested: int) -> TrainingData:
     return TrainingData(names, labelled(windows), labelled(tested), Unlabelled(labelled(windows).values))
 
 
-def recipe(epochs: int) -> Recipe:
+def recipe(epochs: int) -> Any:
     """Everything on from the first epoch."""
-    schedule = Schedule(epochs=epochs, batch=BATCH, align_from=0, label_from=0, calibrate_from=0)
-    return replace(RECIPES[NAME], schedule=schedule)
+    schedule = methods.Schedule(epochs=epochs, batch=BATCH, align_from=0, label_from=0, calibrate_from=0)
+    return replace(methods.RECIPES[NAME], schedule=schedule)
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     from bearcat.fast.device import Recorder, torch_settings
 
     trained, data = recipe(10), noise(3 * BATCH, BATCH)
-    state, _, precision = begin([Run(trained, data, seed) for seed in range(runs)], device(), None, None)
+    state, _, precision = begin([loop.Run(trained, data, seed) for seed in range(runs)], device(), None, None)
     path = path_of(state.student)
     with torch_settings(precision, device()):
         state.epoch = trained.schedule.epochs
@@ -144,7 +145,7 @@ def work() -> None:
         started = time.perf_counter(), time.process_time()
 
     wait()
-    train([Run(recipe(epochs), noise(STEPS * BATCH, BATCH), 0)], device(), progress=answer)
+    loop.train([loop.Run(recipe(epochs), noise(STEPS * BATCH, BATCH), 0)], device(), progress=answer)
 
 
 def compare(older: Path, rounds: int) -> None:
