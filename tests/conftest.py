@@ -46,14 +46,22 @@ BLANK = {
 }
 
 
-# A worker runs whole modules (their fixtures cost more than most of their tests), these first, so that no worker is
-# left with a long one when the others have nothing to do.
+# A worker runs whole modules (their fixtures cost more than most of their tests). The longest are first, so that no
+# worker is left with one of them when the others have nothing to do.
 LONGEST = (
-    "test_bench", "test_serve", "test_reproduce", "test_docs", "test_package", "test_train", "test_learning", "test_estimator", "test_examples", "test_adapt", "test_page",
-    "test_hostile", "test_watch", "test_fleet_page", "test_graph", "test_watch_mqtt", "test_predict", "test_export", "test_benchmarks", "test_smoke", "test_seams", "test_alignments", "test_choose",
-    "test_trust", "test_cli", "test_calibration", "test_figures", "test_reference_loop", "test_plant", "test_balance", "test_native",
-    "test_api", "test_public", "test_fair", "test_recordings_page", "test_candidates", "test_plugins", "test_plain", "test_accounted", "test_watch_store",
-)  # fmt: skip
+    "test_golden",
+    "test_predict",
+    "test_export",
+    "test_bench",
+    "test_adapt",
+    "test_train",
+    "test_learning",
+    "test_plant",
+    "test_reproduce",
+    "test_parity",
+    "test_documents",
+    "test_fuzz",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from bearcat.cat import Calibration
-from bearcat.cat.evaluate import predict
 from bearcat.cat.networks import InputScaling, build_network, initialise
 from bearcat.data import Preparation
-from bearcat.data.recording import spectral_shape, spectrum, standardise
+from bearcat.data.recording import spectral_shape
 from bearcat.deploy.folder import open_folder
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.deploy.predictor import check_metadata
@@ -94,17 +93,6 @@ def test_a_saved_model_comes_back_and_predicts_the_same(tmp_path, kind, calibrat
     assert again.familiarity is None
     save_model(tmp_path / "copy", again)
     assert (tmp_path / "copy" / "model.json").read_text() == (tmp_path / "model" / "model.json").read_text()
-
-
-def test_raw_windows_give_what_prepared_ones_give_and_what_evaluation_gives():
-    model = made_model("frequency")
-    windows = raw_windows(model, 70)
-    prepared = standardise(spectrum(windows))
-    logits = model.calibration.apply(predict(model.network, torch.from_numpy(prepared)[None])[0])
-    expected = logits.softmax(-1)[0].numpy()
-    assert np.exp(model.log_probabilities(windows)) == pytest.approx(expected, abs=1e-6)
-    assert np.ptp(expected, axis=0).max() > 0.1  # the windows do differ
-    assert model.log_probabilities(windows[:0]).shape == (0, 3)
 
 
 def saved(tmp_path: Path) -> tuple[Path, dict]:

@@ -70,8 +70,6 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
     assert "b/none.npz" in page
     assert "&lt;b&gt;.mat" in page
     assert "<b>.mat" not in page
-    again = bearcat(*words, "--fail-on", "check", pictures=False)
-    assert again.returncode in (1, 3)
     checked = bearcat("data", "check", root, "--window", 256)
     assert checked.returncode == 2
     named = [line for line in checked.stderr.splitlines() if line.startswith("problem: ")]

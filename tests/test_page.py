@@ -79,25 +79,6 @@ def test_the_report_warns_of_everything_that_is_wrong_and_escapes_names_from_dat
     assert page.count("5 of 6, 1 left out") == 2, "the rule of incomplete grids, for time and for frequency"
 
 
-def test_tables_and_figures_are_files_too(report: Path):
-    tables, figures = ({path.name for path in (report.parent / name).iterdir()} for name in ("tables", "figures"))
-    for folder, suffixes in ((tables, ("tex", "csv")), (figures, ("png", "svg", "pdf"))):
-        stems = {name.rpartition(".")[0] for name in folder}
-        assert folder == {f"{stem}.{suffix}" for stem in stems for suffix in suffixes}
-    for kind in ("time", "frequency"):
-        for name in (
-            "ranks-accuracy",
-            "bars-ECE",
-            "curves",
-            "pseudo-labels",
-            "confusion",
-            "reliability-CATstar-Temperature",
-        ):
-            teaching = name == "pseudo-labels" or "CAT" in name
-            assert (f"rig-{kind}-{name}.svg" in figures) == (kind == "time" or not teaching), name
-    assert "5 of 6, 1 left out" in (report.parent / "tables" / "rig-time-ece.tex").read_text(encoding="utf-8")
-
-
 @pytest.mark.usefixtures("blank_figures")
 def test_a_run_s_page_has_the_decision_then_recordings_and_research_last(tmp_path: Path):
     names = ["b/0.wav", "b/1.wav"]

@@ -206,8 +206,9 @@ def test_a_reference_says_where_healthy_is():
     )  # the other group lies on a moved class
 
 
-@pytest.mark.parametrize("name", ["match-clusters", "dense-CAT*-Temperature"])
-@pytest.mark.parametrize("last", [0, 3, SHORT.epochs - 1])
+@pytest.mark.parametrize(
+    ("name", "last"), [("match-clusters", 0), ("dense-CAT*-Temperature", 3), ("match-clusters", SHORT.epochs - 1)]
+)
 def test_a_stack_and_a_resumed_run_do_as_single_runs(name, last, tmp_path):
     """Wherever training stops, also after its last epoch: the same weights and the same curves, column by column."""
     recipe = replace(RECIPES[name], encoder="dense:widths=16", schedule=SHORT)

@@ -12,14 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.api import diagnose
-from bearcat.cat import Calibration
 from bearcat.deploy.find import FoundUnit, find_files
 from bearcat.deploy.jobs import Job, diagnose_units
 from bearcat.deploy.model import export_onnx
@@ -264,19 +262,6 @@ def test_an_unfamiliar_recording_is_an_alarm_unless_that_is_turned_off(knowing_f
     assert "unfamiliar" in command("predict", onnx, strange, *words, "--by", "window")[1]
 
 
-def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_folder, command):
-    np.save(tmp_path / "a.npy", noise(3000, 1))
-    words = (tmp_path / "a.npy", "--rate", 12_000)
-    whole = made_model(calibration="temperature")
-    state = whole.calibration.state()
-    ended = replace(whole, calibration=Calibration.from_state(state | {"at_bound": torch.ones_like(state["at_bound"])}))
-    save_model(tmp_path / "model", ended)
-    export_onnx(ended, tmp_path / "model.onnx")
-    for folder in (tmp_path, model_folder):
-        for path in (folder / "model", folder / "model.onnx"):
-            assert ("not calibrated" in command("predict", path, *words)[2]) == (folder == tmp_path)
-
-
 def kinds(row):
     return {finding["kind"] for finding in row["findings"]}
 
@@ -295,17 +280,6 @@ def test_a_model_not_to_be_used_says_so_and_calls_no_recording_ok(tmp_path, mode
         assert (status, row["decision"]) == (3, "check"), "what it says is no reason for an alarm either"
         assert "refused model" in kinds(row)
         assert "do not use." not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
-
-
-def test_a_dead_sensor_is_never_ok(tmp_path, model_folder, command):
-    np.save(tmp_path / "dead.npy", np.full(3000, 1.5, dtype=np.float32))
-    words = ("predict", model_folder / "model.onnx", tmp_path / "dead.npy", "--rate", 12_000, "--format", "json")
-    status, shown, _ = command(*words)
-    (row,) = json.loads(shown)["recordings"]
-    assert row["decision"] != "ok"
-    assert row["state"] == "no signal"
-    assert kinds(row) == {"constant"}
-    assert status == status_of([row])
 
 
 @pytest.mark.parametrize("kind", ["model", "model.onnx"])

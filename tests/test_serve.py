@@ -22,10 +22,8 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import onnx
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
-from scipy.io import savemat, wavfile
+from scipy.io import wavfile
 
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.model import export_onnx
@@ -233,20 +231,6 @@ def test_an_unknown_kind_of_recording_is_answered_as_unfamiliar(server):
     assert (known["familiar"], strange["familiar"]) == (True, False)
     assert known["unfamiliar"] < 0.3 < 0.9 < strange["unfamiliar"]
     assert (strange["decision"], strange["class"], strange["state"]) == ("alarm", "unknown", "unknown")
-
-
-@pytest.mark.parametrize("kind", ["csv", "npz", "mat", "parquet"])
-def test_formats_can_be_uploaded_in_the_spelling_of_any_machine(server, tmp_path, kind):
-    samples, path = noise(4 * LENGTH), tmp_path / f"a.{kind}"
-    {
-        "csv": lambda: path.write_text("acceleration\n" + "\n".join(f"{sample:.6g}" for sample in samples)),
-        "npz": lambda: np.savez_compressed(path, a=samples),
-        "mat": lambda: savemat(path, {"a": samples}, do_compression=True),
-        "parquet": lambda: parquet.write_table(pa.table({"a": samples}), path),
-    }[kind]()
-    answer = server.upload(f"Überlast №1.{kind.upper()}", path.read_bytes(), rate=RATE)
-    assert answer.status_code == 200, answer.text
-    assert (answer.json()["windows"], answer.json()["recording"]) == (4, f"Überlast №1.{kind.upper()}")
 
 
 def test_a_model_folder_gives_the_same_answers_and_sigterm_finishes_what_was_accepted(models, server, tmp_path):

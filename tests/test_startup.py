@@ -10,7 +10,7 @@ import pytest
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas")
 ASKED = """
-import sys, time
+import sys
 FORBIDDEN = sys.argv.pop(1).split(",")
 from bearcat.cli import main
 sys.argv = ["bearcat", *sys.argv[1:]]
@@ -19,30 +19,22 @@ try:
 except SystemExit as ended:
     assert not ended.code, ended.code
 loaded = {name for name in FORBIDDEN if name in sys.modules}
-print(f"\\n{time.process_time()} {sorted(loaded)}")
+print(f"\\n{sorted(loaded)}")
 """
 
 
 @pytest.mark.parametrize(
-    ("words", "forbidden", "limit"),
+    ("words", "forbidden"),
     [
-        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench"), 0.6),
-        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench"), 0.8),
-        (("methods",), ("torch", "scipy", "sklearn", "matplotlib", "pandas"), 2.0),
+        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench")),
+        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench")),
+        (("methods",), ("torch", "scipy", "sklearn", "matplotlib", "pandas")),
     ],
 )
-def test_help_and_methods_come_at_once_and_load_nothing_heavy(words, forbidden, limit):
-    """Processor time since the interpreter began, the best of three. The goals are half of these limits: machines differ,
-    and what is loaded is what counts.
-    """
-    took = []
-    for _ in range(3):
-        call = [sys.executable, "-c", ASKED, ",".join(forbidden), *words]
-        result = subprocess.run(call, capture_output=True, text=True, check=True)
-        seconds, loaded = result.stdout.splitlines()[-1].split(" ", 1)
-        assert loaded == "[]"
-        took.append(float(seconds))
-    assert min(took) < limit
+def test_help_and_methods_load_nothing_heavy(words, forbidden):
+    call = [sys.executable, "-c", ASKED, ",".join(forbidden), *words]
+    result = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("words", [("diagnose",), ("predict", "model"), ("predict", "general")])
@@ -63,4 +55,4 @@ def test_diagnosing_starts_without_torch_and_without_most_of_scipy(tmp_path, wor
     ]
     words = [*words, "a.wav", "--rpm", "1500", "--bearing", "6205"]
     result = subprocess.run([*call, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert result.stdout.splitlines()[-1].endswith(" []")
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -121,26 +121,6 @@ def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
         }
 
 
-def test_the_ranking_and_the_tests_say_what_the_comparison_says():
-    results = grid()
-    tables, comparison = whole(), compare(results, "accuracy")
-    ranking = named(tables, "paderborn-time-accuracy-ranking")
-    assert tuple(row[0].text for row in ranking.rows) == comparison.methods
-    assert ranking.rows[-1][6].value == pytest.approx(
-        100 * (comparison.averages["source-only"].mean - comparison.averages[comparison.best].mean)
-    )
-    assert ranking.rows[-1][7].text == "−1.00"
-    tests = named(tables, "paderborn-time-accuracy-tests")
-    by_task = compare(results, "accuracy", over="tasks")
-    for pair, row in zip(comparison.pairs, tests.rows, strict=True):
-        assert [entry.text for entry in row[:2]] == [pair.first, pair.second]
-        expected = [pair.p_holm, by_task.pair(pair.first, pair.second).p_holm]
-        expected += [100 * pair.difference, 100 * pair.low, 100 * pair.high, pair.effect, pair.p]
-        assert [entry.value for entry in row[2:]] == pytest.approx(expected)
-        assert row[2].bold == (pair.p_holm < 0.05)
-    assert f"chi-square {comparison.friedman.statistic:.2f}" in tests.note
-
-
 def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_tasks():
     results = grid(("DANN", "AT*"), PADERBORN[:3], 3)
     kept = [

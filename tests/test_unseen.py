@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.adaptation.spec import make_recipe
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
 from bearcat.data.datasets.simulate import Simulated
@@ -80,11 +79,6 @@ def test_classes_stand_for_states_where_one_alone_does():
     prepared = KnownStates().prepare(unnamed)
     assert prepared.data is unnamed
     assert "names of two classes" in prepared.finding.sentence
-
-
-def test_known_states_are_of_one_input():
-    with pytest.raises(InputError, match="bearing-orders"):
-        make_recipe(UNSEEN_RECIPE, "physics")
 
 
 def machine(label: str) -> Recording:

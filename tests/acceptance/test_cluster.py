@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from bearcat.bench import execute as executing
-from bearcat.bench.execute import Cluster, Execution
+from bearcat.bench.execute import Cluster
 from bearcat.child import connect_ray
 from bearcat.errors import InputError
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
@@ -106,16 +105,6 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
     first, second = sorted((tmp_path / "calls").read_text().splitlines(), key=lambda call: "--head" not in call)
     assert first.endswith(f"--nodelist={head} ray start --head --port={port} --num-cpus=1 --block")
     assert second.endswith(f"--exclude={head} ray start --address={head}:{port} --num-cpus=1 --block")
-
-
-def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, cluster, monkeypatch):
-    """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
-    given = lambda _, __, device, *___: (f"{device} {cluster.get_gpu_ids()}", "")  # noqa: E731
-    monkeypatch.setattr(executing, "train_remotely", given)
-    for requested, expected in (("auto", "cuda [0]"), ("cpu", "cpu []")):
-        site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT, requested)
-        Cluster(requested).drive(cluster, site.specs, Execution(site.store, site.specs))
-        assert [site.store.state(spec.identity).detail for spec in site.specs] == [expected]
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):

@@ -29,10 +29,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bench_report("A rig, four methods", results, missing, folder / "out")
 
 
-def column(page, table: int, number: int) -> list[str]:
-    return page.locator("table").nth(table).locator(f"tbody tr td:nth-child({number})").all_inner_texts()
-
-
 def test_the_page_is_quiet_asks_nobody_shows_every_figure_and_runs_no_name(browser, report: Path):
     with Opened(browser, report) as opened:
         sizes = opened.page.eval_on_selector_all(
@@ -47,24 +43,6 @@ def test_the_page_is_quiet_asks_nobody_shows_every_figure_and_runs_no_name(brows
         assert ATTACK in opened.page.locator("body").inner_text(), "the class's name is shown as it is"
         lost = "[...document.querySelectorAll('nav a')].filter(a => !document.getElementById(a.hash.slice(1))).length"
         assert opened.page.evaluate(lost) == 0
-
-
-def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(browser, report: Path):
-    with Opened(browser, report) as opened:
-        page = opened.page
-        page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
-        titles = page.locator(".scroll").evaluate_all("all => all.map(box => box.getAttribute('aria-label'))")
-        place = next(number for number, title in enumerate(titles) if title.startswith("Accuracy on the target: "))
-        heads = page.locator("table").nth(place).locator("thead th")
-        for key, direction in (("Enter", "ascending"), ("Space", "descending")):
-            heads.nth(2).locator("button").press(key)
-            values = [float(text) for text in column(page, place, 3)]
-            assert values == sorted(values, reverse=direction == "descending")
-            assert heads.nth(2).get_attribute("aria-sort") == direction
-        heads.nth(0).locator("button").click()
-        words = column(page, place, 1)
-        assert words == page.evaluate("all => [...all].sort((a, b) => a.localeCompare(b))", words)
-        assert heads.nth(2).get_attribute("aria-sort") is None
 
 
 def test_thirty_recordings_are_shown_and_printed_on_two_pages(browser, found: Diagnoses, tmp_path: Path):  # noqa: F811
