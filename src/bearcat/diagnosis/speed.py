@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,6 @@ from bearcat.diagnosis.physics import FAULTS, STRONG, PhysicsEvidence, bounded, 
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.findings import Finding
 from bearcat.ranges import check_range
-from bearcat.settings import to_plain
 from bearcat.thresholds import OVERWHELMING
 
 LOGARITHMS = np.log(GRID)
@@ -67,9 +65,6 @@ class SpeedEvidence:
     varies: float = 0.0  # relative half-range within the recording; 0: steady
     corrected: bool = False  # the stated speed was replaced
     findings: tuple[Finding, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(to_plain(self))
 
 
 def measure_speed(
