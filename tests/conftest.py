@@ -49,19 +49,9 @@ BLANK = {
 # A worker runs whole modules (their fixtures cost more than most of their tests). The longest are first, so that no
 # worker is left with one of them when the others have nothing to do.
 LONGEST = (
-    "test_golden",
-    "test_predict",
-    "test_export",
-    "test_bench",
-    "test_adapt",
-    "test_train",
-    "test_learning",
-    "test_plant",
-    "test_reproduce",
-    "test_parity",
-    "test_documents",
-    "test_fuzz",
-)
+    "test_golden", "test_predict", "test_export", "test_bench", "test_adapt", "test_train", "test_learning", "test_plant",
+    "test_reproduce", "test_parity", "test_documents", "test_fuzz",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,8 +20,6 @@ from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness
 from tests.test_artefact import made_model, raw_windows, save_model
 from tests.test_train import CPU, SHORT, same_weights, toy
-
-EXAMPLE = Path(__file__).parents[1] / "examples" / "add_a_torch_module.py"
 
 
 class Residual(nn.Module):
@@ -85,10 +81,7 @@ class Counted(Encoder):
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
-    transformer = importlib.import_module(EXAMPLE.stem).MyTransformer
-    ENCODERS.pop("my-transformer", None)
-    for name, row in {"resnet": ResNet, "wrong": Wrong, "counted": Counted, "transformer": transformer}.items():
+    for name, row in {"resnet": ResNet, "wrong": Wrong, "counted": Counted}.items():
         monkeypatch.setitem(ENCODERS, name, row)
 
 
@@ -97,12 +90,8 @@ def recipe_of(encoder: str, name: str = "CAT*-Temperature", **settings: Any) -> 
     return replace(RECIPES[name], schedule=schedule, encoder=encoder, **settings)
 
 
-ENCODER = {"resnet": "resnet", "transformer": "transformer:patch=8:width=8"}
-
-
-@pytest.mark.parametrize("name", ENCODER)
-def test_it_is_the_module_itself_run_by_run(name):
-    network = build_network(ENCODER[name], runs=2, channels=1, points=48, classes=3)
+def test_it_is_the_module_itself_run_by_run():
+    network = build_network("resnet", runs=2, channels=1, points=48, classes=3)
     initialise(network, [5, 6], stream=20)
     windows = torch.randn(2, 9, 1, 48, generator=torch.Generator().manual_seed(0))
     before = torch.random.get_rng_state()
@@ -115,8 +104,8 @@ def test_it_is_the_module_itself_run_by_run(name):
     torch.testing.assert_close(noisy, again)
     assert not torch.allclose(noisy, features)
     for run in range(2):
-        plain = ENCODERS[name](**({"patch": 8, "width": 8} if name == "transformer" else {})).build(1, 1, 48, 0.5)
-        alone = select_run(network, run, ENCODER[name], 1, 48)
+        plain = ResNet().build(1, 1, 48, 0.5)
+        alone = select_run(network, run, "resnet", 1, 48)
         state = {key.removeprefix("encoder.module."): value[0] for key, value in alone.state_dict().items()}
         plain.load_state_dict({key: value for key, value in state.items() if not key.startswith("head")})
         torch.testing.assert_close(alone(windows[run : run + 1])[1][0], plain.eval()(windows[run]))
@@ -139,9 +128,8 @@ def test_places_without_a_window_and_domains_of_their_own():
     assert not apart[1, :4].any()
 
 
-@pytest.mark.parametrize("name", ENCODER)
-def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(name, tmp_path):
-    runs = [Run(recipe_of(ENCODER[name]), toy(seed, dtype=np.float64), seed) for seed in (0, 1)]
+def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(tmp_path):
+    runs = [Run(recipe_of("resnet"), toy(seed, dtype=np.float64), seed) for seed in (0, 1)]
     before = torch.random.get_rng_state()
     together, alone = train(runs, CPU), train(runs[1:], CPU)
     assert together.kernels["encoder"] == "one by one"
@@ -170,7 +158,6 @@ def test_what_is_frozen_stays_and_what_is_unused_does_not_disturb():
 
 
 def test_it_is_saved_loaded_and_exported(tmp_path):
-    """tests/test_seams.py exports the transformer."""
     model = made_model(length=64, encoder="resnet")
     windows = raw_windows(model)
     save_model(tmp_path / "model", model)

@@ -303,14 +303,11 @@ def test_a_model_not_to_be_used_says_so_and_calls_nothing_ok(models, tmp_path):
     onnx.helper.set_model_props(graph, texts | {"decision": json.dumps(REFUSED)})
     onnx.save(graph, tmp_path / "model.onnx")
     running = Server(tmp_path, tmp_path / "model.onnx")
-    try:
-        described = running.client.get("/model").json()["decision"]
-        assert described["sentence"] in running.logged()
-        window = running.windows({"windows": noise(LENGTH)[None].tolist()}).json()
-        for answer in (running.upload("a.wav", as_wav(noise(3000))).json(), window):
-            assert answer["decision"] != "ok"
-    finally:
-        assert running.stop() == 0
+    assert running.client.get("/model").json()["decision"]["sentence"] in running.logged()
+    window = running.windows({"windows": noise(LENGTH)[None].tolist()}).json()
+    for answer in (running.upload("a.wav", as_wav(noise(3000))).json(), window):
+        assert answer["decision"] != "ok"
+    assert running.stop() == 0
 
 
 def test_many_requests_at_once_get_the_answers_they_get_alone(server):

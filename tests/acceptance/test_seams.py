@@ -32,7 +32,6 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return call
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SEAMS)
 def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, command, tables, tmp_path, monkeypatch):
     script, drawn = EXAMPLES / name, name == "add_an_ingredient.py"

@@ -42,19 +42,6 @@ def shape(magnitudes: Sequence[float], bands: int, least: float) -> list[float]:
     return [math.log(max(sum(power[a:b]) / sum(power), least)) for a, b in pairwise(edges)]
 
 
-def band_spread(shapes: Rows, recording: Sequence[int]) -> list[float]:
-    """Root mean square distance from the recording's mean, at least a tenth of the median over bands."""
-    found = []
-    for band in range(len(shapes[0])):
-        total = 0.0
-        for row, name in zip(shapes, recording, strict=True):
-            same = [other[band] for other, of in zip(shapes, recording, strict=True) if of == name]
-            total += (row[band] - sum(same) / len(same)) ** 2
-        found.append(math.sqrt(total / len(shapes)))
-    middle = sorted(found)[len(found) // 2]
-    return [max(each, 0.1 * middle) for each in found]
-
-
 def oddness(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
     """Distance to the neighbours-th nearest over the mean of what those neighbours have among each other."""
 
