@@ -2,7 +2,7 @@
 
 `fleet` simulates machines over years, some of whose bearings fail, measures every recording and keeps the measurements, a
 file for each machine (resumed where it was stopped); `judge` replays these with a rule and prints false alarms a year,
-failures found, and lead times; `real` replays runs to failure (ims) and compares with simpler rules.
+failures found, and lead times; `real` replays runs to failure, a folder with a manifest (ims: docs/add-your-data.md), and compares with simpler rules.
 
 The points of a simulated machine hear each other; docs/simulator.md says what varies without harm, and how spalls grow.
 

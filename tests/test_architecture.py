@@ -32,7 +32,7 @@ DATA_LAYERS = [
     {"archives", "inputs", "catalogue"},
     {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
-    {"choose", "run_to_failure"},
+    {"choose"},
     {"__init__"},
 ]
 

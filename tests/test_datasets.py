@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from scipy import io as scipy_io
 
-from bearcat.data import BEARINGS, CWRU, HITSM, IMS, Paderborn, load, open_dataset
+from bearcat.data import BEARINGS, CWRU, HITSM, Paderborn, load, open_dataset
 from bearcat.data.datasets.benches import CONDITIONS, PAPER
 from bearcat.data.datasets.simulate import Simulated
-from bearcat.deploy.find import find_measurements
 from bearcat.errors import InputError
 
 NOISE = np.random.default_rng(0).standard_normal(2000)
@@ -202,48 +201,6 @@ def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_p
     assert "found more than once" in HITSM(root=tmp_path).catalogue().problems[0].sentence
     with pytest.raises(InputError, match="none of .*mfs, self"):
         HITSM(root=tmp_path / "self").catalogue()
-
-
-def published_ims(root: Path) -> Path:
-    """Files as they are published: text without a suffix, of eight channels in the first test and four in others."""
-    places = [
-        ("1st_test", "2003.10.22.12.06.24", 8), ("1st_test", "2003.11.25.23.39.56", 8),
-        ("2nd_test", "2004.02.12.10.32.39", 4), ("4th_test/txt", "2004.03.04.09.27.46", 4),
-    ]  # fmt: skip
-    for number, (folder, name, channels) in enumerate(places):
-        (root / folder).mkdir(parents=True, exist_ok=True)
-        table = NOISE[200 * number : 200 * number + 200, None] + np.arange(1, channels + 1)
-        np.savetxt(root / folder / name, table, fmt="%.3f", delimiter="\t")
-    return root
-
-
-def test_ims_published_files_are_read_by_channel_and_named_by_time(tmp_path):
-    catalogue = IMS(root=published_ims(tmp_path)).catalogue()
-    assert len(catalogue.domains) == 12
-    assert len(catalogue.entries) == 8 + 8 + 4 + 4
-    for entry in catalogue.entries:
-        level = float(np.median(entry.read().signal))
-        assert round(level) == int(entry.row.channel), "each recording is of its own channel"
-    inner = [entry.row for entry in catalogue.entries if entry.label == "inner"]
-    assert [(row.machine, row.point, row.sensor) for row in inner] == [
-        ("ims-test-1", "bearing 3", "x"), ("ims-test-1", "bearing 3", "y"),
-    ]  # fmt: skip
-    assert catalogue.entries[-1].row.machine == "ims-test-3"
-
-
-def test_fetch_writes_the_manifest_of_unpacked_runs_and_other_commands_read_it(tmp_path, command):
-    status, _, wrong = command("data", "fetch", "ims", "--root", tmp_path / "nothing")
-    assert status == 2
-    assert "unpack" in wrong
-    root = published_ims(tmp_path / "ims")
-    before = open_dataset("ims", root).catalogue()
-    assert command("data", "fetch", "ims", "--root", root)[0] == 0
-    after = open_dataset("ims", root).catalogue()
-    assert [entry.row.info() for entry in after.entries] == [entry.row.info() for entry in before.entries]
-    measurements = list(find_measurements([root]))
-    assert len(measurements) == len({entry.row.path for entry in before.entries})
-    points = {recording.point for found in measurements for point in found.points for recording in point.recordings}
-    assert points == {entry.row.point for entry in before.entries}
 
 
 def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():

@@ -47,15 +47,13 @@ def fetch(
 ) -> None:
     """Download a dataset from its official address; an interrupted download goes on where it stopped.
 
-    Simulated recordings are computed and written as wav files with a manifest. Of ims, unpacked by hand, the
-    manifest is written.
+    Simulated recordings are computed and written as wav files with a manifest.
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
-    from bearcat.data import IMS, default_root
+    from bearcat.data import default_root
     from bearcat.data.fetch import fetch as fetch_files
     from bearcat.data.fetch import require_licence
-    from bearcat.data.run_to_failure import write_manifest
 
     dataset = dataset_named(name, root, settings, None, None, None)
     if name == "simulated":
@@ -67,10 +65,6 @@ def fetch(
         print(f"{found} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
         return
     folder = root or default_root(name)
-    if isinstance(dataset, IMS):  # archives inside archives, of kinds that are not unpacked here
-        found = write_manifest(dataset.catalogue(), folder)
-        print(f"{found} recordings are in {folder}; follow them with: bearcat watch {folder} --store {name}.sqlite")
-        return
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")

@@ -24,13 +24,12 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.inputs import INPUTS, Input, find_input
 from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
-from bearcat.data.run_to_failure import IMS
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "HITSM", "IMS", "INPUTS", "About", "AcrossMachines", "Bearing",
+    "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing",
     "Catalogue", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
     "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder",
     "cached_windows", "find_bearing", "find_input", "join", "load", "open_dataset", "prepare", "resample",
@@ -42,7 +41,6 @@ DATASETS: dict[str, type[Dataset]] = {
     "paderborn": Paderborn,
     "cwru": CWRU,
     "hit-sm": HITSM,
-    "ims": IMS,
     "across-machines": AcrossMachines,
     "folder": Folder,
 }
@@ -54,6 +52,7 @@ DATASETS: dict[str, type[Dataset]] = {
 REMOVED = {
     "collection": "sets of bearing-datasets are not read any more; list their signals in a manifest",
     "femto": "is no dataset any more; list its files in a manifest with path, machine, time, rpm and rate",
+    "ims": "is no dataset any more; docs/add-your-data.md has the lines that list its files in a manifest",
 }
 
 

@@ -48,7 +48,6 @@ class About:
     title: str
     licence: str
     licence_address: str = ""
-    by_hand: str = ""  # how to get it, where `downloads` cannot
 
 
 @dataclass(frozen=True)
