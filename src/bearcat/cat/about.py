@@ -92,9 +92,7 @@ def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
             if is_dataclass(value) or field.name in ("ingredients", "input", "epochs"):  # which options set
                 continue
             known = field.metadata.get("known") or tables.get(prefix + field.name, ())
-            accepted = ", ".join(known) or {bool: "true, false", int: "a whole number", float: "a number"}.get(
-                type(value), ""
-            )
+            accepted = ", ".join(known) or ACCEPTED.get(type(value), "")
             rows.append((prefix + field.name, _as_text(value), accepted))
     return rows
 

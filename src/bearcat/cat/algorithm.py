@@ -232,7 +232,8 @@ def objective(
 
     L_CAT = L_C + L_PL + L_MCC + L_DC + sum(L_more.values())
     named = {each.name: value for each, value in ((labels, L_PL), (mcc, L_MCC), (dc, L_DC)) if each in on}
-    return L_CAT, {"supervised": L_C, **named, **L_more}
+    terms = {"supervised": L_C} | named | L_more
+    return L_CAT, {name: value for name, value in terms.items() if isinstance(value, Tensor)}
 
 
 def student_pass(state: TrainingState, batch: Batch, with_target: bool, joint: bool = False) -> View:
