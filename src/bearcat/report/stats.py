@@ -285,7 +285,7 @@ def holm(p: Sequence[float]) -> list[float]:
     order = np.argsort(values)
     adjusted = np.empty_like(values)
     adjusted[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)).clip(max=1)
-    return adjusted.tolist()
+    return [float(value) for value in adjusted]
 
 
 def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
