@@ -33,7 +33,7 @@ from bearcat.data.datasets.folder import (
 )
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.recording import Recording
-from bearcat.data.stream import FORMATS, ChannelStreams, Stream
+from bearcat.data.stream import FORMATS, Stream
 from bearcat.deploy.predictor import Predictor
 from bearcat.errors import InputError
 from bearcat.names import shown
@@ -99,8 +99,7 @@ class FoundUnit:
         try:
             yield from self.find()
         except (InputError, OSError) as error:  # others go on
-            problem = error if isinstance(error, InputError) else InputError(f"{self.name}: {error}")
-            yield alone(FoundRecording(partial(_refuse, problem), self.name))
+            yield from _refused(error, self.name).find()
 
 
 def number_or_channel(rpm: str | float | None) -> tuple[float | None, str | None]:
@@ -147,14 +146,11 @@ def find_units(
             renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
             yield FoundUnit(renamed[0].origin, partial(_listed_measurement, renamed, channel, usual, channels))
 
-    def refused(problem: InputError, name: str) -> FoundUnit:
-        return FoundUnit(name, lambda: iter([alone(FoundRecording(partial(_refuse, problem), name))]))
-
     def refused_in(root: Path, origin: str, sentence: str) -> FoundUnit:
         """A recording of a folder that cannot be used, called as it is from where the user stands."""
         name = shown(str(root / origin))
         problem = f"{name}{sentence.removeprefix(origin)}" if sentence.startswith(origin) else sentence
-        return refused(InputError(problem, readable=True), name)
+        return _refused(InputError(problem, readable=True), name)
 
     def found_in(path: Path) -> Iterator[FoundUnit]:
         root = path.parent if path.name == MANIFEST else path
@@ -177,14 +173,13 @@ def find_units(
                 yield FoundUnit(shown(str(file)), read)
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files
-                yield refused(InputError(sentence, readable=True), origin)
+                yield _refused(InputError(sentence, readable=True), origin)
 
     for path in paths:
         try:
             yield from found_in(path)
         except (InputError, OSError) as error:  # such as a manifest that cannot be read; other paths go on
-            problem = error if isinstance(error, InputError) else InputError(f"{shown(str(path))}: {error}")
-            yield refused(problem, shown(str(path)))
+            yield _refused(error, shown(str(path)))
 
 
 def measurements_of_file(
@@ -205,19 +200,30 @@ def _file_measurement(
 ) -> Iterator[FoundMeasurement]:  # fmt: skip
     """The one measurement of a file, which is open until the next is asked for; `speed` is a channel."""
     name = shown(str(file))
-    said = None if speed is None else FoundRecording(
+    stated = None if speed is None else FoundRecording(
         partial(_open_speed, file, speed, name), f"{name}#{speed}", channel=speed, said_speed=True
     )  # fmt: skip
     if channel is not None:
-        yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), said)
+        yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), stated)
         return
-    try:
-        opened = open_channels(file, name, usual)
-    except InputError as error:
-        yield alone(FoundRecording(partial(_refuse, error), name, rpm))
-        return
-    with closing(opened):
-        yield measurement_of(opened, channels, rpm, again=partial(open_stream, file), said=said)
+    with closing(open_channels(file, name, usual)) as opened:
+        names = [each for each in opened.names if each != speed]
+        if not names:
+            raise InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
+
+        def open_channel(channel: str, origin: str) -> Stream:
+            try:
+                return opened.stream(channel, origin)
+            except KeyError:  # it was read before, or the file was closed
+                return open_stream(file, channel, origin)
+
+        def found(channel: str) -> FoundRecording:
+            origin = name if names == [channel] else f"{name}#{channel}"
+            return FoundRecording(partial(open_channel, channel, origin), origin, rpm, channel=channel)
+
+        if stated is None and opened.speed is not None:
+            stated = found(opened.speed)
+        yield _grouped(name, [found(each) for each in names], channels, stated)
 
 
 def _open_speed(file: Path, channel: str, name: str) -> Stream:
@@ -225,38 +231,6 @@ def _open_speed(file: Path, channel: str, name: str) -> Stream:
         return open_stream(file, channel, name)
     except InputError as error:
         raise InputError(f"{name}: the speed '{channel}' is neither a number nor a channel of it", "rpm") from error
-
-
-def measurement_of(
-    opened: ChannelStreams,
-    channels: str | None = None,
-    rpm: float | None = None,
-    bearing: Bearing | None = None,
-    again: Callable[[str, str], Stream] | None = None,
-    said: FoundRecording | None = None,
-) -> FoundMeasurement:
-    """The channels of an open file as points; `again` opens one that was read before, or after the file was closed.
-    `said` is the channel of which somebody said that it holds the speed.
-    """
-    name, names = opened.origin, [each for each in opened.names if said is None or each != said.channel]
-
-    def open_channel(channel: str, origin: str) -> Stream:
-        try:
-            return opened.stream(channel, origin)
-        except KeyError:
-            if again is None:
-                raise
-            return again(channel, origin)
-
-    def found(channel: str, point: str | None = None) -> FoundRecording:
-        origin = name if names == [channel] else f"{name}#{channel}"
-        return FoundRecording(partial(open_channel, channel, origin), origin, rpm, bearing, None, point, channel)
-
-    speed = said or (None if opened.speed is None else found(opened.speed))
-    if not names:
-        alone_there = InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
-        return alone(FoundRecording(partial(_refuse, alone_there), name))
-    return _grouped(name, [found(each) for each in names], channels, speed)
 
 
 def _listed_measurement(
@@ -273,12 +247,8 @@ def _listed_measurement(
         channels = channels or entry.row.channels
         for each in divided:
             row = each.row
-            recordings.append(
-                FoundRecording(
-                    partial(read, each), each.origin, row.rpm, row.bearing, row.machine, row.point, row.channel,
-                    row.declared,
-                )
-            )  # fmt: skip
+            said = (row.rpm, row.bearing, row.machine, row.point, row.channel, row.declared)
+            recordings.append(FoundRecording(partial(read, each), each.origin, *said))
     first = entries[0]
     name, channel = first.origin, first.row.rpm_channel
     speed = None if channel is None else FoundRecording(
@@ -318,6 +288,12 @@ def _grouped(
 def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:
     """A measurement of one channel."""
     return FoundMeasurement(recording.name, (FoundPoint(recording.name, (recording,)),), speed)
+
+
+def _refused(error: InputError | OSError, name: str) -> FoundUnit:
+    """A recording that raises this error when it is opened."""
+    problem = error if isinstance(error, InputError) else InputError(f"{name}: {error}")
+    return FoundUnit(name, lambda: iter([alone(FoundRecording(partial(_refuse, problem), name))]))
 
 
 def _refuse(error: InputError, _: object = None) -> Stream:
