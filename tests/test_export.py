@@ -45,7 +45,7 @@ def test_the_graph_says_what_torch_says_of_windows_of_any_length_and_channels(tm
     exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
     windows = raw_windows(model)
     expected = model.log_probabilities(windows)
-    assert np.abs(exported.predict(windows) - np.exp(expected)).max() <= PARITY
+    assert np.abs(np.exp(exported.log_probabilities(windows)) - np.exp(expected)).max() <= PARITY
     assert np.abs(exported.log_probabilities(windows) - expected).max() <= PARITY * max(np.abs(expected).max(), 1)
 
 
@@ -64,18 +64,18 @@ def test_preparation_inside_the_graph_is_that_of_the_slow_twin(exported, kind):
     with torch.no_grad():
         logits = model.network(torch.from_numpy(expected)[None])[0]
     probabilities = model.calibration.probabilities(logits)[0].numpy()
-    assert np.abs(load_onnx(path, threads=1).predict(windows) - probabilities).max() <= PARITY
+    assert np.abs(np.exp(load_onnx(path, threads=1).log_probabilities(windows)) - probabilities).max() <= PARITY
 
 
 def test_one_window_or_many_at_once_or_none_are_the_same(exported):
     model, path = exported("time")
     graph, windows = load_onnx(path), raw_windows(model, 70)
-    single = np.concatenate([graph.predict(windows[at : at + 1]) for at in range(70)])
-    assert np.abs(graph.predict(windows) - single).max() < 1e-6
-    assert graph.predict(windows[:0]).shape == (0, 3)
-    features, logits = graph.run(windows, ["features", "logits"])
-    assert features.shape == (70, 256)
-    assert model.calibration.probabilities(logits) == pytest.approx(graph.predict(windows), abs=1e-5)
+    single = np.concatenate([np.exp(graph.log_probabilities(windows[at : at + 1])) for at in range(70)])
+    assert np.abs(np.exp(graph.log_probabilities(windows)) - single).max() < 1e-6
+    assert np.exp(graph.log_probabilities(windows[:0])).shape == (0, 3)
+    found = graph.outputs(windows)
+    assert found.features.shape == (70, 256)
+    assert model.calibration.probabilities(found.logits) == pytest.approx(np.exp(found.log_probabilities), abs=1e-5)
 
 
 def test_what_the_model_is_travels_in_the_file(exported):
@@ -140,7 +140,7 @@ def test_bad_files_and_windows_are_one_sentence(tmp_path, exported):
     with pytest.raises(InputError, match="no ONNX file"):
         load_onnx(tmp_path / "junk.onnx")
     with pytest.raises(InputError, match=r"shape \(window, 1, 256\), not \(3, 1, 255\)"):
-        load_onnx(path).predict(np.zeros((3, 1, 255)))
+        load_onnx(path).outputs(np.zeros((3, 1, 255)))
     graph = onnx.load(path)
     for props, sentence in (
         ({}, "not one of bearcat's"),
@@ -168,7 +168,7 @@ def test_a_graph_takes_the_speed_and_the_orders_that_its_input_needs(tmp_path):
         assert np.median(abs(found.features - expected.features)) < 1e-3
     for given, word in (((), "speed"), ((60000.0, BEARINGS["6205"]), "rpm"), ((900.0,), "bearing")):
         with pytest.raises(InputError, match=word):
-            exported.predict(windows, *given)
+            exported.outputs(windows, *given)
 
 
 def test_a_graph_that_fails_is_one_sentence(exported, monkeypatch):

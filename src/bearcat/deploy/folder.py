@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.bearing import Bearing
 from bearcat.data.prepare import Preparation
 from bearcat.deploy.predictor import BATCH, FOLDER, Array, Predictor, check_format, check_metadata, naming
 from bearcat.errors import InputError
@@ -38,11 +37,7 @@ class NumpyModel(Predictor):
     def calibrated(self) -> bool:
         return self.calibration is not None and not bool(self.calibration["at_bound"])
 
-    def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
-
     def classify(self, values: Array) -> Outputs:
-        """The outputs of prepared windows (window, channel, point)."""
         logits, features = forward(self.network, values)
         calibrated = logits if self.calibration is None else _calibrated(logits, self.calibration)
         highest = calibrated.max(axis=-1, keepdims=True)

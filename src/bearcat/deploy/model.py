@@ -29,9 +29,7 @@ from bearcat import __version__
 from bearcat.cat import Calibration, find_calibrator
 from bearcat.cat.networks import Network, restore
 from bearcat.cat.plain import PlainModules
-from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
-from bearcat.data.recording import Speed
 from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
 from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Graph, Predictor, naming
 from bearcat.errors import InputError
@@ -69,12 +67,8 @@ class Model(Predictor):
     def calibrated(self) -> bool:
         return self.calibration is not None and not self.at_bound
 
-    def outputs(self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
-
     @torch.no_grad()
     def classify(self, values: np.ndarray) -> Outputs:
-        """The outputs of prepared windows (window, channel, point), as its input makes them."""
         given = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
         starts = range(0, max(len(given), 1), BATCH)
         parts = [self.network(given[None, start : start + BATCH]) for start in starts]
@@ -278,31 +272,13 @@ def _traced(model: Model) -> Any:
         raise InputError(f"{lacking}; use the model's folder") from error
     finally:
         logging.disable(disabled)
-    if not _takes_any_number(program, {name: tensor.numpy() for name, tensor in behind.items()}, windows.numpy()):
+    graph = program.model.graph
+    if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
         encoder = model.network.encoder
         module = encoder.module if isinstance(encoder, PlainModules) else encoder
         fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}' (or the input '{model.input}')"
         raise InputError(f"{fixing} fixes the number of windows; write x.shape[0], not len(x)")
     return program
-
-
-def _takes_any_number(program: Any, behind: dict[str, np.ndarray], traced: np.ndarray) -> bool:
-    """Whether a graph takes another number of windows than it was traced with: tried where onnxruntime is there.
-
-    Torch writes a graph for the traced number alone, without a word, where it cannot keep the number free.
-    """
-    graph = program.model.graph
-    if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
-        return False
-    if find_spec("onnxruntime") is None:
-        return True
-    session = Graph(program.model_proto.SerializeToString(), threads=1)
-    windows = np.concatenate([traced, traced[:1]])
-    try:
-        found = session.run([str(value.name) for value in graph.outputs], {"windows": windows, **behind})
-    except Exception:  # onnxruntime has a class for every kind of failure, all children of Exception
-        return False
-    return all(len(array) == len(windows) for array in found)
 
 
 def _encoded(familiarity: Familiarity) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 A model may come from anywhere, so its metadata are checked by type and range before anything is built of them: wrong
 values would fail later, in the middle of a diagnosis. Nothing here needs torch.
 
->>> load_onnx(Path("bearing.onnx")).predict(windows)                       # pip install 'bearcat[runtime]'
+>>> load_onnx(Path("bearing.onnx")).outputs(windows)                       # pip install 'bearcat[runtime]'
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, Input, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
+from bearcat.data.recording import Speed
 from bearcat.errors import InputError
 from bearcat.ranges import RANGES
 from bearcat.settings import from_plain
@@ -74,14 +75,18 @@ class Predictor(ABC):
     def calibrated(self) -> bool:
         """Whether it has a calibration; one that ended at its bound is none."""
 
-    @abstractmethod
-    def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
+    def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
         """(window, channel, sample) as recorded, at its rate → log-probabilities, logits, features.
 
         Speed and bearing are for inputs that use them.
         """
+        return self.classify(self.input_row.transform(windows, self.sampling_rate, rpm, bearing))
 
-    def log_probabilities(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
+    def classify(self, values: Array) -> Outputs:
+        """The outputs of prepared windows (window, channel, point)."""
+        raise NotImplementedError
+
+    def log_probabilities(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Array:
         """The same windows → (window, class), calibrated."""
         return self.outputs(windows, rpm, bearing).log_probabilities
 
@@ -301,27 +306,7 @@ class OnnxModel(Predictor):
     def calibrated(self) -> bool:
         return bool(self.metadata["calibrated"])
 
-    def predict(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
-        """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
-        return self.run(windows, ["probabilities"], rpm, bearing)[0]
-
-    def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        return Outputs(*self.run(windows, ("log_probabilities", "logits", "features"), rpm, bearing))
-
-    def run(
-        self, windows: Array, outputs: Sequence[str], rpm: float | None = None, bearing: Bearing | None = None
-    ) -> list[Array]:
-        """These of the graph's outputs: probabilities, log_probabilities, logits (before calibration), features."""
-        given = self._checked(windows, rpm, bearing)
-        arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
-        behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
-        try:
-            return self.graph.run(outputs, {"windows": given} | behind)
-        except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
-            raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
-
-    def _checked(self, windows: Array, rpm: float | None, bearing: Bearing | None) -> Array:
-        """The windows as the graph takes them; InputError where it cannot, or where it needs more."""
+    def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
         length = self.preparation.length
         check_needs(self.needs, {"rate": self.sampling_rate, "rpm": rpm, "bearing": bearing})
         if self.input.split(":")[0] in INPUTS:
@@ -329,7 +314,12 @@ class OnnxModel(Predictor):
         given = np.ascontiguousarray(windows, dtype=np.float32)
         if given.ndim != 3 or given.shape[1:] != (self.channels, length):
             raise InputError(f"windows must have the shape (window, {self.channels}, {length}), not {given.shape}")
-        return given
+        arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
+        behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
+        try:
+            return Outputs(*self.graph.run(("log_probabilities", "logits", "features"), {"windows": given} | behind))
+        except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
+            raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
 
 
 def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
