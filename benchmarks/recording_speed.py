@@ -118,7 +118,7 @@ def work(way: str, folder: Path) -> None:
         found: Any = None
         wall, processor = time.perf_counter(), processor_time()
         for measurement in find_measurements([files[number % len(files)]], model):
-            found = diagnose_measurement(measurement, model, given, None if model is None else [])
+            found = diagnose_measurement(measurement, model, given)
         took = time.perf_counter() - wall, processor_time() - processor
         print(json.dumps([*took, found[0].decision.action]), flush=True)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bearcat.data.stream import Stream
-from bearcat.deploy.predict import tally_stream
 from bearcat.deploy.predictor import Predictor
+from bearcat.deploy.windows import tally_stream
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.recording import Diagnosis, network_evidence

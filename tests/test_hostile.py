@@ -17,8 +17,9 @@ from bearcat.data.recording import resample
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.deploy.model import load_model
-from bearcat.deploy.predict import at_rate_of, open_stream, resampled
+from bearcat.deploy.predict import open_stream
 from bearcat.deploy.predictor import FIELDS, FOLDER, ONNX
+from bearcat.deploy.windows import at_rate_of, resampled
 from bearcat.errors import InputError
 from bearcat.report.results import read_result
 from bearcat.storage import digest_json

@@ -19,9 +19,9 @@ from scipy.io import wavfile
 
 from bearcat.api import diagnose
 from bearcat.deploy.find import FoundUnit, find_files
-from bearcat.deploy.jobs import Job, diagnose_units
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.predict import Given, at_rate_of, cut_stream, open_model, open_stream, predict_windows, resampled
+from bearcat.deploy.predict import Given, Job, diagnose_units, open_model, open_stream
+from bearcat.deploy.windows import at_rate_of, cut_stream, predict_windows, resampled
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.errors import InputError
 from bearcat.trust.decision import UNREADABLE
@@ -83,7 +83,8 @@ def test_resampling_blocks_is_resampling_the_whole(samples, up, down, sizes):
     assert np.abs(found - expected).max() < 1e-5
 
 
-def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder):
+def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder, monkeypatch):
+    monkeypatch.setattr("bearcat.deploy.windows.BATCH", 7)
     signal = noise(256 * 31 + 17)
     np.save(tmp_path / "a.npy", signal)
     model = made_model()
@@ -92,7 +93,7 @@ def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx
         opened = open_model(model_folder / place)
         stream, findings = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
         assert findings == []
-        found = pool_stream(opened, stream, batch=7)
+        found = pool_stream(opened, stream)
         assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
         assert (found.windows, found.agreement) == (31, expected.agreement)
 
@@ -226,7 +227,8 @@ def knowing_folder(tmp_path_factory):
     return folder
 
 
-def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_onnx(knowing_folder):
+def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_onnx(knowing_folder, monkeypatch):
+    monkeypatch.setattr("bearcat.deploy.windows.BATCH", 7)
     for place in ("model", "model.onnx"):
         opened = open_model(knowing_folder / place)
         for name, familiar in (("noise", True), ("hum", False)):
@@ -234,7 +236,7 @@ def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_on
             expected = predict_windows(opened, whole).unfamiliar
             parts = []
             stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
-            found = pool_stream(opened, stream, 7, parts.append)
+            found = pool_stream(opened, stream, parts.append)
             assert np.array_equal(np.concatenate([part.unfamiliar for part in parts]), expected)
             assert found.unfamiliar == pytest.approx(expected.mean())
             assert found.familiar is familiar

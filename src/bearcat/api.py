@@ -24,8 +24,7 @@ from bearcat.data.bearing import Bearing, asked_bearing, known_orders
 from bearcat.data.channels import Declared
 from bearcat.data.datasets.folder import MANIFEST
 from bearcat.deploy.find import FoundUnit, alone, array_recording, find_units, number_or_channel
-from bearcat.deploy.jobs import Job, diagnose_units
-from bearcat.deploy.predict import Given, healthy_physics, open_model
+from bearcat.deploy.predict import Given, Job, diagnose_units, healthy_physics, open_model
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 

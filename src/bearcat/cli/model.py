@@ -22,7 +22,7 @@ from bearcat.names import csv_cell, to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from bearcat.deploy.jobs import MeasurementAnswer, Put
+    from bearcat.deploy.predict import MeasurementAnswer, Put
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnosis
 
@@ -63,10 +63,8 @@ def predict(
     """
     use_one_core()
     from bearcat.data.bearing import asked_bearing
-    from bearcat.data.survey import Portrait, odd_recordings
     from bearcat.deploy.find import find_units, number_or_channel
-    from bearcat.deploy.jobs import Job, diagnose_units
-    from bearcat.deploy.predict import Given, open_model
+    from bearcat.deploy.predict import Given, Job, diagnose_units, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
@@ -88,17 +86,8 @@ def predict(
         if said is None and own and name in opened.needs:
             print_note(f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} changes it")
     job = Job(replace(given, rule=rule), by == "window", opened, model)
-    units, portraits = find_units(files, opened, channel, channels, speed, override), list[Portrait]()
-
-    def answers(put: Put) -> Iterator[MeasurementAnswer]:
-        for answer in diagnose_units(units, job, jobs, put):
-            portraits.extend(answer.portraits)
-            yield answer
-
-    status = _print_all(form, by, answers)
-    for sentence in odd_recordings(portraits):
-        print_note(sentence)
-    raise typer.Exit(status)
+    units = find_units(files, opened, channel, channels, speed, override)
+    raise typer.Exit(_print_all(form, by, lambda put: diagnose_units(units, job, jobs, put)))
 
 
 def _print_all(
@@ -273,8 +262,7 @@ def diagnose(
     from bearcat.data.bearing import asked_bearing, known_orders
     from bearcat.data.channels import Declared
     from bearcat.deploy.find import find_measurements, find_units, number_or_channel
-    from bearcat.deploy.jobs import Job, diagnose_units
-    from bearcat.deploy.predict import Given, healthy_physics
+    from bearcat.deploy.predict import Given, Job, diagnose_units, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
     from bearcat.sentences import sentence
 
@@ -299,8 +287,7 @@ def diagnose(
             _draw(diagnosis, png, drawn)
 
     units = find_units(files, None, channel, channels, speed, override)
-    status = _print_all(form, "recording", lambda put: diagnose_units(units, Job(given), jobs, put), draw=draw)
-    raise typer.Exit(status)
+    raise typer.Exit(_print_all(form, "recording", lambda put: diagnose_units(units, Job(given), jobs, put), draw))
 
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:

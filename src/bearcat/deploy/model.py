@@ -17,7 +17,6 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from bearcat.cat.networks import Network, restore
 from bearcat.cat.plain import PlainModules
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
-from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Graph, Predictor, naming
+from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Predictor, naming
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
 from bearcat.storage import (

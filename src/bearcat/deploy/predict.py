@@ -1,7 +1,6 @@
 """Files of new recordings → diagnoses, a block of samples at a time.
 
-Blocks are brought to the model's rate, cut into windows and handed to the model in batches, so that a day of vibration
-needs no more memory than a minute.
+One recording after the other, or by several processes: the same answers, in the same order.
 
 >>> model = open_model(Path("out/model"))
 >>> for measurement in find_measurements([Path("pump")], model):
@@ -10,16 +9,18 @@ needs no more memory than a minute.
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from itertools import chain, starmap
-from math import ceil
+from functools import lru_cache, partial, reduce
+from itertools import chain
 from operator import add
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,23 +28,13 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import Declared, unit_of
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
-from bearcat.data.recording import (
-    Floats,
-    Integers,
-    RecordingInfo,
-    change_rate,
-    cut_samples,
-    rate_ratio,
-    spectral_shape,
-    stated_speed,
-)
-from bearcat.data.signals import BLOCK
+from bearcat.data.recording import Floats, stated_speed
 from bearcat.data.stream import Stream
-from bearcat.data.survey import Portrait, portrait
 from bearcat.data.times import is_time
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, alone
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit, alone
 from bearcat.deploy.folder import open_folder
 from bearcat.deploy.predictor import Predictor, load_onnx
+from bearcat.deploy.windows import WindowPredictions, at_rate_of, tally_stream
 from bearcat.diagnosis.baseline import known_baseline
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
@@ -62,43 +53,13 @@ from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.ranges import check_range
 from bearcat.thresholds import SHOWN_LINE
-from bearcat.trust.accuracy import Booleans
 from bearcat.trust.decision import REFUSE
-from bearcat.trust.pooling import Pooled, Tally, pool, tally
+from bearcat.trust.pooling import Tally, pool
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
 REPLACED = {"other rate": "rate", "other speed": "rpm"}  # findings on what a file says and is replaced
 SAME_RATE = 1e-4  # by which two statements of one rate may differ
-BATCH = 256  # windows handed to the model at once
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
-
-Batches = Iterable[tuple[int, NDArray[Any]]]  # (first window's start, windows (window, channel, sample))
-
-
-@dataclass(frozen=True, eq=False)
-class WindowPredictions:
-    """What a model says of some windows of a recording."""
-
-    starts: Integers  # (window,) the sample at which each begins
-    log_probabilities: NDArray[Any]  # (window, class) calibrated
-    unfamiliar: Booleans | None  # (window,) unlike anything the model was adapted to; None: the model does not know
-
-    @property
-    def confidence(self) -> NDArray[np.float64]:
-        """(window,) of the likeliest class."""
-        return np.asarray(np.minimum(np.exp(self.log_probabilities.max(axis=1).astype(np.float64)), 1.0))
-
-    def rows(self, classes: Sequence[str], rate: float | None) -> Iterator[dict[str, Any]]:
-        """A line for each window in plain values; `rate` is the model's."""
-        best, unfamiliar = self.log_probabilities.argmax(axis=1), self.unfamiliar
-        for number, (start, confidence) in enumerate(zip(self.starts.tolist(), self.confidence.tolist(), strict=True)):
-            yield {
-                "start": start, "seconds": None if rate is None else start / rate, "class": classes[best[number]],
-                "confidence": confidence, "familiar": None if unfamiliar is None else not bool(unfamiliar[number]),
-            }  # fmt: skip
-
-
-Show = Callable[[WindowPredictions], None] | None
 
 
 def open_model(path: Path) -> Predictor:
@@ -116,91 +77,6 @@ def open_model(path: Path) -> Predictor:
         instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
         raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
     return load_model(path)
-
-
-def portrayed(stream: Stream, check: QualityCheck, portraits: list[Portrait]) -> Iterator[Floats]:
-    """The stream's blocks, which a quality check observes; a portrait of their beginning is added to the list once they
-    have passed.
-    """
-    yield from check.observe(stream.blocks)
-    if check.beginning.size:
-        info = RecordingInfo(domain=str(Path(stream.origin).parent), origin=stream.origin, rate=stream.rate)
-        whole = check.limits.samples == check.beginning.size
-        portraits.append(portrait(info, check.beginning, check.limits if whole else None))
-
-
-def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
-    """The stream at the model's rate, and what a reader should know; `rate` is of files that do not say theirs."""
-    origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
-    findings, blocks = list[Finding](), stream.blocks
-    if wanted is None and own is not None:
-        findings.append(Finding("model without rate", "remark", {"rate": own}))
-    elif wanted is not None and own is None:
-        if model.preparation.rate is None:
-            raise InputError(
-                f"{origin}: does not say its sampling rate; give it (the model's is {wanted:g} Hz)", "rate"
-            )
-        findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
-    elif wanted is not None and own is not None and own != wanted:
-        ratio = rate_ratio(origin, own, wanted)
-        blocks = resampled(blocks, ratio.numerator, ratio.denominator)
-        findings.append(Finding("resampled", "remark", {"rate": own, "to": wanted}))
-        if own < wanted:
-            findings.append(Finding("missing frequencies", "remark", {"hertz": own / 2}))
-    return Stream(origin, wanted or own, blocks), findings
-
-
-def predict_windows(
-    model: Predictor, windows: NDArray[Any], start: int = 0, rpm: float | None = None, bearing: Bearing | None = None
-) -> WindowPredictions:
-    """Predictions of windows as recorded (window, channel, sample), the model's step apart from sample `start` on."""
-    outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
-    if model.familiarity is not None:
-        unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
-    starts = start + model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
-
-
-def tally_windows(
-    model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
-) -> Tally:
-    """Sums and counts of a recording's windows, which are all that is kept; `show` gets the predictions of a batch."""
-
-    def counted(start: int, windows: NDArray[Any]) -> Tally:
-        found = predict_windows(model, windows, start, rpm, bearing)
-        if show is not None:
-            show(found)
-        return tally(found.log_probabilities, found.unfamiliar)
-
-    return reduce(add, starmap(counted, batches))
-
-
-def pool_windows(
-    model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
-) -> Pooled:
-    """A recording by its windows."""
-    return pool(tally_windows(model, batches, show, rpm, bearing), model.pooled_temperature, model.familiarity)
-
-
-def tally_stream(
-    model: Predictor,
-    stream: Stream,
-    batch: int = BATCH,
-    show: Show = None,
-    rpm: float | None = None,
-    bearing: Bearing | None = None,
-) -> Tally:
-    """A whole recording of any length, at the model's rate, by batches of windows."""
-    if model.channels != 1:
-        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
-        raise InputError(f"{stream.origin}: {several}; send it windows as JSON (bearcat serve)", readable=True)
-    length = model.preparation.length
-    cut = cut_stream(stream.blocks, length, model.preparation.step, batch)
-    batches = ((start, windows[:, None]) for start, windows in cut)
-    if (first := next(batches, None)) is None:
-        short = f"is shorter than one window of {length} samples"
-        raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
-    return tally_windows(model, chain([first], batches), show, rpm, bearing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,18 +146,14 @@ Heard = tuple[SignalEvidence, NetworkEvidence | None, list[Finding]]  # by signa
 
 
 def diagnose_measurement(
-    found: FoundMeasurement,
-    model: Predictor | None = None,
-    given: Given | None = None,
-    portraits: list[Portrait] | None = None,
-    show: Shown = None,
+    found: FoundMeasurement, model: Predictor | None = None, given: Given | None = None, show: Shown = None
 ) -> list[Diagnosis]:
     """A diagnosis for each point of what was recorded at once; InputError where a file cannot be used.
 
     Where a recording says otherwise than the user a finding says which counts, and whether that changed the answer.
     """
     given = given or Given()
-    diagnoses = _diagnose(found, model, given, portraits, show)
+    diagnoses = _diagnose(found, model, given, show)
     differing = [given.differences(point.recordings[0]) for point in found.points]
     before: Sequence[Diagnosis | None] = [None] * len(diagnoses)
     kinds = {finding.kind for each in diagnoses for finding in each.findings}
@@ -292,21 +164,17 @@ def diagnose_measurement(
     annotated = []
     for each, other, findings in zip(diagnoses, before, differing, strict=True):
         if other is not None and (other.decision.action, other.state) != (each.decision.action, each.state):
-            changed = Finding("answer changed", "remark", {"before": other.answer, "after": each.answer})
-            findings.append(changed)
+            findings.append(Finding("answer changed", "remark", {"before": other.answer, "after": each.answer}))
         annotated.append(each.remarked(findings))
     return annotated
 
 
-def _diagnose(
-    found: FoundMeasurement, model: Predictor | None, given: Given, portraits: list[Portrait] | None = None,
-    show: Shown = None,
-) -> list[Diagnosis]:  # fmt: skip
+def _diagnose(found: FoundMeasurement, model: Predictor | None, given: Given, show: Shown = None) -> list[Diagnosis]:
     """A diagnosis for each point. A line that several show belongs to the loudest: on the others it is cross-talk,
     which is to be checked.
     """
     diagnoses = list[Diagnosis]()
-    heard, problems = listen(found, model, given, portraits, show)
+    heard, problems = listen(found, model, given, show)
     if problems and len(found.points) == 1:
         raise problems[found.points[0].name]
     borrowed = cross_talk([loudness(signal.physics) for signal, _, _ in heard])
@@ -353,14 +221,13 @@ def _diagnose(
 
 
 def listen(
-    found: FoundMeasurement, model: Predictor | None, given: Given, portraits: list[Portrait] | None = None,
-    show: Shown = None,
-) -> tuple[list[Heard], dict[str, InputError]]:  # fmt: skip
+    found: FoundMeasurement, model: Predictor | None, given: Given, show: Shown = None
+) -> tuple[list[Heard], dict[str, InputError]]:
     """What each point's signals and the model say, and what is wrong with points that cannot be used, by name."""
     heard, problems = list[Heard](), dict[str, InputError]()
     for point in found.points:
         try:
-            heard.append(_listen(point, model, given, portraits, show, found.speed))
+            heard.append(_listen(point, model, given, show, found.speed))
         except InputError as error:
             # The other points go on; frames of the traceback would keep the file open.
             problems[point.name] = error.with_traceback(None)
@@ -369,20 +236,15 @@ def listen(
 
 
 def diagnose_found(
-    found: FoundRecording,
-    model: Predictor | None = None,
-    given: Given | None = None,
-    portraits: list[Portrait] | None = None,
-    show: Shown = None,
+    found: FoundRecording, model: Predictor | None = None, given: Given | None = None, show: Shown = None
 ) -> Diagnosis:
     """The diagnosis of one channel by itself."""
-    return diagnose_measurement(alone(found), model, given, portraits, show)[0]
+    return diagnose_measurement(alone(found), model, given, show)[0]
 
 
 def _listen(
-    point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait] | None, show: Shown,
-    tacho: FoundRecording | None = None,
-) -> Heard:  # fmt: skip
+    point: FoundPoint, model: Predictor | None, given: Given, show: Shown, tacho: FoundRecording | None
+) -> Heard:
     """What the signals of a point say by themselves, what the model says, and what was noticed while reading."""
     analyses, tallies, noticed = list[SignalAnalysis](), list[Tally](), list[Finding]()
     axes, courses = list[tuple[FoundRecording, Stream, QualityCheck, Floats, Iterator[Floats]]](), list[SpeedCourse]()
@@ -402,8 +264,7 @@ def _listen(
             bearing = given.bearing_of(found, assumed)
             orders, doubt = (given.orders, None) if bearing is None else (bearing.orders(), bearing.doubt)
         check = QualityCheck(own_rate, unit_of(found.channel or "") or _declared(found, given).unit)
-        seen = check.observe(stream.blocks) if portraits is None else portrayed(stream, check, portraits)
-        beginning, blocks = _beginning(seen, own_rate)
+        beginning, blocks = _beginning(check.observe(stream.blocks), own_rate)
         axes.append((found, stream, check, beginning, blocks))
         speed = _tacho(tacho, given.rate, stated, clock)
         courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
@@ -427,13 +288,14 @@ def _listen(
             noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
         stream, about_rate = at_rate_of(model, replace(stream, blocks=seen), given.rate)
         shown = None if show is None else partial(show, stream)
-        tallies.append(tally_stream(model, stream, BATCH, shown, rpm, given.bearing_of(found)))
+        tallies.append(tally_stream(model, stream, shown, rpm, given.bearing_of(found)))
         noticed += about_rate
     first, *others = analyses
     signal, network = first.finish(others), None
-    severities = []
-    for analysis, (found, *_) in zip(analyses, axes, strict=True):
-        severities.append(analysis.severity(_declared(found, given), course.evidence.rpm))
+    severities = [
+        analysis.severity(_declared(found, given), course.evidence.rpm)
+        for analysis, (found, *_) in zip(analyses, axes, strict=True)
+    ]
     worst = max(severities, key=lambda each: each.velocity or 0.0)  # of the axes, as the standard has it
     signal = replace(signal, vibration=worst)
     if model is not None:
@@ -494,44 +356,94 @@ def healthy_physics(measurements: Iterable[FoundMeasurement], given: Given) -> d
     return dict(usual)
 
 
-def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
-    """Blocks (time,) → (first window's start, windows (≤ batch, length)), as cutting the whole signal would give."""
-    held, base = np.empty(0, dtype=np.float32), 0  # base: the sample at which `held` begins; a window's start, or ahead
-    skip = 0  # samples still to come that no window wants, where the step is longer than a window
-    for block in blocks:
-        dropped = min(skip, block.size)
-        skip -= dropped
-        held = np.concatenate([held, block[dropped:]])
-        while held.size >= length:
-            count = min((held.size - length) // step + 1, batch)
-            yield base, cut_samples(held, length, step)[:count]
-            base += count * step
-            skip = max(count * step - held.size, 0)
-            held = held[count * step :]
+Put = Callable[[dict[str, Any]], None]
 
 
-def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
-    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
-    if up == down:
-        yield from blocks
+@dataclass(frozen=True, eq=False)
+class Job:
+    """How recordings are diagnosed: a model, where there is one, and what the user says of them."""
+
+    given: Given = field(default_factory=Given)
+    by_window: bool = False
+    model: Predictor | None = None
+    path: Path | None = None  # of the model, which each process opens for itself
+    # Processes are kept for later calls, when the model or the current folder may have changed.
+    call: str = field(default_factory=lambda: uuid4().hex)
+    folder: Path = field(default_factory=Path.cwd)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasurementAnswer:
+    """Diagnoses of one measurement, or why there are none; `rows` are of windows that nobody was given before."""
+
+    name: str
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    problem: InputError | None = None
+    notes: tuple[str, ...] = ()
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+def diagnose_units(
+    units: Iterable[FoundUnit], job: Job, jobs: int = 1, put: Put | None = None
+) -> Iterator[MeasurementAnswer]:
+    """An answer for each unit, in order, by so many processes (0: one for each core).
+
+    `put` gets the rows of windows, as they come where there is one process.
+    """
+    if jobs == 1:
+        for unit in units:
+            yield _answer(unit, job, put)
         return
-    most = max(up, down)
-    # The filter reaches so many samples to both sides; each piece is computed with these neighbours, and pieces begin
-    # at multiples of `down`, where a sample before falls on one after.
-    reach, step = ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
-    held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
+    from concurrent.futures.process import BrokenProcessPool
 
-    def made(until: int) -> Floats:
-        first = base // down * up
-        return change_rate(held, up, down)[done - first : until - first]
+    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
-    for piece in (block[start : start + step] for block in blocks for start in range(0, block.size, step)):
-        held = np.concatenate([held, piece])
-        until = (base + held.size - reach) * up // down
-        if until > done:
-            yield made(until)
-            done = until
-            start = max(done * down // up - reach, 0) // down * down
-            held, base = held[max(start - base, 0) :], max(start, base)
-    if held.size:
-        yield made(ceil((base + held.size) * up / down))
+    several, done, task = list(units), 0, delayed(partial(_in_process, job=replace(job, model=None)))
+    try:
+        with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
+            for answer in Parallel(return_as="generator")(task(unit) for unit in several):
+                for row in answer.rows:
+                    if put is not None:
+                        put(row)
+                done += 1
+                yield answer
+    except BrokenProcessPool:
+        for unit in several[done:]:
+            ended = "a process that diagnosed recordings ended, for want of memory perhaps"
+            yield MeasurementAnswer(
+                unit.name, problem=InputError(f"{unit.name}: {ended}; run it again with fewer --jobs")
+            )
+
+
+def _in_process(unit: FoundUnit, job: Job) -> MeasurementAnswer:
+    os.chdir(job.folder)
+    return _answer(unit, job if job.path is None else replace(job, model=_opened(job.path, job.call)), None)
+
+
+def _answer(unit: FoundUnit, job: Job, put: Put | None) -> MeasurementAnswer:
+    """The answer for one unit; an error of ours is printed, and concerns this unit alone."""
+    rows, name, model = list[dict[str, Any]](), unit.name, job.model
+    put = put or rows.append
+
+    def show(stream: Stream, windows: WindowPredictions) -> None:
+        if model is not None:
+            for row in windows.rows(model.classes, stream.rate):
+                put({"recording": stream.origin} | row)
+
+    try:
+        with closing(unit.measurements()) as measurements:  # its file too, whatever happens
+            found = next(measurements)
+            name = found.name
+            diagnoses = diagnose_measurement(found, model, job.given, show if job.by_window else None)
+            return MeasurementAnswer(name, diagnoses, None, found.notes, rows)
+    except InputError as error:
+        return MeasurementAnswer(name, problem=error.with_traceback(None), rows=rows)
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"{name}: {type(error).__name__}; please report this bug with the lines above"
+        return MeasurementAnswer(name, problem=InputError(sentence, readable=True), rows=rows)
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path, _: str) -> Predictor:
+    return open_model(path)

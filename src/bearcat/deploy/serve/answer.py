@@ -26,8 +26,9 @@ from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import FORMATS
 from bearcat.deploy.find import FoundRecording
-from bearcat.deploy.predict import BATCH, Given, WindowPredictions, diagnose_found, pool_windows
+from bearcat.deploy.predict import Given, diagnose_found
 from bearcat.deploy.predictor import Predictor
+from bearcat.deploy.windows import BATCH, WindowPredictions, tally_windows
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
@@ -37,6 +38,7 @@ from bearcat.ranges import RANGES
 from bearcat.report.plots import draw_evidence
 from bearcat.sentences import sentence
 from bearcat.settings import to_plain
+from bearcat.trust.pooling import pool
 
 MOST_WINDOWS = 20_000  # listed one by one
 RATE, SPEED = RANGES["rate"], RANGES["rpm"]
@@ -176,7 +178,8 @@ class Served:
         windows, rate = read_windows(model, body)
         step = model.preparation.step
         batches = ((step * first, windows[first : first + BATCH]) for first in range(0, len(windows), BATCH))
-        pooled = pool_windows(model, batches, partial(log.add, rate), query.rpm, query.geometry()[0])
+        tallied = tally_windows(model, batches, partial(log.add, rate), query.rpm, query.geometry()[0])
+        pooled = pool(tallied, model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
         diagnosis = Diagnosis.of("", Witnesses(network=network), self.rule)
         return self._answer(diagnosis, None, rate, query.rpm, log)

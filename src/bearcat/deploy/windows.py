@@ -1,0 +1,166 @@
+"""Blocks of samples → windows at a model's rate, and the model's predictions of them.
+
+Blocks are brought to the model's rate, cut into windows and handed to the model in batches, so that a day of vibration
+needs no more memory than a minute.
+
+>>> stream, findings = at_rate_of(model, open_stream(Path("monday.wav")))
+>>> pooled = pool(tally_stream(model, stream), model.pooled_temperature, model.familiarity)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain, starmap
+from math import ceil
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.data.bearing import Bearing
+from bearcat.data.recording import Floats, Integers, change_rate, cut_samples, rate_ratio, spectral_shape
+from bearcat.data.signals import BLOCK
+from bearcat.data.stream import Stream
+from bearcat.deploy.predictor import Predictor
+from bearcat.errors import InputError
+from bearcat.findings import Finding
+from bearcat.trust.accuracy import Booleans
+from bearcat.trust.pooling import Tally, tally
+
+BATCH = 256  # windows handed to the model at once
+
+Batches = Iterable[tuple[int, NDArray[Any]]]  # (first window's start, windows (window, channel, sample))
+
+
+@dataclass(frozen=True, eq=False)
+class WindowPredictions:
+    """What a model says of some windows of a recording."""
+
+    starts: Integers  # (window,) the sample at which each begins
+    log_probabilities: NDArray[Any]  # (window, class) calibrated
+    unfamiliar: Booleans | None  # (window,) unlike anything the model was adapted to; None: the model does not know
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """(window,) of the likeliest class."""
+        return np.asarray(np.minimum(np.exp(self.log_probabilities.max(axis=1).astype(np.float64)), 1.0))
+
+    def rows(self, classes: Sequence[str], rate: float | None) -> Iterator[dict[str, Any]]:
+        """A line for each window in plain values; `rate` is the model's."""
+        best, unfamiliar = self.log_probabilities.argmax(axis=1), self.unfamiliar
+        for number, (start, confidence) in enumerate(zip(self.starts.tolist(), self.confidence.tolist(), strict=True)):
+            yield {
+                "start": start, "seconds": None if rate is None else start / rate, "class": classes[best[number]],
+                "confidence": confidence, "familiar": None if unfamiliar is None else not bool(unfamiliar[number]),
+            }  # fmt: skip
+
+
+Show = Callable[[WindowPredictions], None] | None
+
+
+def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
+    """The stream at the model's rate, and what a reader should know; `rate` is of files that do not say theirs."""
+    origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
+    findings, blocks = list[Finding](), stream.blocks
+    if wanted is None and own is not None:
+        findings.append(Finding("model without rate", "remark", {"rate": own}))
+    elif wanted is not None and own is None:
+        if model.preparation.rate is None:
+            raise InputError(
+                f"{origin}: does not say its sampling rate; give it (the model's is {wanted:g} Hz)", "rate"
+            )
+        findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
+    elif wanted is not None and own is not None and own != wanted:
+        ratio = rate_ratio(origin, own, wanted)
+        blocks = resampled(blocks, ratio.numerator, ratio.denominator)
+        findings.append(Finding("resampled", "remark", {"rate": own, "to": wanted}))
+        if own < wanted:
+            findings.append(Finding("missing frequencies", "remark", {"hertz": own / 2}))
+    return Stream(origin, wanted or own, blocks), findings
+
+
+def predict_windows(
+    model: Predictor, windows: NDArray[Any], start: int = 0, rpm: float | None = None, bearing: Bearing | None = None
+) -> WindowPredictions:
+    """Predictions of windows as recorded (window, channel, sample), the model's step apart from sample `start` on."""
+    outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
+    if model.familiarity is not None:
+        unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
+    starts = start + model.preparation.step * np.arange(len(windows), dtype=np.int64)
+    return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
+
+
+def tally_windows(
+    model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
+) -> Tally:
+    """Sums and counts of a recording's windows, which are all that is kept; `show` gets the predictions of a batch."""
+
+    def counted(start: int, windows: NDArray[Any]) -> Tally:
+        found = predict_windows(model, windows, start, rpm, bearing)
+        if show is not None:
+            show(found)
+        return tally(found.log_probabilities, found.unfamiliar)
+
+    return reduce(add, starmap(counted, batches))
+
+
+def tally_stream(
+    model: Predictor, stream: Stream, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
+) -> Tally:
+    """A whole recording of any length, at the model's rate, by batches of windows."""
+    if model.channels != 1:
+        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
+        raise InputError(f"{stream.origin}: {several}; send it windows as JSON (bearcat serve)", readable=True)
+    length = model.preparation.length
+    cut = cut_stream(stream.blocks, length, model.preparation.step, BATCH)
+    batches = ((start, windows[:, None]) for start, windows in cut)
+    if (first := next(batches, None)) is None:
+        short = f"is shorter than one window of {length} samples"
+        raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
+    return tally_windows(model, chain([first], batches), show, rpm, bearing)
+
+
+def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
+    """Blocks (time,) → (first window's start, windows (≤ batch, length)), as cutting the whole signal would give."""
+    held, base = np.empty(0, dtype=np.float32), 0  # base: the sample at which `held` begins; a window's start, or ahead
+    skip = 0  # samples still to come that no window wants, where the step is longer than a window
+    for block in blocks:
+        dropped = min(skip, block.size)
+        skip -= dropped
+        held = np.concatenate([held, block[dropped:]])
+        while held.size >= length:
+            count = min((held.size - length) // step + 1, batch)
+            yield base, cut_samples(held, length, step)[:count]
+            base += count * step
+            skip = max(count * step - held.size, 0)
+            held = held[count * step :]
+
+
+def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
+    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
+    if up == down:
+        yield from blocks
+        return
+    most = max(up, down)
+    # The filter reaches so many samples to both sides; each piece is computed with these neighbours, and pieces begin
+    # at multiples of `down`, where a sample before falls on one after.
+    reach, step = ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
+    held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
+
+    def made(until: int) -> Floats:
+        first = base // down * up
+        return change_rate(held, up, down)[done - first : until - first]
+
+    for piece in (block[start : start + step] for block in blocks for start in range(0, block.size, step)):
+        held = np.concatenate([held, piece])
+        until = (base + held.size - reach) * up // down
+        if until > done:
+            yield made(until)
+            done = until
+            start = max(done * down // up - reach, 0) // down * down
+            held, base = held[max(start - base, 0) :], max(start, base)
+    if held.size:
+        yield made(ceil((base + held.size) * up / down))
