@@ -27,9 +27,8 @@ from scipy.io import wavfile
 
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.serve import Address, Limits, serve
+from bearcat.deploy.serve import Address, Limits, page_policy, serve
 from bearcat.deploy.serve.answer import PredictQuery, Served
-from bearcat.deploy.serve.app import page_policy
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from tests import commands
@@ -450,8 +449,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, mon
     assert "cannot be listened on (Address already in use)" in said
     status, _, said = command("serve", "--token", "x")
     assert (status, "BEARCAT_TOKEN" in said) == (2, True)
-    for name in ("bearcat.deploy.serve.app", "bearcat.deploy.serve"):
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "bearcat.deploy.serve")
     monkeypatch.setitem(sys.modules, "fastapi", None)
     status, _, said = command("serve", models / "model.onnx", "--port", 0)
     assert status == 2

@@ -20,9 +20,10 @@ from bearcat.errors import InputError
 from bearcat.names import csv_cell, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from bearcat.deploy.predict import MeasurementAnswer, Put
+    from bearcat.deploy.find import FoundUnit
+    from bearcat.deploy.predict import Job, Put
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnosis
 
@@ -64,7 +65,7 @@ def predict(
     use_one_core()
     from bearcat.data.bearing import asked_bearing
     from bearcat.deploy.find import find_units, number_or_channel
-    from bearcat.deploy.predict import Given, Job, diagnose_units, open_model
+    from bearcat.deploy.predict import Given, Job, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
@@ -87,27 +88,26 @@ def predict(
             print_note(f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} changes it")
     job = Job(replace(given, rule=rule), by == "window", opened, model)
     units = find_units(files, opened, channel, channels, speed, override)
-    raise typer.Exit(_print_all(form, by, lambda put: diagnose_units(units, job, jobs, put)))
+    raise typer.Exit(_print_all(form, by, units, job, jobs))
 
 
-def _print_all(
-    form: str, by: str, answers: Callable[[Put], Iterable[MeasurementAnswer]],
-    draw: Callable[[Diagnosis], None] = lambda _: None,
-) -> int:  # fmt: skip
+def _print_all(form: str, by: str, units: Iterable[FoundUnit], job: Job, jobs: int, png: Path | None = None) -> int:
     """Prints diagnoses of recordings, each beside the others of its machine, a table worst first; the exit status. A
-    file that cannot be used is named, and the others go on. By window, `answers` prints the windows themselves.
+    file that cannot be used is named, and the others go on. By window, the windows themselves are printed.
     """
+    from bearcat.deploy.predict import diagnose_units
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED, Diagnoses, Diagnosis
 
     single, rows = list[Diagnosis](), form != "table" and by == "recording"
-    interrupted = False
+    interrupted, drawn = False, Counter[str]()
     with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
         try:
-            for answer in answers(put):
+            for answer in diagnose_units(units, job, jobs, put):
                 for note in answer.notes if len(answer.diagnoses) > 1 else ():
                     print_note(f"{answer.name}: {note}")
                 for diagnosis in answer.diagnoses:
-                    draw(diagnosis)
+                    if png is not None and diagnosis.drawing is not None:
+                        _draw(diagnosis, png, drawn)
                 single += answer.diagnoses
                 if (error := answer.problem) is not None:
                     single.append(Diagnosis.undecided(answer.name, error, command_line=True))
@@ -262,13 +262,12 @@ def diagnose(
     from bearcat.data.bearing import asked_bearing, known_orders
     from bearcat.data.channels import Declared
     from bearcat.deploy.find import find_measurements, find_units, number_or_channel
-    from bearcat.deploy.predict import Given, Job, diagnose_units, healthy_physics
+    from bearcat.deploy.predict import Given, Job, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
     from bearcat.sentences import sentence
 
     check_choice("--format", form, FORMATS)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
-    drawn: Counter[str] = Counter()
     geometry, search = asked_bearing(bearing)
     number, speed = number_or_channel(rpm)
     given = Given(
@@ -282,12 +281,8 @@ def diagnose(
             if (lines := Baseline.of(usual, KNOWN).finding) is not None:
                 print_note(sentence(lines))
 
-    def draw(diagnosis: Diagnosis) -> None:
-        if png is not None and diagnosis.drawing is not None:
-            _draw(diagnosis, png, drawn)
-
     units = find_units(files, None, channel, channels, speed, override)
-    raise typer.Exit(_print_all(form, "recording", lambda put: diagnose_units(units, Job(given), jobs, put), draw))
+    raise typer.Exit(_print_all(form, "recording", units, Job(given), jobs, png))
 
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:

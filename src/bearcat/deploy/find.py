@@ -146,18 +146,15 @@ def find_units(
             renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
             yield FoundUnit(renamed[0].origin, partial(_listed_measurement, renamed, channel, usual, channels))
 
-    def refused_in(root: Path, origin: str, sentence: str) -> FoundUnit:
-        """A recording of a folder that cannot be used, called as it is from where the user stands."""
-        name = shown(str(root / origin))
-        problem = f"{name}{sentence.removeprefix(origin)}" if sentence.startswith(origin) else sentence
-        return _refused(InputError(problem, readable=True), name)
-
     def found_in(path: Path) -> Iterator[FoundUnit]:
         root = path.parent if path.name == MANIFEST else path
         if (whole := listed(root)) is not None:
             yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
             for problem in whole.problems:  # every recording that is asked for is accounted for
-                yield refused_in(root, problem.origin, problem.sentence)
+                name = shown(str(root / problem.origin))  # as it is called from where the user stands
+                own = problem.sentence.startswith(problem.origin)
+                said = f"{name}{problem.sentence.removeprefix(problem.origin)}" if own else problem.sentence
+                yield _refused(InputError(said, readable=True), name)
             return
         places, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
         for file, place in places.items():

@@ -43,15 +43,11 @@ class WindowPredictions:
     log_probabilities: NDArray[Any]  # (window, class) calibrated
     unfamiliar: Booleans | None  # (window,) unlike anything the model was adapted to; None: the model does not know
 
-    @property
-    def confidence(self) -> NDArray[np.float64]:
-        """(window,) of the likeliest class."""
-        return np.asarray(np.minimum(np.exp(self.log_probabilities.max(axis=1).astype(np.float64)), 1.0))
-
     def rows(self, classes: Sequence[str], rate: float | None) -> Iterator[dict[str, Any]]:
         """A line for each window in plain values; `rate` is the model's."""
         best, unfamiliar = self.log_probabilities.argmax(axis=1), self.unfamiliar
-        for number, (start, confidence) in enumerate(zip(self.starts.tolist(), self.confidence.tolist(), strict=True)):
+        confidences = np.minimum(np.exp(self.log_probabilities.max(axis=1).astype(np.float64)), 1.0)
+        for number, (start, confidence) in enumerate(zip(self.starts.tolist(), confidences.tolist(), strict=True)):
             yield {
                 "start": start, "seconds": None if rate is None else start / rate, "class": classes[best[number]],
                 "confidence": confidence, "familiar": None if unfamiliar is None else not bool(unfamiliar[number]),

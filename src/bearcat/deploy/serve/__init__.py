@@ -1,21 +1,41 @@
 """`bearcat serve`: diagnoses over HTTP, and a page to drop recordings on (docs/serve.md).
 
-FastAPI and uvicorn as they are, for one machine or a trusted network; a reverse proxy keeps strangers out.
+FastAPI and uvicorn as they are, for one machine or a trusted network; a reverse proxy keeps strangers out. Recordings
+are raw bodies rather than multipart forms: they go from the socket into a temporary file, and browsers ask before they
+send such bodies elsewhere. Workers are threads, one for each core.
 
 >>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C; None: without a model
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
 import ipaddress
+import itertools
 import os
+import re
+import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
+from bearcat import __version__
+from bearcat.data.isolated import Readers
+from bearcat.data.signals import TooLargeError
+from bearcat.data.stream import FORMATS
 from bearcat.deploy.predict import open_model
 from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.recording import AlarmRule
@@ -23,16 +43,38 @@ from bearcat.errors import InputError
 
 try:
     import uvicorn
+    from fastapi import FastAPI, Query, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+    from pydantic import BaseModel, Field
+    from starlette.datastructures import Headers, MutableHeaders
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from bearcat.deploy.serve.answer import Served
-    from bearcat.deploy.serve.app import Limits as Limits  # so that all one needs to serve comes from here
-    from bearcat.deploy.serve.app import Pages, make_app
+    from bearcat.deploy.serve.answer import REMOVED, Answer, GivenWindows, PredictQuery, Served, field_error
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
 GRACE = 5  # seconds beyond a request's time, after which a shutdown no longer waits for it
 CONNECTIONS = 256  # beyond the requests that are answered; uvicorn answers 503 to others
 HEAD_BYTES = 2**14  # of the head of a request, with its address
+
+MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
+EXPANSION = 8  # a recording may unpack to so many times max_bytes
+READERS = 2  # of risky formats; each may take 16 × max_bytes
+NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
+CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+HEADERS = {
+    "Content-Security-Policy": CLOSED,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read the decision and what it rests on."
+
+Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
 
 
 @dataclass(frozen=True)
@@ -46,6 +88,276 @@ class Address:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host.lower() == "localhost"
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_bytes: int = 64 * 2**20
+    timeout: float = 30.0  # seconds
+    concurrency: int = 64
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1024:
+            raise InputError(f"--max-bytes: must be 1024 at least, not {self.max_bytes}")
+        if not 0 < self.timeout <= 86_400:
+            raise InputError(f"--timeout: must be a number of seconds above 0, up to a day, not {self.timeout:g}")
+        if self.concurrency < 1:
+            raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
+
+
+class Refusal(BaseModel):
+    """Why there is no answer."""
+
+    reason: str = Field(description="One sentence.")
+    field: str | None = Field(None, description="The parameter or field it is about.")
+
+
+class PredictionService:
+    """Receives recordings and windows and hands them to workers."""
+
+    def __init__(self, served: Served, limits: Limits) -> None:
+        self.served, self.limits = served, limits
+        self.accepted, self.numbers = 0, itertools.count()
+
+    @asynccontextmanager
+    async def running(self, _: FastAPI) -> AsyncIterator[None]:
+        with (
+            tempfile.TemporaryDirectory(prefix="bearcat-") as folder,
+            ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat") as self.workers,
+        ):
+            self.folder = Path(folder)
+            self.readers = Readers(READERS, EXPANSION * self.limits.max_bytes)
+            yield
+
+    async def answer(self, request: Request, query: PredictQuery) -> Response:
+        """The answer as JSON, or a refusal."""
+        if self.accepted >= self.limits.concurrency:
+            busy = f"the server is busy with {self.accepted} requests; try again in a second"
+            return _refuse(429, busy, headers={"Retry-After": "1"})
+        self.accepted += 1
+        until = time.monotonic() + self.limits.timeout
+        path = self.folder / f"{next(self.numbers)}{Path(query.filename or '').suffix.lower()}"
+        try:
+            async with asyncio.timeout(self.limits.timeout):
+                work = await self._receive(request, query, path, until)
+                answer = await asyncio.get_running_loop().run_in_executor(self.workers, work)
+        except TimeoutError:
+            slow = f"the request took longer than {self.limits.timeout:g} s; send less at once"
+            return _refuse(408, slow, headers={"Connection": "close"})
+        except ClientDisconnect:
+            return _refuse(499, "the client went away")
+        except InputError as error:
+            status = 413 if isinstance(error, TooLargeError) else 415 if error.field == "content-type" else 422
+            return _refuse(status, str(error), error.field or ("file" if query.filename else "body"))
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else "its folder is gone"
+            return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
+        finally:
+            self.accepted -= 1
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+
+    async def _receive(self, request: Request, query: PredictQuery, path: Path, until: float) -> Callable[[], Answer]:
+        """The body, checked as far as can be without reading it, and what is to be done with it."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            for name in query.model_fields_set - {"by", "rpm", "bearing"}:
+                raise field_error(name, "is for uploaded recordings; leave it out of the address of windows")
+            chunks = [chunk async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON))]
+            return partial(self.served.answer_windows, b"".join(chunks), query, until)
+        if kind != "application/octet-stream":
+            wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
+            raise InputError(f"send {wanted}, or windows as application/json", "content-type")
+        if query.filename is None:
+            raise field_error("filename", "is missing; add ?filename=NAME to the address, for it says the format")
+        if path.suffix not in FORMATS:
+            raise field_error("filename", f"unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
+        query.geometry()  # a wrong one need not wait for the recording
+        with path.open("xb") as file:
+            async for chunk in self._bounded(request, self.limits.max_bytes):
+                file.write(chunk)
+        return partial(self.served.answer_file, self.readers, path, query, until)
+
+    async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        """The body's chunks; 413 as soon as it is known to be longer than `most`."""
+        longer = TooLargeError(f"the body is longer than {most} bytes; send less at once, or cut the recording", "body")
+        if int(request.headers.get("content-length", 0)) > most:
+            raise longer
+        received = 0
+        async for chunk in request.stream():
+            received += len(chunk)
+            if received > most:
+                raise longer
+            yield chunk
+
+
+class AccessMiddleware:
+    """Around every request: who may ask, and the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, token: str | None, loopback: bool) -> None:
+        self.app, self.token, self.loopback = app, token, loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if self.token is None:
+            if not self.loopback or _is_local(headers.get("host", "")):
+                return None
+            local = "this server answers to localhost and addresses alone; start it with a token to use other names"
+            return _refuse(403, local)
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":  # how browsers send a password
+            given = _password(given)
+        if scope["path"] == "/health" or secrets.compare_digest(given.strip().encode(), self.token.encode()):
+            return None
+        reason = "this server wants its token, as the header Authorization: Bearer TOKEN, or as a password"
+        asked = 'Basic realm="bearcat: any name, the token as password", charset="UTF-8"'
+        return _refuse(401, reason, "authorization", {"WWW-Authenticate": asked})
+
+
+def _password(credentials: str) -> str:
+    """Of HTTP's basic scheme; empty where there is none."""
+    try:
+        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header is localhost or a plain address; under another name, a foreign page may have found us."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        ipaddress.ip_address(name)
+    except ValueError:
+        return host.partition(":")[0].lower() in ("localhost", "")
+    return True
+
+
+def _refuse(status: int, reason: str, field: str | None = None, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"reason": reason, "field": field}, status, headers)
+
+
+Responses = dict[int | str, dict[str, Any]]
+REFUSALS: Responses = {
+    "4XX": {"model": Refusal, "description": "Why there is no answer (docs/serve.md)."},
+    507: {"model": Refusal, "description": "The server has no room for the upload."},
+}
+ACCESS: Responses = {"4XX": REFUSALS["4XX"]}
+UPLOADED = "A recording as it is on disk; ?filename=NAME says its format."
+PREDICT_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary", "description": UPLOADED}},
+            "application/json": {"schema": GivenWindows.model_json_schema()},
+        },
+    }
+}
+
+
+def page_policy(text: str) -> str:
+    """The policy of a page that loads nothing: style and script are allowed by their hashes and nothing else."""
+
+    def digest(tag: str) -> str:
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    sources = f"style-src {digest('style')}; script-src {digest('script')}"
+    return f"{CLOSED}; connect-src 'self'; img-src data:; {sources}"
+
+
+def make_app(
+    served: Served | None, limits: Limits, token: str | None = None, loopback: bool = True, fleet: Pages | None = None
+) -> ASGIApp:
+    """The whole application, with its middleware: for a model, for pages of watched machines, or for both."""
+    service = None if served is None else PredictionService(served, limits)
+    app = FastAPI(
+        title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
+        lifespan=None if service is None else service.running,
+    )  # fmt: skip
+    if service is not None:
+        _add_model(app, service)
+    if fleet is not None:
+        _add_fleet(app, fleet, first=service is None)
+
+    @app.get("/health", responses=ACCESS, response_description="It is there.")
+    async def health() -> dict[str, str]:
+        """Whether the server is there; needs no token."""
+        return {"status": "ok"}
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+        problem = first["msg"][:1].lower() + first["msg"][1:]  # pydantic's begin sentences
+        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else REMOVED.get(name, problem)
+        return _refuse(422, f"{name}: {problem}", name)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        reason = {
+            404: "there is nothing at this address; /openapi.json lists what there is",
+            405: f"this address does not take {request.method}; /openapi.json says what it takes",
+        }.get(error.status_code, error.detail)
+        return _refuse(error.status_code, reason, headers=dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn
+        return _refuse(500, "the server failed on this request; its log says why")
+
+    return AccessMiddleware(app, token, loopback)
+
+
+def _add_model(app: FastAPI, service: PredictionService) -> None:
+    """The addresses of the model, and its page."""
+    description = service.served.describe(asdict(service.limits))
+    text = files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8")
+    policy = page_policy(text)
+
+    @app.post("/predict", response_model=Answer, responses=REFUSALS, openapi_extra=PREDICT_BODY)
+    async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
+        """Diagnose a recording, or windows as recorded."""
+        return await service.answer(request, query)
+
+    @app.get("/model", responses=ACCESS, response_description="The model.")
+    async def model() -> dict[str, Any]:
+        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
+        return description
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
+    """The page of watched machines; `first`: there is no other page."""
+    shown: Responses = {200: {"content": {"text/html": {}}, "description": "A page."}, **ACCESS}
+
+    @app.get("/fleet", response_class=HTMLResponse, responses=shown)
+    def show_fleet(machine: Annotated[str | None, Query(max_length=1000)] = None) -> Response:
+        """The watched machines, worst first, or one of them with its trends, as a page."""
+        try:
+            text = fleet(machine)
+        except InputError as error:
+            return _refuse(404 if error.field == "machine" else 503, str(error), error.field)
+        return HTMLResponse(text, headers={"Content-Security-Policy": page_policy(text)})
+
+    if first:
+
+        @app.get("/", include_in_schema=False)
+        async def forward() -> Response:
+            return RedirectResponse("/fleet")
 
 
 def serve(

@@ -196,24 +196,21 @@ class Served:
 
     def describe(self, limits: dict[str, int | float]) -> dict[str, Any]:
         """What the model takes and distinguishes, what to do with it, and what this server accepts."""
-        model = self.model
-        server = {
+        described: dict[str, Any] = {
             "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
-            "pictures": find_spec("matplotlib") is not None,
+            "pictures": find_spec("matplotlib") is not None, "decision": None, "classes": list(STATES),
+            "alarms": sorted(FAULTS), "input": None, "length": None, "stride": None, "rate": None, "channels": 1,
+            "pooled_temperature": None, "calibrated": True, "knows_familiar": False, "made_by": {},
         }  # fmt: skip
-        if model is None:
-            return server | {
-                "decision": None, "classes": list(STATES), "alarms": sorted(FAULTS), "input": None, "length": None,
-                "stride": None, "rate": None, "channels": 1, "pooled_temperature": None, "calibrated": True,
-                "knows_familiar": False, "made_by": {},
+        if (model := self.model) is not None:
+            described |= {
+                "decision": asdict(model.decision) | {"sentence": model.decision.sentence}, "classes": model.classes,
+                "alarms": sorted(self.rule.classes), "input": model.input, "length": model.preparation.length,
+                "stride": model.preparation.step, "rate": model.sampling_rate, "channels": model.channels,
+                "pooled_temperature": model.pooled_temperature, "calibrated": model.calibrated,
+                "knows_familiar": model.familiarity is not None, "made_by": model.metadata.get("made_by", {}),
             }  # fmt: skip
-        return server | {
-            "decision": asdict(model.decision) | {"sentence": model.decision.sentence}, "classes": model.classes,
-            "alarms": sorted(self.rule.classes), "input": model.input, "length": model.preparation.length,
-            "stride": model.preparation.step, "rate": model.sampling_rate, "channels": model.channels,
-            "pooled_temperature": model.pooled_temperature, "calibrated": model.calibrated,
-            "knows_familiar": model.familiarity is not None, "made_by": model.metadata.get("made_by", {}),
-        }  # fmt: skip
+        return described
 
 
 def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
