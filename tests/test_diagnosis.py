@@ -15,8 +15,8 @@ from scipy.io import wavfile
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
-from bearcat.deploy.find import array_recording
-from bearcat.deploy.predict import Given, diagnose_found
+from bearcat.deploy.find import alone, array_recording
+from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.diagnosis.physics import (
     FEATURES,
     SCALES,
@@ -45,7 +45,7 @@ def simulated(state: str, seconds: float = 3.0) -> Recording:
 def diagnosis_of(recording: Recording, rpm: float | None = None) -> Diagnosis:
     found = array_recording(recording.signal, recording.rate, recording.origin)
     given = Given(rpm=rpm or recording.rpm, orders=ORDERS)
-    return diagnose_found(found, None, given)
+    return diagnose_measurement(alone(found), None, given)[0]
 
 
 def diagnosed(recording: Recording, rpm: float | None = None) -> PhysicsEvidence:

@@ -13,7 +13,7 @@ from bearcat.data.datasets import simulate
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording
-from bearcat.deploy.predict import Given, diagnose_found, diagnose_measurement
+from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.speed import follow_speed, measure_speed, resample_in_angle
@@ -168,13 +168,12 @@ def test_a_corrected_speed_is_used_for_the_lines_and_said_unless_it_is_trusted()
     )
     signal = (outer.signal + 0.3 * outer.signal.std() * shaft).astype(np.float32)
     found = array_recording(signal, rate, "x")
-    diagnosis = diagnose_found(found, None, Given(rpm=800.0, orders=ORDERS))
+    (diagnosis,) = diagnose_measurement(alone(found), None, Given(rpm=800.0, orders=ORDERS))
     assert diagnosis.speed.corrected
     assert diagnosis.physics.rpm == pytest.approx(1500, rel=0.01)
     assert diagnosis.state == "outer race"
     assert diagnosis.speed.findings[0].kind == "wrong speed"
-    trusted = diagnose_found(
-        array_recording(signal, rate, "x"), None, Given(rpm=800.0, orders=ORDERS, trust_speed=True)
-    )
+    again = alone(array_recording(signal, rate, "x"))
+    (trusted,) = diagnose_measurement(again, None, Given(rpm=800.0, orders=ORDERS, trust_speed=True))
     assert not trusted.speed.corrected
     assert trusted.physics.rpm == 800

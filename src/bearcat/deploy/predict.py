@@ -31,7 +31,7 @@ from bearcat.data.isolated import open_stream as open_stream  # so that all one 
 from bearcat.data.recording import Floats, stated_speed
 from bearcat.data.stream import Stream
 from bearcat.data.times import is_time
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit, alone
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit
 from bearcat.deploy.folder import open_folder
 from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.deploy.windows import WindowPredictions, at_rate_of, tally_stream
@@ -233,13 +233,6 @@ def listen(
             problems[point.name] = error.with_traceback(None)
             heard.append((SignalEvidence(), None, []))
     return heard, problems
-
-
-def diagnose_found(
-    found: FoundRecording, model: Predictor | None = None, given: Given | None = None, show: Shown = None
-) -> Diagnosis:
-    """The diagnosis of one channel by itself."""
-    return diagnose_measurement(alone(found), model, given, show)[0]
 
 
 def _listen(

@@ -25,8 +25,8 @@ from bearcat.data.bearing import BEARINGS, Bearing, asked_bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.find import FoundRecording
-from bearcat.deploy.predict import Given, diagnose_found
+from bearcat.deploy.find import FoundRecording, alone
+from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.deploy.predictor import Predictor
 from bearcat.deploy.windows import BATCH, WindowPredictions, tally_windows
 from bearcat.diagnosis.fusion import Witnesses
@@ -153,7 +153,9 @@ class Served:
             given, rpm = Given(query.rate, query.rpm, bearing, rule=self.rule, search=search), query.rpm
             try:
                 rpm, _ = given.rpm_of(found, stream)
-                diagnosis = diagnose_found(found, model, given, show=lambda own, windows: log.add(own.rate, windows))
+                (diagnosis,) = diagnose_measurement(
+                    alone(found), model, given, lambda own, windows: log.add(own.rate, windows)
+                )
             except InputError as error:
                 if model is not None or error.field not in ("rpm", "bearing"):
                     raise
