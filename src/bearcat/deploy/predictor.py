@@ -278,22 +278,6 @@ class OnnxModel(Predictor):
 
     graph: Graph
 
-    @classmethod
-    def of_graph(cls, graph: Graph, path: Path) -> OnnxModel:
-        """The model that a graph says it is; one sentence where that cannot be."""
-        texts = graph.metadata
-        if "bearcat_format" not in texts:
-            raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
-        with naming(path, "has damaged metadata"):
-            check_format(int(texts["bearcat_format"]), path)
-            metadata = {name: json.loads(text) for name, text in texts.items() if name in ONNX}
-            check_metadata(metadata, str(path), ONNX)
-            known = metadata.pop("familiarity")
-            familiarity = None if known is None else _decoded(known)
-            _check_graph(graph, metadata, familiarity)
-            preparation = Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")})
-            return cls(graph=graph, preparation=preparation, familiarity=familiarity, **cls.fields_of(metadata))
-
     @property
     def input(self) -> str:
         return str(self.metadata["preparation"]["input"])
@@ -329,7 +313,19 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         raise InputError(f"{path}: there is no such file")
     with naming(path, "cannot be read"):
         graph = Graph(read_regular(path), threads)
-    return OnnxModel.of_graph(graph, path)
+    texts = graph.metadata
+    if "bearcat_format" not in texts:
+        raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
+    with naming(path, "has damaged metadata"):
+        check_format(int(texts["bearcat_format"]), path)
+        metadata = {name: json.loads(text) for name, text in texts.items() if name in ONNX}
+        check_metadata(metadata, str(path), ONNX)
+        known = metadata.pop("familiarity")
+        familiarity = None if known is None else _decoded(known)
+        _check_graph(graph, metadata, familiarity)
+        preparation = Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")})
+        fields = Predictor.fields_of(metadata)
+        return OnnxModel(graph=graph, preparation=preparation, familiarity=familiarity, **fields)
 
 
 def _check_graph(graph: Graph, metadata: Mapping[str, Any], familiarity: Familiarity | None) -> None:
