@@ -248,10 +248,6 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--set", "seconds=0.3"], "fewer than a batch"),
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe", "AT", "--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
-        (["--precision", "bfloat16"], "--recipe-set precision"),
-        (["--target-keep=healthy"], "bench run"),
-        (["--no-balance"], "--recipe-set balance=false"),
-        (["--track", "tensorboard"], "curves.csv"),
         (["--out", "occupied"], "is not empty"),
     ],
 )
@@ -316,9 +312,6 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
     one = bearcat("methods", "cat*-temperature").stdout
     assert "labels.threshold" in one
     assert "per-class, fixed" in one
-    gone = bearcat("recipes")
-    assert gone.returncode == 2
-    assert "bearcat methods" in gone.stderr
 
 
 @pytest.mark.parametrize("trouble", ["collapse", "nan"])

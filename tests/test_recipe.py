@@ -13,11 +13,9 @@ from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.recipes import (
     GROUPS,
     RECIPES,
-    REMOVED,
     UNSEEN_RECIPE,
     Recipe,
     Schedule,
-    find_recipe,
 )
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError
@@ -113,8 +111,6 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
         ("labels.first_counts", "early", r"teacher\.early"), ("published", "yes", "published"), ("doubled", "true", "doubled"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),
-        ("labels.grow", "true", "'grow' is gone"), ("labels.ramp_up", "1", "'ramp_up' is gone"),
-        ("temperature_momentum", "0.9", "'temperature_momentum' is gone"), ("schedule.beta1", "0.9", "'beta1' is gone"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named_before_training(name, text, word):
@@ -152,13 +148,6 @@ def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_
         "confusion": ("alignment", 5), "sharpness": (None, None),
     }  # fmt: skip
     assert not any("phase" in part for part in RECIPES["match-clusters"].to_dict()["ingredients"].values())
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_method_that_is_gone_is_refused_with_what_to_use_instead(name):
-    with pytest.raises(InputError, match="any more; use '") as refused:
-        find_recipe(name)
-    assert any(f"'{instead}'" in str(refused.value) for instead in RECIPES)
 
 
 def test_a_record_says_whether_the_recipe_adapts():

@@ -94,8 +94,7 @@ def test_what_holds_no_results_is_one_sentence(command, tmp_path, monkeypatch, n
 
 @pytest.mark.parametrize(
     ("words", "key"),
-    [(("--rpm", 1500), "--rpm"), (("--machine", "pump"), "--machine"), (("--pdf", "a.pdf"), "browser"),
-     (("--out", "a.pdf"), "browser"), (("--bpfo", 3.05), "--format json")],
+    [(("--rpm", 1500), "--rpm"), (("--machine", "pump"), "--machine")],
 )  # fmt: skip
 def test_options_that_mean_nothing_here_are_refused(command, tmp_path, words, key):
     (tmp_path / "a.json").write_text('{"recordings": []}')

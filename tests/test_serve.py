@@ -447,8 +447,6 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, mon
         status, _, said = command("serve", models / "model.onnx", "--port", taken.getsockname()[1])
     assert status == 2
     assert "cannot be listened on (Address already in use)" in said
-    status, _, said = command("serve", "--token", "x")
-    assert (status, "BEARCAT_TOKEN" in said) == (2, True)
     monkeypatch.delitem(sys.modules, "bearcat.deploy.serve")
     monkeypatch.setitem(sys.modules, "fastapi", None)
     status, _, said = command("serve", models / "model.onnx", "--port", 0)

@@ -36,14 +36,19 @@ REMOVED = dict.fromkeys(
 ) | {
     "grow": "set labels.share",
     "ramp_up": "set labels.weight",
-    "layer": "leave it out: CORAL reads logits",
-    "share": "leave it out: as many windows of a class join as the source's classes have on average",
-    "temperature_momentum": "leave it out: each epoch has its own temperature",
-    "mixtures": "leave it out: RecordingConfidence always averages with PseudoCal",
-    "beta1": "leave it out: Adam has its usual 0.9 and 0.999",
-    "beta2": "leave it out: Adam has its usual 0.9 and 0.999",
+    "layer": "leave it out, as CORAL reads logits",
+    "share": "leave it out, as many windows of a class join as the source's classes have on average",
+    "temperature_momentum": "leave it out, as each epoch has its own temperature",
+    "mixtures": "leave it out, as RecordingConfidence always averages with PseudoCal",
+    "beta1": "leave it out, as Adam has its usual 0.9 and 0.999",
+    "beta2": "leave it out, as Adam has its usual 0.9 and 0.999",
     "label_by": "list the files in a manifest, with labels of your own",
+    "Paderborn.channel": "the first vibration channel is read; list the files in a manifest for another",
+    "Split.test": "leave it out, as a fifth is held out",
+    "Split.gap": "leave it out, as one window is left out on either side",
+    "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
 }
+REMOVED_NAMES = {"silero": "use 'cnn' or 'dense', or v0.3", "identity": "use 'none'"}  # of encoders and calibrators
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 
 
@@ -65,8 +70,9 @@ def override(settings: Settings, texts: Mapping[str, str]) -> Settings:
     hints = _hints(kind)
     changed = {}
     for name, text in texts.items():
-        if name not in fields and name in REMOVED:
-            raise InputError(f"setting '{name}' is gone: {REMOVED[name]}")
+        instead = REMOVED.get(name) or REMOVED.get(f"{kind.__name__}.{name}")
+        if name not in fields and instead is not None:
+            raise InputError(f"setting '{name}' is gone; {instead}")
         if name not in fields:
             raise InputError(f"unknown setting '{name}'{suggest(name, fields)}")
         try:
@@ -80,6 +86,8 @@ def find_name(name: str, table: Iterable[str], what: str) -> str:
     """The entry of a table called so, in any case; the nearest is suggested if there is none."""
     names = list(table)
     found = {known.lower(): known for known in names}.get(name.lower())
+    if found is None and name.lower() in REMOVED_NAMES:
+        raise InputError(f"the {what} '{name}' is gone; {REMOVED_NAMES[name.lower()]}")
     if found is None:
         raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
     return found

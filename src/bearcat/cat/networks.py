@@ -261,7 +261,6 @@ ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Line
 >>> ENCODERS["dense"]().widths
 (256, 128)
 """
-REMOVED = {"silero": "use 'cnn' or 'dense', or v0.3"}
 
 
 def find_encoder(text: str) -> Encoder:
@@ -270,9 +269,6 @@ def find_encoder(text: str) -> Encoder:
     >>> find_encoder("dense:widths=64,32").widths
     (64, 32)
     """
-    name = text.partition(":")[0]
-    if name in REMOVED and name not in ENCODERS:
-        raise InputError(f"the encoder '{name}' is gone; {REMOVED[name]}")
     return from_text(text, ENCODERS, "encoder")
 
 

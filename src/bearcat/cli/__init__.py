@@ -56,7 +56,7 @@ def _once(command: Any) -> Any:
 
     def parse_args(context: Any, words: list[str]) -> list[str]:
         if isinstance(command, TyperGroup):
-            refuse_removed("", words[:1], command.commands)
+            refuse_removed(None, words[:1], command.commands)
         else:
             refuse_removed(command.name, words, {name for option in command.params for name in option.opts})
         order = command.make_parser(context).parse_args(args=list(words))[2]

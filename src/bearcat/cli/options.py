@@ -201,7 +201,7 @@ REMOVED = {
     "--track": "curves.csv in the folder of a run has the numbers of every epoch",
     "--balance": "write --recipe-set balance=true",
     "--no-balance": "write --recipe-set balance=false",
-    "--precision": "write --recipe-set precision=float32",
+    "--precision": "write --recipe-set precision=bfloat16",
     "--channels": "write --set channels=together, or channels=apart",
     "--target-keep": 'write a grid with target = { keep = ["healthy"] } and train it by bearcat bench run',
     "--target-share": "write a grid with target = { share = { rest = 0.05 } } and train it by bearcat bench run",
@@ -221,13 +221,16 @@ REMOVED = {
     "FOLDER --rate": "list files that do not say their rate in a manifest.csv with the column rate",
     "show --view": "bearcat diagnose FILE --png FOLDER draws the evidence of a recording",
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
+    "show --window": "bearcat.data.prepare gives the windows that a network reads, to draw with matplotlib",
 }
 
 
 def refuse_removed(command: str | None, words: Iterable[str], known: Collection[str]) -> None:
-    """Raises InputError for the first word that is a removed option or command; `known` are those of this command."""
+    """Raises InputError for the first removed option of a command, or, where it is None, for a removed command; `known`
+    are the names it has today.
+    """
     for word in words:
-        option = word.partition("=")[0]
-        instead = REMOVED.get(option) or REMOVED.get(f"{command} {option}")
-        if instead is not None and option not in known:
-            raise InputError(f"{option}: was removed; {instead}")
+        name = word.partition("=")[0]
+        instead = REMOVED.get(f"{command} {name}") or REMOVED.get(name)
+        if instead is not None and name not in known and name.startswith("--") == (command is not None):
+            raise InputError(f"{name}: was removed; {instead}")

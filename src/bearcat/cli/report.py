@@ -39,6 +39,8 @@ def report(
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
     place = Path(path)
+    if place.suffix.lower() == ".csv" and place.is_file() and place.read_bytes()[:10] == b"recording,":
+        raise InputError(f"{path}: is a table of results; write them with diagnose or predict, --format json")
     asked = {"model": model, "rpm": rpm, "bearing": bearing, "rate": rate, "channel": channel}
     given = [name for name, value in asked.items() if value is not None]
     finished = place.is_dir() and (place / "record.json").exists()

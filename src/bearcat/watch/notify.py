@@ -109,6 +109,6 @@ def _route(number: int, address: str) -> Route:
         service, scheme = apprise.Apprise(), address.partition("://")[0].lower()
         known = service.add(address)
     if not known:
-        instead = f"write {INSTEAD[scheme]}" if scheme in INSTEAD else "docs/watch.md has examples"
-        raise InputError(f"--notify: number {number} is no address that apprise can use; {instead}")
+        instead = INSTEAD.get(scheme, "an address such as json://host/path (docs/watch.md)")
+        raise InputError(f"--notify: number {number} is no address that apprise can use; write {instead}")
     return Route(f"--notify {number} ({service[0].service_name})", service)

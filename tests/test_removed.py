@@ -1,0 +1,124 @@
+"""What version 0.3 had and this one has not: each old form is refused with status 2 and names what to use instead."""
+
+import re
+import tomllib
+
+import pytest
+
+import bearcat
+from bearcat.adaptation.spec import make_recipe
+from bearcat.cat.calibrators import find_calibrator
+from bearcat.cat.networks import find_encoder
+from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
+from bearcat.data import open_dataset
+from bearcat.errors import InputError
+from bearcat.watch.notify import Notifier
+from tests.commands import ROOT
+
+GRID = 'data = "simulated"\ntasks = [["N15_M07_F10", "N09_M07_F10"]]\ninputs = ["frequency"]\n'
+METHOD = '[[method]]\nrecipe = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("recipes", "bearcat methods"), ("data bearings", "docs/bearings.md"), ("data show a.wav --view orders", "--png"),
+        ("data show a.wav --input time", "bearcat.data.prepare"), ("data show a.wav --window 9", "bearcat.data.prepare"),
+        ("data check a --format csv", "survey"), ("data fetch collection", "manifest"), ("data fetch femto", "manifest"), ("data fetch ims", "manifest"),
+        ("adapt --balance", "--recipe-set balance=true"), ("adapt --no-balance", "--recipe-set balance=false"),
+        ("adapt --precision bfloat16", "--recipe-set precision"), ("adapt --channels apart", "--set channels"),
+        ("adapt --target-keep=healthy", "bench run"), ("adapt --target-share x=1", "bench run"),
+        ("adapt --track tensorboard", "curves.csv"), ("bench run a.toml --track tensorboard", "curves.csv"),
+        ("adapt --recipe SHOT", "dense-MCC"), ("adapt --set clearance=1", "specimen_spread"),
+        ("adapt --recipe AT --recipe-set labels.grow=true", "labels.share"),
+        ("adapt --recipe AT --recipe-set encoder=silero", "'cnn'"),
+        ("adapt --recipe AT --recipe-set final=Identity", "'none'"), ("adapt --data femto", "manifest"),
+        ("bench status a.toml --why", "failure.json"), ("bench report a.toml --figures png", "svg"),
+        ("report a --pdf a.pdf", "print"), ("report a --out a.pdf", "print"), ("report results.csv", "--format json"),
+        ("report a --channels apart", "--format json"), ("report a --jobs 2", "--format json"),
+        ("predict a b --batch 2", "no answer"), ("diagnose a.mf4", ".parquet"), ("diagnose a.unv", ".parquet"),
+        ("serve --token x", "BEARCAT_TOKEN"), ("mcp --max-bytes 3", "security.md"), ("mcp --timeout 3", "security.md"),
+        ("watch a --webhook https://host/x", "json://"), ("watch a --mail=smtp://host", "mailto://"),
+        ("watch a --mqtt mqtt://x", "--notify mqtt://"), ("watch --mqtt mqtt://x", "--notify mqtt://"),
+        ("watch a --metrics 9108", "export"), ("watch a --executor ray", "--jobs"), ("watch a --address x", "--jobs"),
+        ("watch a --speeds 990,1480", "operating state"), ("watch a --loads=0,50", "operating state"),
+        ("watch a --rate 12000", "manifest.csv"), ("watch a --store a.db --false-alarms 1/week", "1/month"),
+        ("watch a --store a.db --baseline 12h", "7d"),
+    ],
+)  # fmt: skip
+def test_an_old_command_line_names_what_to_use(command, tmp_path, monkeypatch, line, instead):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    for name in ("a.mf4", "a.unv"):
+        (tmp_path / name).write_bytes(b"MDF     4.10")
+    (tmp_path / "results.csv").write_text("recording,decision\na.wav,ok\n")
+    status, _, said = command(*line.split())
+    assert (status, said.count("\n")) == (2, 1), said
+    assert instead in said
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        (METHOD.format("DANN") + 'set = { "alignment.weight" = [0.1, 1.0] }', "[[method]] for each"),
+        (METHOD.format("SHOT"), "dense-MCC"), ('precision = "bfloat16"\n' + METHOD.format("DANN"), "set = {"),
+        ('split = { scheme = "block", test = 0.3 }\n' + METHOD.format("DANN"), "a fifth is held out"),
+        ('split = { scheme = "block", gap = 1 }\n' + METHOD.format("DANN"), "one window"),
+    ],
+)  # fmt: skip
+def test_an_old_grid_names_what_to_write(command, tmp_path, text, instead):
+    (tmp_path / "a.toml").write_text(GRID + text)
+    status, _, said = command("bench", "status", tmp_path / "a.toml", "--store", tmp_path / "runs")
+    assert (status, said.count("\n")) == (2, 1), said
+    assert instead in said
+
+
+@pytest.mark.parametrize(
+    ("old", "instead"),
+    [
+        (lambda: find_encoder("silero"), "'cnn'"), (lambda: find_calibrator("Identity"), "'none'"),
+        (lambda: find_calibrator("RecordingConfidence:mixtures=3"), "leave it out"),
+        (lambda: make_recipe("AT", "time", 3, {"labels.ramp_up": "1"}), "labels.weight"),
+        (lambda: make_recipe("CORAL", "time", 3, {"coral.layer": "1"}), "leave it out"),
+        (lambda: make_recipe("AT", "time", 3, {"schedule.beta1": "0.9"}), "leave it out"),
+        (lambda: make_recipe("AT", "time", 3, {"temperature_momentum": "0.9"}), "leave it out"),
+        (lambda: make_recipe("unseen-bearings", "bearing-orders", 3, {"known-states.share": "1"}), "leave it out"),
+        (lambda: open_dataset("collection"), "manifest"), (lambda: open_dataset("femto"), "manifest"),
+        (lambda: open_dataset("ims"), "manifest"),
+        (lambda: open_dataset("paderborn", ROOT, {"channel": "x"}), "manifest"),
+        (lambda: open_dataset("paderborn", ROOT, {"label_by": "type"}), "manifest"),
+        (lambda: Notifier(["echo"], print), "json://"), (lambda: Notifier(["smtp://host"], print), "mailto://"),
+    ],
+)  # fmt: skip
+def test_an_old_name_in_python_names_what_to_use(old, instead):
+    with pytest.raises(InputError, match=re.escape(instead)):
+        old()
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_method_that_is_gone_names_one_that_is_there(name):
+    with pytest.raises(InputError, match="any more; use '") as refused:
+        find_recipe(name)
+    assert any(f"'{instead}'" in str(refused.value) for instead in RECIPES)
+
+
+def test_a_view_names_the_plot():
+    with pytest.raises(AttributeError, match="plot"):
+        bearcat.view  # noqa: B018
+
+
+def test_a_value_may_have_the_name_of_something_that_is_gone(command, tmp_path):
+    for words in (
+        ("diagnose", "recipes"),
+        ("adapt", "--data", "paderborn", "--root", tmp_path, "--set", "bearings=K001"),
+    ):
+        status, _, said = command(*words)
+        assert status == 2
+        assert "removed" not in said
+
+
+def test_every_extra_that_a_sentence_names_is_there():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    named = set(re.findall(r"bearcat\[(\w+)\]", text)) | set(re.findall(r'library\((?:"\w+"|name), "(\w+)"', text))
+    assert {"formats", "audio", "tdms", "serve", "watch"} <= named <= set(extras)
