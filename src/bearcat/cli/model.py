@@ -40,7 +40,7 @@ Alarm = Annotated[
 def predict(
     model: Model,
     files: Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")],
-    by: Annotated[str, Option(help="Print a line for each recording or for each window.")] = "recording",
+    by: Annotated[str, Option(help="A line for each recording, or each window.")] = "recording",
     form: options.Format = "table",
     rate: options.OwnRate = None,
     rpm: options.Rpm = None,
@@ -50,12 +50,8 @@ def predict(
     channels: options.Channels = None,
     trust_speed: options.TrustSpeed = False,
     alarm: Alarm = None,
-    min_confidence: Annotated[
-        float, Option(min=0, max=1, help="A fault diagnosed with less confidence is to be checked and no alarm.")
-    ] = 0.0,
-    unfamiliar_alarm: Annotated[
-        bool, Option(help="Whether a recording unlike those the model was adapted to is an alarm, or to be checked.")
-    ] = True,
+    min_confidence: Annotated[float, Option(min=0, max=1, help="Below it a fault is a check, not an alarm.")] = 0.0,
+    unfamiliar_alarm: Annotated[bool, Option(help="Whether an unfamiliar recording is an alarm or a check.")] = True,
     jobs: options.Jobs = 1,
 ) -> None:
     """Diagnose new recordings. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.

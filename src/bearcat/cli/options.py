@@ -39,39 +39,35 @@ Group = Annotated[int | None, Option(help="Group of machines of ISO 20816-3: 1 a
 Mounting = Annotated[str | None, Option(help="Mounting of the machine, for ISO 20816-3: rigid or flexible.")]
 Rate = Annotated[
     float | None,
-    Option(help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."),
+    Option(help="Resample to this rate in Hz; files that do not say their rate have it."),
 ]
-Jobs = Annotated[
-    int, Option(min=0, help="Processes that share the recordings, each on one core; 0: one for each core.")
-]
+Jobs = Annotated[int, Option(min=0, help="Processes that share the recordings; 0: one for each core.")]
 Rpm = Annotated[
     str | None,
     Option(
         "--rpm",  # by name: typer 0.27 takes a metavar that is the name in capitals for the option's own name
         metavar="RPM",
-        help="Speed of the shaft, of recordings that do not say their own: a number, or the channel that holds it.",
+        help="Speed of the shaft where a recording does not say it: a number, or a channel.",
     ),
 ]
 Bearing = Annotated[
     str | None,
     Option(
         metavar="6205",
-        help="Bearing of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
+        help="Bearing where a recording does not say it; or balls=9,ball=7.94,pitch=39.04.",
     ),
 ]
 Specimen = Annotated[
     str | None,
     Option(
         metavar="file",
-        help="What of the path names the bearing: label, folder, file, or a pattern with one group, 'bearing-(.+)_'.",
+        help="Part of the path that names the bearing: label, folder, file, 'bearing-(.+)_'.",
     ),
 ]
 Machine = Annotated[
-    str | None, Option(metavar="domain", help="What of the path names the machine: domain, … as for --specimen.")
+    str | None, Option(metavar="domain", help="Part of the path that names the machine: domain, or as for --specimen.")
 ]
-Order = Annotated[
-    float | None, Option(help="In place of a bearing: the order of this fault, a multiple of the shaft's speed.")
-]
+Order = Annotated[float | None, Option(help="In place of a bearing: this fault's multiple of the shaft's speed.")]
 Healthy = Annotated[
     Names, Option(metavar="FILE", help="A known good recording of the same point, or a folder; repeat for more.")
 ]
@@ -79,11 +75,9 @@ FORMATS = ("table", "csv", "json")
 Format = Annotated[str, Option("--format", help="table, csv or json.")]
 OwnRate = Annotated[
     float | None,
-    Option(help="Sampling rate in Hz, of files that do not say their own; refused where one says another."),
+    Option(help="Sampling rate in Hz of files that do not say it; refused where one says another."),
 ]
-Override = Annotated[
-    bool, Option("--override", help="--rate, --rpm and --bearing replace what files, manifests and folders say.")
-]
+Override = Annotated[bool, Option("--override", help="--rate, --rpm, --bearing replace what files and manifests say.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 

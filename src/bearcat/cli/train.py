@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
-OWN = "; chosen from the recordings of your own folder"
+OWN = "; chosen for your own folder"
 
 
 def adapt(
@@ -34,7 +34,7 @@ def adapt(
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
         int | None,
-        Option(help="Every phase is scaled to fit.  \\[default: the recipe's; at most 40 for simulated data]"),
+        Option(help="Phases are scaled to fit.  \\[default: the recipe's, or 40 if simulated]"),
     ] = None,
     seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
@@ -55,7 +55,7 @@ def adapt(
     ] = None,
     reference: Annotated[
         str | None,
-        Option(help="Target recordings known to be of this class, or one that is healthy, by its file's name."),
+        Option(help="Target recordings known to be of this class, or the file of a healthy one."),
     ] = None,
     settings: options.Set = None,
     recipe_settings: Annotated[
@@ -64,8 +64,8 @@ def adapt(
     fail_on: Annotated[
         str | None,
         Option(
-            help="Exit status 1 after an alarm (`alarm`), and 3 after a check without one (`check`), of which a"
-            " recording that was left out is one.  \\[default: 0]"
+            help="Exit status 1 after an alarm (`alarm`), and 3 after a check without one (`check`), also of one"
+            " left out.  \\[default: 0]"
         ),
     ] = None,
 ) -> None:
