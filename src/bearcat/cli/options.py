@@ -39,7 +39,7 @@ Group = Annotated[int | None, Option(help="Group of machines of ISO 20816-3: 1 a
 Mounting = Annotated[str | None, Option(help="Mounting of the machine, for ISO 20816-3: rigid or flexible.")]
 Rate = Annotated[
     float | None,
-    Option(help="Resample to this rate in Hz; files that do not say their rate have it."),
+    Option(help="Resample to this rate in Hz, which files are taken to have that say none."),
 ]
 Jobs = Annotated[int, Option(min=0, help="Processes that share the recordings; 0: one for each core.")]
 Rpm = Annotated[
@@ -77,7 +77,7 @@ OwnRate = Annotated[
     float | None,
     Option(help="Sampling rate in Hz of files that do not say it; refused where one says another."),
 ]
-Override = Annotated[bool, Option("--override", help="--rate, --rpm, --bearing replace what files and manifests say.")]
+Override = Annotated[bool, Option("--override", help="--rate, --rpm, --bearing override files.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 

@@ -34,7 +34,7 @@ def adapt(
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
         int | None,
-        Option(help="Phases are scaled to fit.  \\[default: the recipe's, or 40 if simulated]"),
+        Option(help="Phases are scaled to fit.  \\[default: the recipe's; simulated: at most 40]"),
     ] = None,
     seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
