@@ -39,7 +39,7 @@ Group = Annotated[int | None, Option(help="Group of machines of ISO 20816-3: 1 a
 Mounting = Annotated[str | None, Option(help="Mounting of the machine, for ISO 20816-3: rigid or flexible.")]
 Rate = Annotated[
     float | None,
-    Option(help="Resample to this rate in Hz, which files are taken to have that say none."),
+    Option(help="Resample to this rate in Hz; also the rate of files that do not say theirs."),
 ]
 Jobs = Annotated[int, Option(min=0, help="Processes that share the recordings; 0: one for each core.")]
 Rpm = Annotated[
