@@ -33,11 +33,12 @@ pytestmark = pytest.mark.usefixtures("narrow_classifier")
 
 
 def measurement(name: str, pitch: float, random: np.random.Generator) -> bytes:
-    """A tone in noise, as Paderborn stores a channel: a struct named like the file, with Y of Name and Data."""
+    """A tone in noise, as Paderborn stores channels: a struct named like the file, whose Y lists Name and Data."""
     time = np.arange(LENGTH * WINDOWS)
     signal = np.sin(2 * np.pi * pitch * time) + 0.5 * random.standard_normal(len(time))
-    channels = np.zeros((1, 1), dtype=[("Name", object), ("Data", object)])
-    channels[0, 0] = ("vibration_1", signal[None])
+    channels = np.zeros((1, 2), dtype=[("Name", object), ("Data", object)])
+    channels[0, 0] = ("force", np.zeros((1, 4)))
+    channels[0, 1] = ("vibration_1", signal[None])
     buffer = io.BytesIO()
     scipy_io.savemat(buffer, {name: {"Y": channels}})
     return buffer.getvalue()
