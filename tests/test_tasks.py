@@ -171,7 +171,7 @@ def test_what_cannot_be_a_task_is_refused():
         ),
         (lambda: split_task(TASK, windows_of("a", samples=128), target, Split("block"), 0), "2 windows are too few"),
         (lambda: Split("windwo"), "did you mean 'window'"),
-        (lambda: override(Split(), {"test": "0.3"}), "scheme"),
+        (lambda: override(Split(), {"test": "0.3"}), "test. is gone"),
     ]
     for call, sentence in cases:
         with pytest.raises(InputError, match=sentence):
