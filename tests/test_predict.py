@@ -149,7 +149,7 @@ def test_folders_are_walked_hidden_files_are_not(tmp_path):
     for name in ("b.csv", "a/c.WAV", ".git/x.csv", "a/.hidden.npy", "notes.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    (tmp_path / "d.wav").symlink_to(tmp_path / "gone.wav")  # it is told of when it is opened
+    (tmp_path / "d.wav").symlink_to(tmp_path / "gone.wav")  # is reported when it is opened
     (tmp_path / "e.npy").mkdir()
     found = list(find_files([tmp_path, tmp_path / "notes.pdf"]))
     assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/c.WAV", "b.csv", "d.wav", "notes.pdf"]

@@ -188,7 +188,7 @@ def refused(answer: httpx.Response, status: int, field: str | None) -> str:
     found = answer.json()
     assert (answer.status_code, found["field"]) == (status, field), found
     assert found["reason"]
-    assert "/" not in found["reason"].replace("application/", "").replace("ASCII/", ""), "no path is told"
+    assert "/" not in found["reason"].replace("application/", "").replace("ASCII/", ""), "no path is shown"
     return found["reason"]
 
 

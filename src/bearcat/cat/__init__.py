@@ -50,11 +50,11 @@ __all__ = [
 
 _HOMES = {
     "CAT": "bearcat.cat.arrays",
-        **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
+    **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
         "reliability_bins"), "bearcat.cat.calibration"),
     **dict.fromkeys(("CPCS",), "bearcat.cat.cpcs"),
     **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),
-        **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Ingredient", "Loss", "Prepared",
+    **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Ingredient", "Loss", "Prepared",
         "TargetFinding", "View", "choice"), "bearcat.cat.ingredient"),
     **dict.fromkeys(("Adversarial", "Confusion"), "bearcat.cat.losses"),
     **dict.fromkeys(("ENCODERS", "Encoder", "Network", "build_network", "find_encoder"), "bearcat.cat.networks"),

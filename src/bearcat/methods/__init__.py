@@ -33,12 +33,12 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-        **dict.fromkeys(("ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "JointMatching",
+    **dict.fromkeys(("ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "JointMatching",
         "KernelMatching", "TargetStatistics", "Transport", "Triplet", "Uniformity", "Wasserstein"),
         "bearcat.methods.alignments"),
     **dict.fromkeys(("IgnoreOrders", "MatchClusters", "Standardise"), "bearcat.methods.before_training"),
     **dict.fromkeys(("KnownStates",), "bearcat.methods.known_states"),
-        **dict.fromkeys(("PseudoCal", "RecordingConfidence", "TargetConfidence", "TransCal"),
+    **dict.fromkeys(("PseudoCal", "RecordingConfidence", "TargetConfidence", "TransCal"),
         "bearcat.methods.target_calibration"),
     **dict.fromkeys(("StrongView", "WeakView"), "bearcat.methods.views"),
 }  # fmt: skip
