@@ -26,6 +26,7 @@ from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated, contact_frequency, simulate
 from bearcat.data.datasets.simulate.specimens import MachinePhysics
 from bearcat.data.recording import Recording
+from bearcat.diagnosis.decision import CANNOT_TELL
 from bearcat.diagnosis.physics import (
     COEFFICIENTS,
     FEATURES,
@@ -38,7 +39,6 @@ from bearcat.diagnosis.physics import (
 )
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
 from bearcat.errors import InputError
-from bearcat.trust.decision import CANNOT_TELL
 
 RATES = (12_000, 16_000, 20_000, 25_600, 48_000, 51_200, 64_000)
 SPEEDS = (300.0, 3600.0)  # rpm

@@ -35,7 +35,8 @@ from bearcat.data.bearing import find_bearing
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, parts_of
-from bearcat.diagnosis.baseline import FEWEST, known_baseline
+from bearcat.diagnosis.comparison import FEWEST, known_baseline
+from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.fusion import (
     COEFFICIENTS,
     FEATURES,
@@ -53,7 +54,6 @@ from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.report.recordings import calibration_error
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
-from bearcat.trust.decision import HEALTHY, REFUSE
 
 GRID = Path(__file__).parents[1] / "grids" / "fusion.toml"
 CUT = 2.5  # seconds

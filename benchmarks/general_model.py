@@ -38,14 +38,13 @@ from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Split, Task
 from bearcat.deploy.model import Model, save_model
+from bearcat.diagnosis.decision import Decision, binomial_interval
 from bearcat.diagnosis.general import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
+from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
 from bearcat.methods.known_states import STATES_FILE, StateShape
 from bearcat.storage import save_tensors
-from bearcat.trust.accuracy import binomial_interval
-from bearcat.trust.decision import Decision
-from bearcat.trust.pooling import pool, tally
 
 RATE, LENGTH, STRIDE = 12_000.0, 8192, 4096
 INPUT = "bearing-orders:bands=2"  # two bands show twice the orders of four: up to 5300 rpm of a 6205 at 12 kHz

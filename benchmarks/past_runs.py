@@ -1,4 +1,4 @@
-"""Past runs: what estimates said without labels and what was true, for the intervals of bearcat/trust/estimates.py.
+"""Past runs: what estimates said without labels and what was true, for the intervals of bearcat/diagnosis/accuracy.py.
 
     BEARCAT_DATA=data python benchmarks/past_runs.py --grid grids/plant.toml --seeds 0 1 --device cuda --out runs.jsonl.gz
     python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces the kinds of shift in past_runs.json
@@ -29,11 +29,10 @@ from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.data.tasks import UNKNOWN, Mix
+from bearcat.diagnosis.accuracy import EVIDENCE, PAST_RUNS, SHIFTS, Source, Target, expected_hits, window_agreement
+from bearcat.diagnosis.checks import MODELS
 from bearcat.errors import InputError
 from bearcat.fast.batches import padded_stack, stack_key
-from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
-from bearcat.trust.checks import MODELS
-from bearcat.trust.estimates import EVIDENCE, PAST_RUNS, SHIFTS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship

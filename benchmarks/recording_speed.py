@@ -66,8 +66,8 @@ def make_models(folder: Path) -> None:
     from bearcat.data.prepare import Preparation
     from bearcat.data.recording import BANDS
     from bearcat.deploy.model import Model, export_onnx, save_model
-    from bearcat.trust.decision import Decision
-    from bearcat.trust.pooling import fit_familiarity
+    from bearcat.diagnosis.decision import Decision
+    from bearcat.diagnosis.pooling import fit_familiarity
 
     names, encoder = ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8"), "dense:widths=256,128"
     preparation = Preparation(input=INPUT, length=LENGTH, stride=STRIDE)

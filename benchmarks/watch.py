@@ -38,8 +38,8 @@ from bearcat.data.datasets.simulate.specimens import Defect, MachinePhysics, mak
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
+from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.physics import FAULTS
-from bearcat.trust.accuracy import binomial_interval
 from bearcat.watch.alarm import assess
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.memory import PointState, acknowledge, observe, relearn

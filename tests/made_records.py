@@ -15,14 +15,13 @@ import numpy as np
 from bearcat.adaptation.record import COLUMNS
 from bearcat.cat.recipes import RECIPES
 from bearcat.cat.teacher import SelfTraining
+from bearcat.diagnosis.accuracy import Source, Target, check_estimates, estimates
+from bearcat.diagnosis.decision import decide
+from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result
 from bearcat.storage import digest
-from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.decision import decide
-from bearcat.trust.estimates import check_estimates, estimates
-from bearcat.trust.pooling import Pooled
 from tests.pooled import by_model
 
 CLASSES = ("healthy", "inner", "outer")

@@ -8,11 +8,11 @@ from typing import Any
 from bearcat.data.stream import Stream
 from bearcat.deploy.predictor import Predictor
 from bearcat.deploy.windows import tally_stream
+from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.pooling import Pooled, pool
 from bearcat.diagnosis.recording import Diagnosis, network_evidence
-from bearcat.trust.decision import Decision
-from bearcat.trust.pooling import Pooled, pool
 
 
 def pool_stream(model: Predictor, stream: Stream, *words: Any, **more: Any) -> Pooled:

@@ -18,9 +18,9 @@ from bearcat.adaptation.record import COLUMNS
 from bearcat.cat.evaluate import predict
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
+from bearcat.diagnosis.decision import choose_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import Record
-from bearcat.trust.decision import choose_model
 from tests.commands import bearcat, start
 
 TINY = (

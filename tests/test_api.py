@@ -16,8 +16,8 @@ from bearcat.adaptation.adapt import Adaptation
 from bearcat.adaptation.plan import Wishes, make_plan
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
+from bearcat.diagnosis.decision import PhysicsCheck
 from bearcat.errors import InputError
-from bearcat.trust.decision import PhysicsCheck
 from tests.test_adapt import page_of
 
 

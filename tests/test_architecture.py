@@ -17,7 +17,7 @@ LAYERS = [
     {"findings", "sentences", "thresholds"},
     {"settings", "storage", "ranges"},
     {"plugins"},
-    {"data", "trust"},
+    {"data"},
     {"diagnosis"},
     {"record"},
     {"cat", "methods", "fast"},  # ingredients act on the state of a training
@@ -67,7 +67,7 @@ def test_imports_point_upwards_only():
 def test_networks_and_calibration_know_nothing_of_data():
     for name in ("networks", "plain", "calibration", "scaling"):
         others = {other.split(".")[1] for other in imported(ROOT / "cat" / f"{name}.py")}
-        assert not others & {"data", "trust", "diagnosis"}, f"{name} imports {others}"
+        assert not others & {"data", "diagnosis"}, f"{name} imports {others}"
 
 
 def test_inside_data_too_and_datasets_are_strangers_to_each_other():
@@ -94,7 +94,7 @@ UNLOADED = {
     "bearcat.cli": "numpy scipy torch matplotlib pyarrow h5py",
     "bearcat.report.tables": "torch pandas matplotlib",
     "bearcat.report.stats": "torch pandas statsmodels scikit_posthocs",
-    "bearcat.trust.estimates bearcat.trust.pooling": "torch",
+    "bearcat.diagnosis.accuracy bearcat.diagnosis.pooling": "torch",
     "bearcat.data bearcat.data.fetch bearcat.report.plots bearcat.report.pages": "torch",
 }
 

@@ -17,10 +17,10 @@ from bearcat.data.recording import spectral_shape
 from bearcat.deploy.folder import open_folder
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.deploy.predictor import check_metadata
+from bearcat.diagnosis.decision import Decision
+from bearcat.diagnosis.pooling import Familiarity, fit_familiarity
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
-from bearcat.trust.decision import Decision
-from bearcat.trust.pooling import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
 USE = asdict(Decision("use", 0.97, (0.9, 1.0)))

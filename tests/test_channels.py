@@ -18,8 +18,8 @@ from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import ChannelStreams, read_channels
 from bearcat.deploy.find import FoundRecording, find_measurements
 from bearcat.deploy.predict import Given, listen
+from bearcat.diagnosis.comparison import cross_talk, loudness
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitudes
-from bearcat.diagnosis.points import cross_talk, loudness
 from bearcat.diagnosis.spectra import Spectra
 from bearcat.errors import InputError
 from tests.reference import quality as slow

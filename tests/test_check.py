@@ -12,32 +12,29 @@ import pytest
 
 from bearcat.adaptation.adapt import check_run
 from bearcat.deploy.model import load_model, save_model
-from bearcat.diagnosis.recording import Diagnoses
-from bearcat.errors import InputError
-from bearcat.record import Record
-from bearcat.report.results import Cell, Result, read_result
-from bearcat.trust.accuracy import (
-    Estimate,
-    Source,
-    Target,
-    expected_accuracy,
-    recording_votes,
-)
-from bearcat.trust.checks import moved_centres
-from bearcat.trust.decision import LabelCheck, ModelEvidence, decide
-from bearcat.trust.estimates import (
+from bearcat.diagnosis.accuracy import (
     EVIDENCE,
     FEWEST,
     NEAR,
     SHIFTS,
+    Source,
+    Target,
     careful,
     compared_runs,
+    expected_accuracy,
     past_accuracy,
     past_runs,
+    recording_votes,
     table_of,
     uncertain_recordings,
 )
-from bearcat.trust.pooling import pool, tally
+from bearcat.diagnosis.checks import moved_centres
+from bearcat.diagnosis.decision import Estimate, LabelCheck, ModelEvidence, decide
+from bearcat.diagnosis.pooling import pool, tally
+from bearcat.diagnosis.recording import Diagnoses
+from bearcat.errors import InputError
+from bearcat.record import Record
+from bearcat.report.results import Cell, Result, read_result
 from tests.made_records import made_result, sealed
 from tests.pooled import by_model
 from tests.reference import checks as reference

@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.channels import Declared
-from bearcat.diagnosis.fusion import Witnesses
-from bearcat.diagnosis.levels import VibrationSeverity
-from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
-from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
-from bearcat.errors import InputError
-from bearcat.findings import Finding, highest
-from bearcat.trust.accuracy import Estimate
-from bearcat.trust.decision import (
+from bearcat.diagnosis.decision import (
     Decision,
+    Estimate,
     LabelCheck,
     ModelEvidence,
     PhysicsCheck,
     RecordingEvidence,
     decide,
 )
-from bearcat.trust.pooling import Pooled
+from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.levels import VibrationSeverity
+from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.pooling import Pooled
+from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
+from bearcat.errors import InputError
+from bearcat.findings import Finding, highest
 
 often = settings(max_examples=100, deadline=None)
 some = settings(max_examples=25, deadline=None)

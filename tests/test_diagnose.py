@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bearcat.diagnosis.pooling import Tally, pool, pooled_temperature, tally
 from bearcat.errors import InputError
-from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
 from tests.reference import diagnose as reference
 
 quick = settings(max_examples=60, deadline=None)

@@ -12,13 +12,7 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.bearing import BEARINGS
-from bearcat.diagnosis.families import LineFamily, explained, find_family, last_family_order
-from bearcat.diagnosis.fusion import Witnesses
-from bearcat.diagnosis.recording import Diagnosis
-from bearcat.diagnosis.spectra import EnvelopeSpectra
-from bearcat.errors import InputError
-from bearcat.thresholds import FAMILY
-from bearcat.trust.decision import (
+from bearcat.diagnosis.decision import (
     ALARM,
     CANNOT_TELL,
     CHECK,
@@ -26,6 +20,12 @@ from bearcat.trust.decision import (
     RecordingEvidence,
     decide,
 )
+from bearcat.diagnosis.families import LineFamily, explained, find_family, last_family_order
+from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.diagnosis.spectra import EnvelopeSpectra
+from bearcat.errors import InputError
+from bearcat.thresholds import FAMILY
 
 RATE, RPM, SHARED = 12_800, 1500.0, Path(__file__).parents[2] / "shared" / "data"
 

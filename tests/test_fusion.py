@@ -16,14 +16,14 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import resample
 from bearcat.deploy.model import load_model, save_model
 from bearcat.deploy.predict import GENERAL, open_model
-from bearcat.diagnosis.baseline import Baseline, known_baseline, quiet_baselines
+from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselines
+from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of, shipped
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis
 from bearcat.settings import to_plain
-from bearcat.trust.decision import Decision
 from tests.commands import bearcat
 from tests.reference import fusion as reference
 

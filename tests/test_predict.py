@@ -22,10 +22,10 @@ from bearcat.deploy.find import FoundUnit, find_files
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.predict import Given, Job, diagnose_units, open_model, open_stream
 from bearcat.deploy.windows import at_rate_of, cut_stream, predict_windows, resampled
+from bearcat.diagnosis.decision import UNREADABLE
+from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.errors import InputError
-from bearcat.trust.decision import UNREADABLE
-from bearcat.trust.pooling import pool, tally
 from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat

@@ -13,11 +13,11 @@ from bearcat.cat.recipes import RECIPES
 from bearcat.data import Simulated, Split, Task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import Mix, mixed_task
+from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report.recordings import score_recordings, witness_scores
 from bearcat.report.results import read_result
-from bearcat.trust.decision import Decision
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 

@@ -10,11 +10,11 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.channels import Declared
+from bearcat.diagnosis.decision import ALARM, CHECK, HEALTHY, OK, RecordingEvidence, decide
 from bearcat.diagnosis.levels import VibrationSeverity, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.findings import Finding
 from bearcat.thresholds import ZONES
-from bearcat.trust.decision import ALARM, CHECK, HEALTHY, OK, RecordingEvidence, decide
 from tests.reference import levels as twin
 
 RATE, GROUP_2 = 4096.0, Declared("m/s²", 2, "rigid")

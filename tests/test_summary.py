@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from bearcat.adaptation.adapt import Adaptation, decided_record
 from bearcat.cli.train import _print_adaptation
+from bearcat.diagnosis.decision import Estimate, LabelCheck, ModelEvidence, decide
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import STATUS, Diagnoses
 from bearcat.record import Record
 from bearcat.report.pages import _first_sections, _headline
-from bearcat.trust.accuracy import Estimate
-from bearcat.trust.decision import LabelCheck, ModelEvidence, decide
-from bearcat.trust.pooling import Pooled
 from tests.made_records import bare_record
 from tests.pooled import by_model
 

@@ -18,8 +18,8 @@ from bearcat.cat.evaluate import watcher
 from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
+from bearcat.diagnosis import accuracy, pooling
 from bearcat.errors import InputError
-from bearcat.trust import accuracy, pooling
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")

@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sql
 from safetensors.numpy import load, save
 
+from bearcat.diagnosis.decision import ALARM, OK
 from bearcat.errors import InputError
 from bearcat.settings import to_plain
-from bearcat.trust.decision import ALARM, OK
 from bearcat.watch.alarm import assess
 from bearcat.watch.memory import PointState, observe
 from bearcat.watch.snapshot import MEASUREMENTS, Assessment, Event, Snapshot

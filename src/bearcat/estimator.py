@@ -32,11 +32,11 @@ from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Integers, healthy_class
 from bearcat.deploy.model import Model, save_model
+from bearcat.diagnosis.accuracy import source_accuracy
+from bearcat.diagnosis.decision import ModelEvidence, decide
+from bearcat.diagnosis.pooling import pooled_temperature, tally
 from bearcat.errors import InputError
 from bearcat.settings import to_plain
-from bearcat.trust.decision import ModelEvidence, decide
-from bearcat.trust.estimates import source_accuracy
-from bearcat.trust.pooling import pooled_temperature, tally
 
 HANDED_ON = ("sample_domain", "groups", "domain", "target")  # arguments of fit in pipelines and searches
 

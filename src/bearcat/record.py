@@ -21,11 +21,10 @@ from typing import Any, Generic, TypeVar
 
 from bearcat.data.choose import Choice
 from bearcat.data.specimens import Leakage
+from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
-from bearcat.trust.accuracy import Estimate
-from bearcat.trust.decision import Decision, ModelEvidence
 
 Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"

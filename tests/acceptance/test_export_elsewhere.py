@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 import bearcat
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.windows import predict_windows
-from bearcat.trust.pooling import pool, tally
+from bearcat.diagnosis.pooling import pool, tally
 from tests.commands import python
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 from tests.test_export import PARITY

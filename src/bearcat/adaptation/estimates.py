@@ -1,6 +1,6 @@
 """What is known of trained runs without target labels: expected accuracy, familiarity, check models, run by run.
 
-Estimates are numpy and know one run (bearcat.trust); here every run of a stack gets its own rows. Target labels are
+Estimates are numpy and know one run (bearcat.diagnosis); here every run of a stack gets its own rows. Target labels are
 read for `RunEstimates.checked` alone.
 """
 
@@ -21,12 +21,11 @@ from bearcat.cat.evaluate import predict
 from bearcat.cat.ingredient import TargetFinding
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
+from bearcat.diagnosis.accuracy import Source, Target, check_estimates, estimates
+from bearcat.diagnosis.checks import MOST_WINDOWS, check_predictions, representations
+from bearcat.diagnosis.decision import ModelEvidence
+from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 from bearcat.errors import InputError
-from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations
-from bearcat.trust.decision import ModelEvidence
-from bearcat.trust.estimates import check_estimates, estimates
-from bearcat.trust.pooling import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ class RunEvidence:
     train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
-    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
+    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/checks)
     train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
     healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 

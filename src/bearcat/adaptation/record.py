@@ -27,6 +27,7 @@ from bearcat.cat import Calibration
 from bearcat.cat.algorithm import Trained
 from bearcat.cat.checkpoint import RESULT_VERSION
 from bearcat.data import SplitTask
+from bearcat.diagnosis.decision import decide
 from bearcat.errors import InputError
 from bearcat.record import (
     RECORD,
@@ -42,7 +43,6 @@ from bearcat.record import (
 from bearcat.report.results import BESIDE
 from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_json
-from bearcat.trust.decision import decide
 
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
 COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")

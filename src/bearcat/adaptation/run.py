@@ -34,7 +34,9 @@ from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import RecordingInfo, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.diagnosis.decision import Decision, ModelEvidence, decide
 from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.fast.batches import padded_stack
@@ -43,8 +45,6 @@ from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
 from bearcat.report.results import read_result
 from bearcat.storage import digest_json, write_atomically
-from bearcat.trust.decision import Decision, ModelEvidence, decide
-from bearcat.trust.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
 

@@ -36,10 +36,10 @@ from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
 from bearcat.data.specimens import held_out
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.diagnosis.accuracy import Source
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.settings import to_text
-from bearcat.trust.accuracy import Source
 
 SPLIT = 30  # a stream of randomness, apart from those of the loop
 FEWEST_TARGET = 10  # windows; of fewer a batch has no statistics worth the name

@@ -23,10 +23,9 @@ from bearcat.cat.calibration import Calibration, Evidence, accuracy, brier, ece,
 from bearcat.cat.calibrators import find_calibrator
 from bearcat.cat.networks import Network
 from bearcat.data.tasks import UNKNOWN, HeldBack
+from bearcat.diagnosis.accuracy import Source, Target, expected_value
 from bearcat.errors import InputError, suggest
 from bearcat.fast.batches import Batches, Checked, padded_stack
-from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.estimates import expected_value
 
 if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState

@@ -259,7 +259,7 @@ def diagnose(
     from bearcat.data.channels import Declared
     from bearcat.deploy.find import find_measurements, find_units, number_or_channel
     from bearcat.deploy.predict import Given, Job, healthy_physics
-    from bearcat.diagnosis.baseline import KNOWN, Baseline
+    from bearcat.diagnosis.comparison import KNOWN, Baseline
     from bearcat.sentences import sentence
 
     check_choice("--format", form, FORMATS)

@@ -17,9 +17,9 @@ import numpy as np
 
 from bearcat.data.prepare import Preparation
 from bearcat.deploy.predictor import BATCH, FOLDER, Array, Predictor, check_format, check_metadata, naming
+from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError
 from bearcat.storage import digest, digest_json, read_json, read_regular
-from bearcat.trust.pooling import Familiarity, Outputs
 
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
 DENSE = ("dense", "linear")  # encoders that need no torch

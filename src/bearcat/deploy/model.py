@@ -31,6 +31,8 @@ from bearcat.cat.plain import PlainModules
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
 from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Predictor, naming
+from bearcat.diagnosis.decision import Decision
+from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
 from bearcat.storage import (
@@ -41,8 +43,6 @@ from bearcat.storage import (
     write_atomically,
     write_json,
 )
-from bearcat.trust.decision import Decision
-from bearcat.trust.pooling import Familiarity, Outputs
 
 OPSET = 18
 CARD = "README.md"

@@ -35,10 +35,11 @@ from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Fo
 from bearcat.deploy.folder import open_folder
 from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.deploy.windows import WindowPredictions, at_rate_of, tally_stream
-from bearcat.diagnosis.baseline import known_baseline
+from bearcat.diagnosis.comparison import cross_talk, known_baseline, loudness
+from bearcat.diagnosis.decision import REFUSE
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
-from bearcat.diagnosis.points import cross_talk, loudness
+from bearcat.diagnosis.pooling import Tally, pool
 from bearcat.diagnosis.quality import QualityCheck
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import (
@@ -53,8 +54,6 @@ from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.ranges import check_range
 from bearcat.thresholds import SHOWN_LINE
-from bearcat.trust.decision import REFUSE
-from bearcat.trust.pooling import Tally, pool
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
 REPLACED = {"other rate": "rate", "other speed": "rpm"}  # findings on what a file says and is replaced

@@ -27,12 +27,12 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, Input, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
+from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
+from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError
 from bearcat.ranges import RANGES
 from bearcat.settings import from_plain
 from bearcat.storage import read_regular
-from bearcat.trust.decision import CHECK, REFUSE, USE, Decision
-from bearcat.trust.pooling import Familiarity, Outputs
 
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model
 MOST_CLASSES, MOST_CHANNELS, LONGEST_TEXT = 10_000, 1024, 10_000
@@ -52,7 +52,7 @@ class Predictor(ABC):
     rate: float | None  # of the recordings it was trained on
     metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
     channels: int = 1
-    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.trust.pooling)
+    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnosis.pooling)
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
 
     @property

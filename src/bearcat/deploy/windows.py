@@ -25,10 +25,9 @@ from bearcat.data.recording import Floats, Integers, change_rate, cut_samples, r
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.deploy.predictor import Predictor
+from bearcat.diagnosis.pooling import Booleans, Tally, tally
 from bearcat.errors import InputError
 from bearcat.findings import Finding
-from bearcat.trust.accuracy import Booleans
-from bearcat.trust.pooling import Tally, tally
 
 BATCH = 256  # windows handed to the model at once
 

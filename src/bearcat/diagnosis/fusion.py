@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.baseline import BaselineEvidence
+from bearcat.diagnosis.comparison import BaselineEvidence
+from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import DECIBELS, FAULTS, HIGHEST, PhysicsEvidence, state_of
 from bearcat.diagnosis.spectra import Doubles
-from bearcat.trust.decision import HEALTHY, REFUSE
 
 COEFFICIENTS = Path(__file__).parent / "fusion.json"
 SUREST = 8.0  # log-odds: a network is often sure of its mistakes, so that more of it says no more

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import KINEMATIC
 from bearcat.data.physical import WindowSpectra, bearing_orders
 from bearcat.data.recording import Floats, change_rate, cut_samples, rate_ratio
+from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
-from bearcat.trust.pooling import pool, tally
 
 FOLDER = Path(__file__).parents[1] / "general"
 LEFT_OUT = FOLDER / "left-out.safetensors"  # weights made without a bench, by its name

@@ -26,13 +26,13 @@ import numpy as np
 
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats, Integers
+from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.sentences import line_words
 from bearcat.settings import to_plain
 from bearcat.thresholds import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, SURE, VERY_CLEAR
-from bearcat.trust.decision import CANNOT_TELL, HEALTHY
 
 MULTIPLES = (1, 2, 3)
 SEARCH, SLIP = 0.03, 0.01

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from bearcat.data.recording import Floats, squared_magnitude
+from bearcat.diagnosis.decision import HEALTHY
 from bearcat.diagnosis.physics import (
     FAULTS,
     MULTIPLES,
@@ -32,7 +33,6 @@ from bearcat.diagnosis.physics import (
 )
 from bearcat.diagnosis.spectra import FLOOR, Doubles, Spectra, halved
 from bearcat.findings import Finding
-from bearcat.trust.decision import HEALTHY
 
 AROUND = 2.0  # orders whose mean level is the background of a tone
 # A bin counts by its logarithm over background in units of the band's spread, between these: most of noise not at all,

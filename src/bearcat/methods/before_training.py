@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from bearcat.cat import networks
     from bearcat.data import tasks
     from bearcat.data.inputs import Input
-    from bearcat.trust import checks
+    from bearcat.diagnosis import checks
 else:
     torch, networks = Deferred("torch"), Deferred("bearcat.cat.networks")
-    tasks, checks = Deferred("bearcat.data.tasks"), Deferred("bearcat.trust.checks")
+    tasks, checks = Deferred("bearcat.data.tasks"), Deferred("bearcat.diagnosis.checks")
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

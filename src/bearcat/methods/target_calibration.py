@@ -22,8 +22,8 @@ from bearcat.cat import scaling
 from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
 from bearcat.cat.cpcs import CPCS, per_run, read_seeds, shuffled
 from bearcat.cat.scaling import CheckedSettings, Temperature, centred, from_temperature, matching_temperature
+from bearcat.diagnosis.accuracy import majority_weight
 from bearcat.errors import InputError
-from bearcat.trust.accuracy import majority_weight
 
 POWERS = 41  # of TransCal's weights, from 0 to 1
 START_POWER = 0.5  # where TransCal's search begins

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
 from bearcat.report.trends import (
@@ -31,7 +32,6 @@ from bearcat.report.trends import (
 )
 from bearcat.report.typeset import count, shortened, templates
 from bearcat.storage import write_atomically
-from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.watch.snapshot import LEARNING, PointStatus
 from bearcat.watch.status import Fleet
 from bearcat.watch.store import Store

@@ -18,14 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.physics import state_of
-from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
-from bearcat.errors import InputError
-from bearcat.findings import Finding
-from bearcat.report.results import Result
-from bearcat.storage import check_regular, read_json
-from bearcat.thresholds import SURE
-from bearcat.trust.decision import (
+from bearcat.diagnosis.decision import (
     ACTIONS,
     ALARM,
     CANNOT_TELL,
@@ -36,6 +29,13 @@ from bearcat.trust.decision import (
     RecordingEvidence,
     decide,
 )
+from bearcat.diagnosis.physics import state_of
+from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
+from bearcat.errors import InputError
+from bearcat.findings import Finding
+from bearcat.report.results import Result
+from bearcat.storage import check_regular, read_json
+from bearcat.thresholds import SURE
 
 PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
 UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"

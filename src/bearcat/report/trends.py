@@ -17,10 +17,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.diagnosis.decision import OK
 from bearcat.diagnosis.physics import FAULTS, MULTIPLES
 from bearcat.diagnosis.spectra import TURNS
 from bearcat.report.typeset import NOTHING
-from bearcat.trust.decision import OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event
 from bearcat.watch.status import written_time
 from bearcat.watch.store import TrendRow

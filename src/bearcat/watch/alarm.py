@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bearcat.diagnosis.comparison import CrossTalk, cross_talk, loudness
+from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY, NO_SIGNAL
 from bearcat.diagnosis.fusion import Witnesses, fuse
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
-from bearcat.diagnosis.points import CrossTalk, cross_talk, loudness
 from bearcat.thresholds import SAFE_FAULT, SHOWN_LINE, SURE
-from bearcat.trust.decision import CANNOT_TELL, HEALTHY, NO_SIGNAL
 from bearcat.watch.memory import LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import Assessment, Event
 from bearcat.watch.status import status_of

@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.diagnosis.baseline import KNOWN, Baseline
-from bearcat.diagnosis.points import Loudness
+from bearcat.diagnosis.comparison import KNOWN, Baseline, Loudness
+from bearcat.diagnosis.decision import ALARM, CHECK
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.sentences import sentence
 from bearcat.settings import from_plain, to_plain
-from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch.snapshot import (
     FORGET,
     LEARNING,

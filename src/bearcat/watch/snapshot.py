@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bearcat.data.channels import unit_of
 from bearcat.deploy.find import FoundMeasurement
 from bearcat.deploy.predict import Given, listen
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.levels import BANDS
 from bearcat.diagnosis.physics import DECIBELS, FAULTS, PhysicsEvidence, levels_over_background, physics_evidence
 from bearcat.diagnosis.signal import SignalEvidence
@@ -24,7 +25,6 @@ from bearcat.diagnosis.spectra import TURNS, Spectra
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.sentences import sentence, sentences
-from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 
 LEARNING = "learning"
 STATUSES = (ALARM, CHECK, NO_SIGNAL, LEARNING, OK)  # of a point, worst first

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.findings import MOST_REASONS
 from bearcat.report.typeset import count
 from bearcat.sentences import sentences
-from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.watch.memory import DAY, LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, STATUSES, PointStatus
 from bearcat.watch.usual import BAND_NAMES, LEVEL, NAMES, PERSISTENCE, WatchRule, excesses

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bearcat.diagnosis.decision import ALARM, CHECK
 from bearcat.errors import InputError, suggest
 from bearcat.settings import from_plain, to_plain
-from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch.memory import PointState, acknowledge, relearn
 from bearcat.watch.schema import (
     EVENTS,

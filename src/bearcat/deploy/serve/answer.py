@@ -31,6 +31,7 @@ from bearcat.deploy.predictor import Predictor
 from bearcat.deploy.windows import BATCH, WindowPredictions, tally_windows
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import FAULTS, STATES
+from bearcat.diagnosis.pooling import pool
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
 from bearcat.findings import Finding
@@ -38,7 +39,6 @@ from bearcat.ranges import RANGES
 from bearcat.report.plots import draw_evidence
 from bearcat.sentences import sentence
 from bearcat.settings import to_plain
-from bearcat.trust.pooling import pool
 
 MOST_WINDOWS = 20_000  # listed one by one
 RATE, SPEED = RANGES["rate"], RANGES["rpm"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
 from bearcat.data.recording import spectrum
-from bearcat.trust.accuracy import Floats, Integers
+from bearcat.diagnosis.pooling import Floats, Integers
 
 # Two that do not adapt; discriminants with the target's mean put where the source's is, or every point of the target
 # standardised by the target; and moved to the target's recordings, all classes together or each apart, from where they

@@ -32,7 +32,6 @@ from bearcat.thresholds import (
     SURE,
     UNITED,
 )
-from bearcat.trust.accuracy import Estimate, binomial_interval
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
@@ -40,8 +39,28 @@ ACTIONS = (OK, CHECK, ALARM)
 HEALTHY, UNKNOWN_STATE, CANNOT_TELL = "healthy", "unknown", "cannot tell"
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
+LEVEL = 0.9  # of intervals
 OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}  # what a model's highest severity means
 OF_RECORDING = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A share of windows, with the interval it is expected in."""
+
+    value: float
+    low: float
+    high: float
+
+
+def binomial_interval(count: int, total: int) -> tuple[float, float]:
+    """The exact LEVEL interval (Clopper and Pearson) of a share of which `count` of `total` were seen."""
+    from scipy.stats import beta
+
+    rest = (1 - LEVEL) / 2
+    low = 0.0 if count == 0 else float(beta.ppf(rest, count, total - count + 1))
+    high = 1.0 if count == total else float(beta.ppf(1 - rest, count + 1, total - count))
+    return low, high
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError
-from bearcat.trust.accuracy import Booleans, Floats, Integers
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
 
 # Between which a pooled temperature is searched for. Below 1 recordings would be surer than a typical window; on
 # simulated bearings that was too sure, estimates of accuracy being what they are (docs/trust.md).

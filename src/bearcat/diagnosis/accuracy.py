@@ -1,9 +1,11 @@
-"""Estimates of a run without target labels, and a comparison with the labels where there are any.
+"""How many predictions on the target are right, estimated without its labels, and compared with them where there are
+any.
 
-`estimates` is the record's entry of that name, with the evidence for the decision on the model (trust/decision.py).
-The interval of the expected accuracy is that of past runs whose evidence was nearest: past_runs.json holds, for each
-kind of shift and for groups of runs (dataset, input, mix of classes), what the evidence was and how many windows were
-right. `python benchmarks/past_runs.py` makes it anew.
+Each estimator says of every target window how right its prediction is expected to be; the mean is the accuracy.
+`estimates` is the record's entry of that name, with the evidence for the decision on the model (decision.py). The
+interval of the expected accuracy is that of past runs whose evidence was nearest: past_runs.json holds, for each kind
+of shift and for groups of runs (dataset, input, mix of classes), what the evidence was and how many windows were right.
+`python benchmarks/past_runs.py` makes it anew.
 
 >>> past_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99}, "condition")
 Estimate(value=1.0, low=0.97, high=1.0)
@@ -14,18 +16,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bearcat.diagnosis.decision import LEVEL, Estimate, ModelEvidence, binomial_interval
+from bearcat.diagnosis.pooling import Booleans, Floats, Integers
 from bearcat.names import without_nan
-from bearcat.trust import accuracy as by_windows
-from bearcat.trust.accuracy import LEVEL, Booleans, Estimate, Floats, Integers, Source, Target, confidence
-from bearcat.trust.decision import ModelEvidence
 
+STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
+DRAWS = 500  # of the bootstrap
+FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
 UNCERTAIN = 5  # recordings to be checked first, at most
 FAR = 0.1  # an estimate this far from the truth deserves a sentence
 PAST_RUNS = Path(__file__).parent / "past_runs.json"
@@ -45,6 +50,124 @@ NEAR = 0.05  # distance of evidence at which a past run counts e^(−1/2) of one
 FEWEST = 30  # runs that are nearer than 1.5 times that distance; where there are fewer, it grows
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The labelled source test windows: calibrated log-probabilities (window, class) and labels (window,)."""
+
+    log_probabilities: Floats
+    labels: Integers
+
+    @property
+    def right(self) -> Booleans:
+        return np.asarray(self.log_probabilities.argmax(axis=1) == self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Target windows without labels: calibrated log-probabilities (window, class), recording (window,)."""
+
+    log_probabilities: Floats
+    recording: Integers
+    checks: Mapping[str, Integers] = field(default_factory=dict)  # what check models say of the windows (checks.py)
+
+    @property
+    def predicted(self) -> Integers:
+        return np.asarray(self.log_probabilities.argmax(axis=1))
+
+
+def confidence(log_probabilities: Floats) -> Floats:
+    """The probability of the predicted class, (window,)."""
+    return np.asarray(np.exp(log_probabilities.max(axis=1)))
+
+
+def atc_threshold(scores: Floats, right: Booleans) -> float:
+    """The score that as many of these windows lie below as are wrong."""
+    return float(np.append(np.sort(scores), math.inf)[(~right).sum()])
+
+
+def recording_votes(target: Target) -> Floats:
+    """The share of check models that say each class of a window's recording, (window, class), mean over its windows."""
+    classes = 1 + max(int(said.max()) for said in (*target.checks.values(), target.predicted))
+    votes = np.mean([np.eye(classes)[said] for said in target.checks.values()], axis=0)
+    number = np.unique(target.recording, return_inverse=True)[1]
+    sums = np.zeros((int(number.max()) + 1, classes))
+    np.add.at(sums, number, votes)
+    return np.asarray((sums / np.bincount(number)[:, None])[number])
+
+
+def by_votes(target: Target) -> Floats:
+    """The share of check models that say, of a window's recording, the class predicted for the window, (window,)."""
+    return np.asarray(recording_votes(target)[np.arange(len(target.predicted)), target.predicted])
+
+
+def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
+    """How right every window's prediction (window,) is expected to be, by all estimators with evidence: by its
+    confidence; if that reaches a threshold (ATC; Garg et al., 2022); by how many check models that never adapt agree
+    with it, how many check models say its class of the recording, or whether most of them do.
+    """
+    sure = confidence(target.log_probabilities)
+    threshold = atc_threshold(confidence(source.log_probabilities), source.right)
+    found = {"confidence": sure, "atc_confidence": (sure >= threshold).astype(np.float64)}
+    if target.checks:
+        steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
+        found["agreement"] = np.asarray(np.mean([said == target.predicted for said in steady], axis=0))
+        found["votes"] = by_votes(target)
+        found["consensus"] = (recording_votes(target).argmax(axis=1) == target.predicted).astype(np.float64)
+    return found
+
+
+def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
+    """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
+    hits = expected_hits(source, target)
+    return dict(zip(hits, bootstrap(np.stack(list(hits.values())), target.recording, seed), strict=True))
+
+
+def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:
+    """Means of the rows (estimator, window) within 0 … 1, with percentile intervals, over draws of whole recordings.
+
+    Every draw gets the spread of as many coin tosses: a confidence of 0.7 leaves open which windows are right.
+    """
+    random = np.random.default_rng(seed)
+    _, group = np.unique(recording, return_inverse=True)
+    if group.max(initial=0) + 1 < FEWEST_RECORDINGS:
+        group = np.arange(len(recording))
+    groups = int(group.max()) + 1
+    windows = np.bincount(group, minlength=groups)
+    chance = expected_hits.clip(0, 1)
+    sums = np.stack([np.bincount(group, row, groups) for row in expected_hits])
+    variances = np.stack([np.bincount(group, row * (1 - row), groups) for row in chance])
+    picked = random.integers(groups, size=(draws, groups))
+    times = np.bincount((picked + groups * np.arange(draws)[:, None]).ravel(), minlength=draws * groups)
+    times = times.reshape(draws, groups).astype(np.float64)
+    drawn = (times @ windows)[:, None]
+    means = times @ sums.T / drawn
+    # Two columns are skipped: they belonged to estimators that are gone, and the others keep the numbers they had.
+    noise = random.standard_normal((draws, len(sums) + 2))[:, np.r_[:2, 4 : len(sums) + 2][: len(sums)]]
+    means += noise * np.sqrt(times @ variances.T) / drawn
+    low, high = np.quantile(means.clip(0, 1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    values = expected_hits.mean(axis=1).clip(0, 1)
+    rows = np.stack([values, np.minimum(low, values), np.maximum(high, values)], axis=1)
+    return [Estimate(*row) for row in rows.tolist()]
+
+
+def majority_weight(predicted: Integers, recording: Integers, classes: int, weight: Floats | None = None) -> Floats:
+    """For each recording (recording,) the weight, or the number, of its windows that have its commonest class."""
+    counts = np.bincount(recording * classes + predicted, weight, minlength=classes * (int(recording.max()) + 1))
+    return np.asarray(counts.reshape(-1, classes).max(axis=1))
+
+
+def window_agreement(target: Target) -> float:
+    """The share of windows whose class is that of most windows of their recording: no more can be right."""
+    _, number = np.unique(target.recording, return_inverse=True)
+    counts = majority_weight(target.predicted, number, int(target.predicted.max()) + 1)
+    return float(counts.sum() / len(number))
+
+
+def agreement(first: Sequence[Any] | NDArray[Any], second: Sequence[Any] | NDArray[Any]) -> float:
+    """The share of windows for which two runs predict the same class."""
+    return float(np.mean(np.asarray(first) == np.asarray(second))) if len(first) else math.nan
+
+
 def estimates(
     source: Source,
     target: Target,
@@ -62,7 +185,7 @@ def estimates(
     probabilities that users see, where they are others; `shift` is what differs between source and target
     (data/specimens.py); the others are entries of ModelEvidence.
     """
-    accuracy, united = by_windows.expected_accuracy(source, target), by_windows.window_agreement(target)
+    accuracy, united = expected_accuracy(source, target), window_agreement(target)
     found_range = expected_range(accuracy, united, shift)
     expected = careful(found_range, shift) if target.checks else found_range
     uncertain = [names[number] for number in uncertain_recordings(target)] if names else []
@@ -83,14 +206,14 @@ def estimates(
 def source_accuracy(source: Source) -> Estimate:
     """The share of right source test windows with classes counted equally, and its exact binomial interval."""
     share = float(np.mean([source.right[source.labels == code].mean() for code in np.unique(source.labels)]))
-    return Estimate(share, *by_windows.binomial_interval(round(share * len(source.labels)), len(source.labels)))
+    return Estimate(share, *binomial_interval(round(share * len(source.labels)), len(source.labels)))
 
 
 def uncertain_recordings(target: Target) -> list[int]:
     """Up to UNCERTAIN recordings whose labels would tell most: those on whose windows check models agree least."""
     if not target.checks:
         return []
-    agreed, numbers = by_windows.by_votes(target), np.unique(target.recording)
+    agreed, numbers = by_votes(target), np.unique(target.recording)
     shares = np.array([agreed[target.recording == number].mean() for number in numbers])
     return [int(number) for number in numbers[np.argsort(shares, kind="stable")][:UNCERTAIN]]
 
@@ -117,11 +240,11 @@ def expected_value(source: Source, target: Target) -> float:
     For calibrators, by past runs of other conditions, whatever differs: medians of the others are no nearer
     (docs/LOG.md).
     """
-    found = {name: float(hits.mean()) for name, hits in by_windows.expected_hits(source, target).items()}
+    found = {name: float(hits.mean()) for name, hits in expected_hits(source, target).items()}
     if not np.isfinite(list(found.values())).all():
         return math.nan
     exact = {name: Estimate(value, value, value) for name, value in found.items()}
-    return expected_range(exact, by_windows.window_agreement(target), "condition").value
+    return expected_range(exact, window_agreement(target), "condition").value
 
 
 def check_estimates(target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans) -> dict[str, Any] | None:

@@ -1,1 +1,0 @@
-"""How far to trust predictions on a target without labels (docs/trust.md). Numpy in, numbers out; no torch."""
