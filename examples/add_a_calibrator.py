@@ -1,6 +1,6 @@
 """A calibrator in one file: no surer of the target than it was right on the source. It is the command `bearcat`.
 
-python examples/add_a_calibrator.py adapt --recipe CAT-MeanConfidence --out mean
+python examples/add_a_calibrator.py adapt --method CAT-MeanConfidence --out mean
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Any torch module as encoder: a transformer of torch's own layers. This file is the command `bearcat` with it.
 
-python examples/add_a_torch_module.py adapt --recipe-set encoder=my-transformer:width=32 --out transformer
+python examples/add_a_torch_module.py adapt --method-set encoder=my-transformer:width=32 --out transformer
 """
 
 from dataclasses import dataclass

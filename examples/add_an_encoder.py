@@ -1,6 +1,6 @@
 """An encoder in one file: dense layers. This file is the command `bearcat` with one more encoder.
 
-python examples/add_an_encoder.py adapt --recipe-set encoder=my-dense:widths=64,32 --out dense
+python examples/add_an_encoder.py adapt --method-set encoder=my-dense:widths=64,32 --out dense
 """
 
 from dataclasses import dataclass

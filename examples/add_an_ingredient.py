@@ -1,6 +1,6 @@
 """A loss in one file: CORAL (Sun and Saenko 2016). This file is the command `bearcat` with one more recipe.
 
-python examples/add_an_ingredient.py adapt --recipe my-CORAL --out coral
+python examples/add_an_ingredient.py adapt --method my-CORAL --out coral
 """
 
 import torch

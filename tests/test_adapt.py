@@ -24,7 +24,7 @@ from bearcat.record import Record
 from tests.commands import bearcat, start
 
 TINY = (
-    "adapt", "--recipe", "CAT*-Temperature", "--input", "frequency", "--window", "256", "--set", "severities=4",
+    "adapt", "--method", "CAT*-Temperature", "--input", "frequency", "--window", "256", "--set", "severities=4",
     "--set", "faults=inner,outer", "--set", "seconds=1", "--device", "cpu", "--epochs", "6",
 )  # fmt: skip
 
@@ -160,7 +160,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         name = os.fsdecode(b"\xff.npy") if entry.label == "healthy" else f"{entry.label}.npy"
         np.save(place / name, np.stack([signal[::-1], signal]))
     words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "=N09", "--input",
-             "frequency", "--window", "256", "--epochs", "3", "--recipe", "dense-MCC", "--rpm", "1500", "--bearing", "6205",
+             "frequency", "--window", "256", "--epochs", "3", "--method", "dense-MCC", "--rpm", "1500", "--bearing", "6205",
              "--channel", "2", "--rate", "16000", "--out", tmp_path / "out")  # fmt: skip
     result = bearcat(*words, pictures=False)
     assert result.returncode == 0, result.stderr
@@ -200,7 +200,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         if entry.label == "healthy" or names[entry.domain] != "fan-1500rpm":
             np.savez(place / f"{entry.label}.npz", x=signal, fs=16_000.0)
     words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", "--target",
-             "fan-low", "--input", "frequency", "--window", "256", "--epochs", "2", "--recipe", "dense-MCC", "--out",
+             "fan-low", "--input", "frequency", "--window", "256", "--epochs", "2", "--method", "dense-MCC", "--out",
              tmp_path / "out"]  # fmt: skip
     result = bearcat(*words)
     assert result.returncode == 0, result.stderr
@@ -218,12 +218,12 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
     assert record["settings"]["split"]["scheme"] == "block"
     assert any("inner-1" in warning for warning in record["warnings"])
     written = (tmp_path / "out" / "record.json").stat().st_mtime_ns
-    asked = ("--split", "block", "--recipe-set", "balance=true")  # the same run
+    asked = ("--split", "block", "--method-set", "balance=true")  # the same run
     again = bearcat(*words, *asked, pictures=False)
     assert again.returncode == 0, again.stderr
     assert "balance on" not in again.stderr
     assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == written
-    other = bearcat(*words, "--recipe-set", "balance=false")
+    other = bearcat(*words, "--method-set", "balance=false")
     assert other.returncode == 2
     assert "holds another run" in other.stderr
 
@@ -231,9 +231,9 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--recipe", "dense-moved"], "'match-clusters'"),
+        (["--method", "dense-moved"], "'match-clusters'"),
         (["--beside", "Dense-Moved"], "'match-clusters'"),
-        (["--recipe", "CAT-Temprature"], "did you mean 'CAT-Temperature'"),
+        (["--method", "CAT-Temprature"], "did you mean 'CAT-Temperature'"),
         (["--source", "N15"], "unknown domain 'N15'"),
         (["--target", "N15_M07_F10"], "two different domains"),
         (["--input", "tyme"], "did you mean 'time'"),
@@ -243,11 +243,11 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--epochs", "0"], "epochs"),
         (["--seed", "-1"], "seed"),
         (["--window", "20"], "too short for the encoder"),
-        (["--window", "20", "--recipe", "dense-MCC", "--input", "physics"], "516 samples"),
+        (["--window", "20", "--method", "dense-MCC", "--input", "physics"], "516 samples"),
         (["--rpm", "900"], "unknown setting 'rpm'"),
         (["--set", "seconds=0.3"], "fewer than a batch"),
         (["--set", "faults="], "only the class 'healthy'"),
-        (["--recipe", "AT", "--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
+        (["--method", "AT", "--method-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
         (["--out", "occupied"], "is not empty"),
     ],
 )

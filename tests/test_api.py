@@ -153,7 +153,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
 
 def test_a_plan_is_of_the_wishes(plant):
     wishes = Wishes(
-        data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", recipe="dense-MCC", beside=("dense-CAT*-Temperature",),
+        data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", method="dense-MCC", beside=("dense-CAT*-Temperature",),
         epochs=3, seed=4, window=1024, split="block", device="cpu", rate=16_000.0,
     )  # fmt: skip
     plan = make_plan(wishes)

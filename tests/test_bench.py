@@ -39,7 +39,7 @@ preparation = { length = 64 }
 """
 # A small network: what is tested here is who trains it, when, and what is kept.
 SOURCE_ONLY, CAT = (
-    f'[[method]]\nrecipe = "{recipe}"\nset.encoder = "dense:widths=16"\n'
+    f'[[method]]\nmethod = "{recipe}"\nset.encoder = "dense:widths=16"\n'
     for recipe in ("source-only", "CAT*-Temperature")
 )
 GRID = HEAD + SOURCE_ONLY + CAT
@@ -158,7 +158,7 @@ def test_a_finished_grid_is_not_run_again(whole):
 
 
 def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):
-    site = make(HEAD + SOURCE_ONLY + 'name = "mine"\n[[method]]\nname = "new"\nrecipe = "DANN"\n')
+    site = make(HEAD + SOURCE_ONLY + 'name = "mine"\n[[method]]\nname = "new"\nmethod = "DANN"\n')
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
     found, missing = results(site.specs, site.store)
     assert [result.cell.method for result in found] == ["mine", "mine"]
@@ -179,7 +179,7 @@ def test_a_stack_and_runs_alone_agree(make, whole):
 
 def test_plain_modules_are_trained_one_by_one_beside_stacks(make, whole, monkeypatch):
     monkeypatch.setitem(ENCODERS, "resnet", ResNet)
-    site = make(HEAD + SOURCE_ONLY + '[[method]]\nrecipe = "DANN"\nset.encoder = "resnet"\n')
+    site = make(HEAD + SOURCE_ONLY + '[[method]]\nmethod = "DANN"\nset.encoder = "resnet"\n')
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
     assert site.execute(Stack(CPU, size=2))
     assert site.kinds() == ["done"] * 4
@@ -331,7 +331,7 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole, tmp_
 
 def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, command):
     text = HEAD.replace('tasks = ["a:b"]', 'tasks = ["a:b", "c:b"]').replace("= 4", "= 2") + SOURCE_ONLY
-    site = make(text + '[[method]]\nname = "large"\nrecipe = "DANN"\nset.schedule.batch = 5000\n')
+    site = make(text + '[[method]]\nname = "large"\nmethod = "DANN"\nset.schedule.batch = 5000\n')
     assert site.execute()
     assert site.kinds() == ["done", "done", *["failed"] * 6]
     few = "12 training windows are fewer than a batch of 64"

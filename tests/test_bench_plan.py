@@ -83,8 +83,8 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
 
 def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     text = SMALL.replace('methods = ["source-only", "DANN"]', "") + (
-        '[[method]]\nname = "AT, τ=0.95"\nrecipe = "at"\nset = { "labels.tau" = 0.95 }\n'
-        '[[method]]\nname = "AT, averaged"\nrecipe = "AT"\nset.teacher.statistics = "averaged"\nset.dropout = 0\n'
+        '[[method]]\nname = "AT, τ=0.95"\nmethod = "at"\nset = { "labels.tau" = 0.95 }\n'
+        '[[method]]\nname = "AT, averaged"\nmethod = "AT"\nset.teacher.statistics = "averaged"\nset.dropout = 0\n'
     )
     first, _, other, _ = plan(read_grid(written(tmp_path, text)))
     tau = first.to_dict()["recipe"]["ingredients"]["labels"]["tau"]
@@ -95,7 +95,7 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
 
 def test_a_list_is_the_value_of_a_setting_that_holds_a_list_and_no_other(tmp_path):
     def recipe(settings: str) -> Recipe:
-        method = f'[[method]]\nname = "mine"\nrecipe = "DANN"\nset = {{ {settings} }}\n\n[data]'
+        method = f'[[method]]\nname = "mine"\nmethod = "DANN"\nset = {{ {settings} }}\n\n[data]'
         return plan(read_grid(written(tmp_path, SMALL.replace("[data]", method))))[-1].recipe
 
     assert "64,32" in recipe('encoder = "dense", "encoder.widths" = [64, 32]').encoder
@@ -137,9 +137,9 @@ def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
         (('["N15_M07_F10:N09_M07_F10"]', '["a:b", ["a", "b"]]'), ["'tasks'", "twice"]),
         (("title", "split = { scheme = 'blok' }\ntitle"), ["split", "'blok'", "'block'?"]),
         (("title", "method = 3\ntitle"), ["'method'", "a list"]),
-        (("title", "method = [{ recipe = 'AT', sett = 1 }]\ntitle"), ["method 1", "sett'", "'set'?"]),
-        (("title", "method = [{ recipe = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
-        (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'recipe' is missing"]),
+        (("title", "method = [{ method = 'AT', sett = 1 }]\ntitle"), ["method 1", "sett'", "'set'?"]),
+        (("title", "method = [{ method = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
+        (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'method' is missing"]),
         (("title = ", "title "), ["TOML"]),
         (("seeds = 2", "seeds = 0"), ["has no cells", "add seeds"]),
         (('["frequency"]', "[]"), ["has no cells", "add inputs"]),
@@ -201,7 +201,7 @@ def names(path: Path, root: Path | None = None) -> list[str]:
         ('methods = ["source-only", "DANN"]', 'methods = ["DANN*", "AT"]'),
         (
             'methods = ["source-only", "DANN"]',
-            'method = [{ recipe = "source-only", set.dropout = 0.4 }, { recipe = "DANN", set.alignment.weight = 2 }]',
+            'method = [{ method = "source-only", set.dropout = 0.4 }, { method = "DANN", set.alignment.weight = 2 }]',
         ),
     ],
 )
@@ -217,7 +217,7 @@ def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path)
     before = names(written(tmp_path, SMALL))
     other = SMALL.replace('"small"', '"another title"').replace(
         'methods = ["source-only", "DANN"]',
-        'method = [{ name = "plain", recipe = "source-only" }, { name = "mine", recipe = "DANN" }]',
+        'method = [{ name = "plain", method = "source-only" }, { name = "mine", method = "DANN" }]',
     )
     assert names(written(tmp_path, other)) == before
     assert names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = [0, 1]"))) == before

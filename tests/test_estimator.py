@@ -80,7 +80,7 @@ def test_probabilities_are_those_of_cat_on_the_same_arrays(shift):
     assert np.allclose(likely, alike.predict_proba(Xt), rtol=0, atol=1e-12)
     assert np.array_equal(model.classes_[likely.argmax(axis=1)], model.predict(Xt))
     assert np.allclose(likely.sum(axis=1), 1)
-    assert model.recipe_name_ == "CAT*-Temperature"
+    assert model.method_name_ == "CAT*-Temperature"
 
 
 def test_source_and_target_of_a_packed_array_are_those_of_two_arrays(packed):
@@ -111,7 +111,7 @@ def test_without_a_target_the_source_alone_is_learnt_from(shift):
     Xs, ys, Xt, _ = shift
     with pytest.warns(UserWarning, match="no target was given"):
         plain = CATClassifier(**QUICK).fit(Xs, ys)
-    assert plain.recipe_name_ == "source-only"
+    assert plain.method_name_ == "source-only"
     alike = AdaptedClassifier("source-only", **QUICK).fit(Xs, ys, X_target=Xt)
     assert np.array_equal(plain.predict_proba(Xt), alike.predict_proba(Xt))
 
@@ -202,7 +202,7 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
         ({}, {"sample_domain": np.full(90, -1)}, "there is no source"),
         ({}, {"y": np.full(90, -1), "sample_domain": np.ones(90)}, r"row 0 .* masked \(-1\)"),
         ({}, {"X": np.eye(12, 80), "y": np.arange(12)}, "leave none to calibrate"),
-        ({"recipe": "CAT"}, {}, r"unknown recipe 'CAT'; did you mean .*CAT\*-Temperature"),
+        ({"method": "CAT"}, {}, r"unknown method 'CAT'; did you mean .*CAT\*-Temperature"),
         ({}, {"sample_domain": np.ones((60, 80))}, r"third argument is sample_domain, .*X_target=Xt"),
         ({"batch_size": 0}, {}, "batch_size must be a whole number from 1 on"),
         ({"stride": 10}, {}, "stride is for cutting recordings"),
@@ -219,7 +219,7 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
 def test_what_cannot_work_is_refused_in_a_sentence(shift, settings, given, sentence):
     Xs, ys, _, _ = shift
     with pytest.raises(ValueError, match=sentence):
-        AdaptedClassifier(**({"recipe": "DANN", "epochs": 1} | settings)).fit(**({"X": Xs, "y": ys} | given))
+        AdaptedClassifier(**({"method": "DANN", "epochs": 1} | settings)).fit(**({"X": Xs, "y": ys} | given))
 
 
 def test_a_recipe_brings_its_own_input_and_a_decision(shift):

@@ -80,7 +80,7 @@ def test_nesting_and_huge_numbers_are_a_sentence_each(tmp_path, command):
     with pytest.raises(InputError, match="seeds"):
         read_grid(tmp_path / "seeds.toml")
     for setting in ('"dense:widths=1-99999999999"', '"dense:widths=99999999"'):
-        method = f"[[method]]\nname = 'wide'\nrecipe = 'DANN'\nset.encoder = {setting}\n"
+        method = f"[[method]]\nname = 'wide'\nmethod = 'DANN'\nset.encoder = {setting}\n"
         (tmp_path / "wide.toml").write_text(f"data = 'simulated'\ndomains = ['0', '1']\nseeds = 1\n{method}")
         status, _, said = command("bench", "run", tmp_path / "wide.toml", "--store", tmp_path / "store")
         assert (status, "widths" in said) == (2, True)

@@ -16,7 +16,7 @@ from tests.commands import bearcat
 from tests.test_folder import manifest, put
 
 GOOD = ("a/healthy/1.csv", "a/healthy/2.csv", "a/inner/1.csv", "a/inner/2.csv", "b/1.csv", "b/2.csv", "b/3.csv")
-SETTINGS = {"recipe": "DANN", "epochs": 1, "window": 256, "device": "cpu"}
+SETTINGS = {"method": "DANN", "epochs": 1, "window": 256, "device": "cpu"}
 RED = "\x1b[31m<b>.mat"
 
 

@@ -20,7 +20,7 @@ from bearcat.adaptation.plan import Wishes, make_plan
 from bearcat.data import open_dataset
 from bearcat.record import RECORD, Record
 
-FASTEST = {"input": "frequency", "window": 256, "epochs": 2, "recipe": "dense-MCC", "device": "cpu"}
+FASTEST = {"input": "frequency", "window": 256, "epochs": 2, "method": "dense-MCC", "device": "cpu"}
 _watched: list[tuple[Path, Counter[str]]] = []
 
 

@@ -71,10 +71,10 @@ seeds = 1
 preparation = { length = 64 }
 inputs = ["time", "louder"]
 [[method]]
-recipe = "source-only"
+method = "source-only"
 set.encoder = "dense:widths=8"
 [[method]]
-recipe = "gap"
+method = "gap"
 set.encoder = "dense:widths=8"
 """
 
@@ -221,7 +221,7 @@ def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(record
 
 def test_an_error_in_a_user_s_file_is_no_bug_of_the_package(recordings, code, tmp_path):
     words = (
-        "adapt", "--data", recordings, "--source", "a", "--target", "b", "--recipe", "source-only", "--input", "louder",
+        "adapt", "--data", recordings, "--source", "a", "--target", "b", "--method", "source-only", "--input", "louder",
         "--window", "64", "--epochs", "1", "--device", "cpu",
     )  # fmt: skip
     (code / "dressing.py").write_text(INPUT.replace("2 * windows", "open('gains.txt')"))

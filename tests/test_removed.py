@@ -16,7 +16,7 @@ from bearcat.watch.notify import Notifier
 from tests.commands import ROOT
 
 GRID = 'data = "simulated"\ntasks = [["N15_M07_F10", "N09_M07_F10"]]\ninputs = ["frequency"]\n'
-METHOD = '[[method]]\nrecipe = "{}"\n'
+METHOD = '[[method]]\nmethod = "{}"\n'
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,15 @@ METHOD = '[[method]]\nrecipe = "{}"\n'
         ("recipes", "bearcat methods"), ("data bearings", "docs/bearings.md"), ("data show a.wav --view orders", "--png"),
         ("data show a.wav --input time", "bearcat.data.prepare"), ("data show a.wav --window 9", "bearcat.data.prepare"),
         ("data check a --format csv", "survey"), ("data fetch collection", "manifest"), ("data fetch femto", "manifest"), ("data fetch ims", "manifest"),
-        ("adapt --balance", "--recipe-set balance=true"), ("adapt --no-balance", "--recipe-set balance=false"),
-        ("adapt --precision bfloat16", "--recipe-set precision"), ("adapt --channels apart", "--set channels"),
+        ("adapt --recipe DANN", "--method"), ("adapt --recipe-set dropout=0", "--method-set"),
+        ("adapt --balance", "--method-set balance=true"), ("adapt --no-balance", "--method-set balance=false"),
+        ("adapt --precision bfloat16", "--method-set precision"), ("adapt --channels apart", "--set channels"),
         ("adapt --target-keep=healthy", "bench run"), ("adapt --target-share x=1", "bench run"),
         ("adapt --track tensorboard", "curves.csv"), ("bench run a.toml --track tensorboard", "curves.csv"),
-        ("adapt --recipe SHOT", "dense-MCC"), ("adapt --set clearance=1", "specimen_spread"),
-        ("adapt --recipe AT --recipe-set labels.grow=true", "labels.share"),
-        ("adapt --recipe AT --recipe-set encoder=silero", "'cnn'"),
-        ("adapt --recipe AT --recipe-set final=Identity", "'none'"), ("adapt --data femto", "manifest"),
+        ("adapt --method SHOT", "dense-MCC"), ("adapt --set clearance=1", "specimen_spread"),
+        ("adapt --method AT --method-set labels.grow=true", "labels.share"),
+        ("adapt --method AT --method-set encoder=silero", "'cnn'"),
+        ("adapt --method AT --method-set final=Identity", "'none'"), ("adapt --data femto", "manifest"),
         ("bench status a.toml --why", "failure.json"), ("bench report a.toml --figures png", "svg"),
         ("report a --pdf a.pdf", "print"), ("report a --out a.pdf", "print"), ("report results.csv", "--format json"),
         ("report a --channels apart", "--format json"), ("report a --jobs 2", "--format json"),
@@ -61,7 +62,7 @@ def test_an_old_command_line_names_what_to_use(command, tmp_path, monkeypatch, l
     ("text", "instead"),
     [
         (METHOD.format("DANN") + 'set = { "alignment.weight" = [0.1, 1.0] }', "[[method]] for each"),
-        (METHOD.format("SHOT"), "dense-MCC"), ('precision = "bfloat16"\n' + METHOD.format("DANN"), "set = {"),
+        (METHOD.format("SHOT"), "dense-MCC"), ('[[method]]\nrecipe = "DANN"', "method = "), ('precision = "bfloat16"\n' + METHOD.format("DANN"), "set = {"),
         ('split = { scheme = "block", test = 0.3 }\n' + METHOD.format("DANN"), "a fifth is held out"),
         ('split = { scheme = "block", gap = 1 }\n' + METHOD.format("DANN"), "one window"),
     ],

@@ -28,16 +28,16 @@ SMALL = (
     "--set", "seconds=0.8", "--set", "severities=4", "--set", "faults=inner,outer", "--window", "256", "--epochs", "4",
 )  # fmt: skip
 SEAMS = {
-    "add_an_ingredient.py": ("--recipe", "my-CORAL", "--input", "frequency"),
-    "add_a_calibrator.py": ("--recipe", "CAT-MeanConfidence", "--input", "frequency"),
-    "add_an_input.py": ("--recipe", "DANN", "--input", "my-log-spectrum:bands=40"),
-    "add_an_encoder.py": ("--recipe", "DANN", "--input", "frequency", "--recipe-set", "encoder=my-dense:widths=64,32"),
+    "add_an_ingredient.py": ("--method", "my-CORAL", "--input", "frequency"),
+    "add_a_calibrator.py": ("--method", "CAT-MeanConfidence", "--input", "frequency"),
+    "add_an_input.py": ("--method", "DANN", "--input", "my-log-spectrum:bands=40"),
+    "add_an_encoder.py": ("--method", "DANN", "--input", "frequency", "--method-set", "encoder=my-dense:widths=64,32"),
     "add_a_torch_module.py": (
-        "--recipe",
+        "--method",
         "DANN",
         "--input",
         "frequency",
-        "--recipe-set",
+        "--method-set",
         "encoder=my-transformer:width=16",
     ),
 }

@@ -199,7 +199,7 @@ def change(root: Path, old: str, new: str) -> None:
 
 def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
     wishes = Wishes(
-        data=str(plant), source=("lab",), target="pump", recipe="source-only", epochs=1, window=256, device="cpu"
+        data=str(plant), source=("lab",), target="pump", method="source-only", epochs=1, window=256, device="cpu"
     )
     found = adapt(make_plan(wishes), tmp_path / "out").record
     assert (found.settings.split, found.shift) == ("specimen", "specimen")

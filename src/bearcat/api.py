@@ -40,7 +40,7 @@ def adapt(
     *,
     data: str | Path | None = None,
     root: str | Path | None = None,
-    recipe: str | None = None,
+    method: str | None = None,
     out: str | Path = "bearcat-out",
     input: str | None = None,
     epochs: int | None = None,
@@ -85,7 +85,7 @@ def adapt(
         sources, target = [Path(name).name for name in folders[:-1]], Path(folders[-1]).name
     plan = make_plan(Wishes(
         data=str(data), root=None if root is None else Path(root), source=[str(each) for each in sources],
-        target=str(target), input=input, recipe=recipe, epochs=epochs, seed=seed, split=split, window=window,
+        target=str(target), input=input, method=method, epochs=epochs, seed=seed, split=split, window=window,
         channel=channel, specimen=specimen, machine=machine,
         rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, device=device,
         mix=Mix(reference=reference or ""), settings=given or None,

@@ -53,10 +53,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    recipe : a name of `bearcat methods`, or a Recipe. Recipes without a calibrator get a temperature at the end.
-    input : a row of INPUTS, what the network is given of a window; None is the recipe's own.
+    method : a name of `bearcat methods`, or a Recipe. Recipes without a calibrator get a temperature at the end.
+    input : a row of INPUTS, what the network is given of a window; None is the method's own.
     window, stride : samples, for X of whole recordings; None where X is windows.
-    epochs, batch_size : None is the recipe's own number of epochs; windows of each domain in a step, at most.
+    epochs, batch_size : None is the method's own number of epochs; windows of each domain in a step, at most.
     test_share : of the source, held out to calibrate on.
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
@@ -65,7 +65,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    recipe_name_ : what was trained; "source-only" where fit was given no target.
+    method_name_ : what was trained; "source-only" where fit was given no target.
     fitted_ : the training as `bearcat.cat` has it: network, recipe, curves, notes.
     calibration_, source_accuracy_ : fitted and measured on the source windows that were held out.
     decision_ : a `Decision`, `check` or `do not use`, with reasons; its `sentence` is part of the repr.
@@ -79,7 +79,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     __metadata_request__predict_log_proba: ClassVar[dict[str, bool]] = __metadata_request__predict
     __metadata_request__score: ClassVar[dict[str, bool]] = __metadata_request__predict
 
-    recipe: str | Recipe = "CAT*-Temperature"
+    method: str | Recipe = "CAT*-Temperature"
     _: KW_ONLY
     input: str | None = None
     window: int | None = None
@@ -93,7 +93,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         """The recipe for this input and number of epochs, and what to call it."""
-        return arrays.named_method(self.recipe, self.input, self.epochs)
+        return arrays.named_method(self.method, self.input, self.epochs)
 
     def fit(
         self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, groups: Any = None,  # noqa: N803
@@ -145,7 +145,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         for note in self.fitted_.notes:
             warnings.warn(note, stacklevel=2)
-        self.classes_, self.recipe_name_, self.calibration_ = classes, name, self.fitted_.calibration
+        self.classes_, self.method_name_, self.calibration_ = classes, name, self.fitted_.calibration
         tested = self.fitted_.tested
         self.source_accuracy_ = float(tested.right.mean())
         self.pooled_temperature_, self._pooled, one_class = 1.0, None, None
@@ -204,7 +204,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             short = f"windows of {samples} samples are shorter than the {least} the network needs and were padded"
             raise InputError(f"{short}, which a model folder cannot tell; use longer windows")
         metadata = {
-            "recipe": self.recipe_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.fitted_.counts,
+            "recipe": self.method_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.fitted_.counts,
             "pooled_recordings": self._pooled, "scores": {"source": {"accuracy": self.source_accuracy_}},
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
             "decision": to_plain(self.decision_),
@@ -257,7 +257,7 @@ class CATClassifier(AdaptedClassifier):
     calibrator : "Temperature", "Vector", "Matrix" or "CPCS".
     """
 
-    recipe: str | Recipe = field(default="CAT*-Temperature", init=False)  # chosen by the calibrator
+    method: str | Recipe = field(default="CAT*-Temperature", init=False)  # chosen by the calibrator
     calibrator: str = "Temperature"
 
     def _named_recipe(self) -> tuple[str, Recipe]:

@@ -58,13 +58,13 @@ def test_skadas_own_pipeline_gives_the_same(packed, routing):
 def test_a_grid_is_searched_with_skadas_label_free_scorers(packed, routing, scorer):
     X, y, domain = packed
     search = GridSearchCV(
-        AdaptedClassifier(**QUICK), {"recipe": ["source-only", "DANN"]}, scoring=scorer(),
+        AdaptedClassifier(**QUICK), {"method": ["source-only", "DANN"]}, scoring=scorer(),
         cv=StratifiedDomainShuffleSplit(n_splits=1, test_size=0.4, random_state=0), error_score="raise",
     ).fit(X, y, sample_domain=domain)  # fmt: skip
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
-    assert search.best_params_["recipe"] == ["source-only", "DANN"][int(np.argmax(scores))]
-    assert search.best_estimator_.recipe_name_ == search.best_params_["recipe"]
+    assert search.best_params_["method"] == ["source-only", "DANN"][int(np.argmax(scores))]
+    assert search.best_estimator_.method_name_ == search.best_params_["method"]
     assert search.predict(X[domain < 0]).shape == (60,)
 
 
@@ -90,5 +90,5 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     with sklearn.config_context():  # the page switches metadata routing on
         exec(code, names)
     assert load_model(tmp_path / "model").classes == ("inner", "outer")
-    assert "{'recipe': " in capsys.readouterr().out
-    assert names["model"].recipe_name_ == "CAT*-Temperature"
+    assert "{'method': " in capsys.readouterr().out
+    assert names["model"].method_name_ == "CAT*-Temperature"

@@ -104,7 +104,7 @@ def changed(value: Any, chance: random.Random) -> Any:
 
 def test_a_changed_run_is_refused_or_shown_as_text(tmp_path):
     """By `check` and `report`; its record has other values and the right checksum, or other bytes."""
-    small = ("--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer", "--recipe", "DANN")
+    small = ("--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer", "--method", "DANN")
     bearcat(
         "adapt",
         "--data",

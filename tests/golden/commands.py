@@ -156,14 +156,14 @@ CASES = (
     Case("adapt", ("adapt", *OWN, "--out", "adapted"), record("adapted")),
     Case("adapt simulated", ("adapt", "--epochs", "4", *SIMULATED, "--out", "simulated"), record("simulated")),
     Case("adapt with a reference", ("adapt", *OWN, "--reference", "healthy", "--out", "referred"), record("referred")),
-    Case("adapt by CAT*", ("adapt", *OWN[:8], *PAPER, "--recipe", "CAT*-Temperature", "--out", "cat"), record("cat")),
+    Case("adapt by CAT*", ("adapt", *OWN[:8], *PAPER, "--method", "CAT*-Temperature", "--out", "cat"), record("cat")),
     Case(
         "adapt HIT-SM",
         ("adapt", "--data", "rig", "--source", "600rpm", "--target", "1200rpm", "--bearing", "6205", "--epochs", "4", "--out", "real"),
         record("real"), "hit-sm",
     ),
     Case("no such domain", ("adapt", *OWN[:4], "--target", "2000rpm", "--out", "never")),
-    Case("no such method", ("adapt", *OWN, "--recipe", "CAT-Temperatur", "--out", "never")),
+    Case("no such method", ("adapt", *OWN, "--method", "CAT-Temperatur", "--out", "never")),
     Case("predict", ("predict", "adapted/model", "drawn", *KNOWN, *JSON), diagnoses),
     Case("predict odd files", ("predict", "adapted/model", "odd", *KNOWN, *JSON), diagnoses),
     Case(

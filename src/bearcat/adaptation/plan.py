@@ -42,8 +42,8 @@ class Wishes:
     source: Sequence[str] = ()
     target: str | None = None
     input: str | None = None
-    recipe: str | None = None  # None: DEFAULT_RECIPE
-    beside: Sequence[str] = ()  # recipes to train too
+    method: str | None = None  # None: DEFAULT_RECIPE
+    beside: Sequence[str] = ()  # methods to train too
     epochs: int | None = None
     seed: int = 0
     split: str | None = None
@@ -56,7 +56,7 @@ class Wishes:
     stride: int | None = None
     mix: Mix = field(default_factory=Mix)
     settings: Mapping[str, str] | None = None  # of the dataset
-    recipe_settings: Mapping[str, str] = field(default_factory=dict)
+    method_settings: Mapping[str, str] = field(default_factory=dict)
     specimen: str | None = None  # what of a path names the bearing, and the machine
     machine: str | None = None
 
@@ -85,10 +85,10 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     notes, settings = tuple[str, ...](), wishes.settings
     if wishes.data == "simulated" and settings is None:
         notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
-    name = find_recipe(wishes.recipe or DEFAULT_RECIPE)
-    own = RECIPES[name].with_settings(wishes.recipe_settings)
+    name = find_recipe(wishes.method or DEFAULT_RECIPE)
+    own = RECIPES[name].with_settings(wishes.method_settings)
     recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, wishes.beside) if other != name}
-    balance = own.balance if "balance" in wishes.recipe_settings else None
+    balance = own.balance if "balance" in wishes.method_settings else None
     requested = Requested(
         wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, own.input
     )
@@ -110,7 +110,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
         if epochs is None:
             epochs = RECIPES[method].schedule.epochs
             epochs = min(epochs, QUICK_EPOCHS) if wishes.data == "simulated" else epochs
-        changes = {"balance": str(found.balance)} | (dict(wishes.recipe_settings) if method == name else {})
+        changes = {"balance": str(found.balance)} | (dict(wishes.method_settings) if method == name else {})
         recipe = without_own_benches(make_recipe(method, found.preparation.input, epochs, changes), wishes.data)
         return RunSpec(
             dataset_label(wishes.data), opened, task, method, recipe, found.preparation, found.split, wishes.seed,
@@ -122,7 +122,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     if wishes.mix.reference and own.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     variants = dict[str, Recipe]()
-    if wishes.recipe is None and wishes.input is None and not wishes.recipe_settings:
+    if wishes.method is None and wishes.input is None and not wishes.method_settings:
         spec = library.identified(spec)
         variants = spec.recipe.candidates(spec.preparation.input)
     beside = tuple(planned(other) for other in recipes if other != name)

@@ -63,7 +63,7 @@ class Grid:
     preparation: Preparation = field(default_factory=Preparation)
     split: Split = field(default_factory=Split)
     mixes: tuple[Mix, ...] = (Mix(),)  # of the target's classes; `[target]`, or `[[target]]` for several
-    inputs: tuple[str, ...] | None = None  # None: each recipe's own
+    inputs: tuple[str, ...] | None = None  # None: each method's own
     epochs: int | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
     label: str = ""  # of the dataset in tables; empty: its name
@@ -206,7 +206,7 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
         try:
             return find_recipe(name)
         except InputError as error:
-            own = "a recipe of your own is known to the script alone that adds it to RECIPES: call bench from there"
+            own = "a method of your own is known to the script alone that adds it to RECIPES: call bench from there"
             raise InputError(f"{error} ({own})") from error
 
     methods = [Method(name, name) for name in map(known, _names("methods", names))]
@@ -214,10 +214,12 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
         raise InputError("'method' must be a list of tables; open each with [[method]]")
     for number, table in enumerate(tables, start=1):
         with naming(f"method {number}"):
-            _check("method", table, ("name", "recipe", "set"))
-            if "recipe" not in table:
-                raise InputError("'recipe' is missing; bearcat methods lists them")
-            recipe = known(*_names("recipe", [table["recipe"]]))
+            if isinstance(table, dict) and "recipe" in table:
+                raise InputError("'recipe' is called 'method' now; write method = …")
+            _check("method", table, ("name", "method", "set"))
+            if "method" not in table:
+                raise InputError("'method' is missing; bearcat methods lists them")
+            recipe = known(*_names("method", [table["method"]]))
             (name,) = _names("name", [table.get("name", recipe)])
             settings = _texts("set", table.get("set", {}))
             if "input" in dict(settings):

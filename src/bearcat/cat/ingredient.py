@@ -116,7 +116,7 @@ class Ingredient:
     ['labels', 'alignment', 'confusion', 'sharpness']
     """
 
-    name: ClassVar[str]  # in settings (`--recipe-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
+    name: ClassVar[str]  # in settings (`--method-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
     phase: ClassVar[str | None] = None  # with which it begins: "alignment" (T_DA), "labels" (T_PL); None: with training
     uses_target: ClassVar[bool] = False  # whether a step needs target windows for it
     reads_target: ClassVar[bool] = True  # whether it uses the target at all

@@ -47,7 +47,7 @@ CALIBRATORS_OPTIONS = {
 
 
 def settings_of(recipe: Recipe, with_teacher: bool) -> dict[str, str]:
-    """The options that apply to a recipe, by the names that `--recipe-set` takes."""
+    """The options that apply to a recipe, by the names that `--method-set` takes."""
     calibrator = (recipe.calibration or "").partition(":")[0]
     parts = {each.name for each in recipe.ingredients} | ({"teacher"} if with_teacher else set())
     wanted = OPTIONS | (WITH_TEACHER if with_teacher else WITHOUT_TEACHER)

@@ -98,7 +98,7 @@ class Recipe:
                 known = ", ".join(kind.__name__ for kind in KINDS)
                 raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
             if names.count(each.name) > 1:
-                raise InputError(f"the recipe has the ingredient '{each.name}' twice; leave one out")
+                raise InputError(f"the method has the ingredient '{each.name}' twice; leave one out")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
 
@@ -114,7 +114,7 @@ class Recipe:
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""
         if all(ingredient.name != name for ingredient in self.ingredients):
-            raise InputError(f"the recipe has no '{name}' to be changed; choose another recipe")
+            raise InputError(f"the method has no '{name}' to be changed; choose another method")
         changed = (replace(each, **changes) if each.name == name else each for each in self.ingredients)
         return replace(self, ingredients=tuple(changed))
 
@@ -208,7 +208,7 @@ class Recipe:
                 return replace(self, ingredients=(*self.ingredients[:place], changed, *self.ingredients[place + 1 :]))
         known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
         if part in known:
-            raise InputError(f"the recipe has no '{part}' whose '{setting}' could be set; choose another recipe")
+            raise InputError(f"the method has no '{part}' whose '{setting}' could be set; choose another method")
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
 
 
@@ -314,7 +314,7 @@ REMOVED = {
     "at*-focal": "use 'AT*', or v0.3",
     "dense-coral": "use 'CORAL' on windows in time or frequency, or v0.3",
     "dense-dann*": "use 'dense-CAT*-Temperature', or v0.3",
-    "dense-at*": "use 'dense-CAT*-Temperature' with --recipe-set calibration=none --recipe-set final=none",
+    "dense-at*": "use 'dense-CAT*-Temperature' with --method-set calibration=none --method-set final=none",
     "linear-self-training": "use 'match-clusters', beside which `adapt` tries self-training, or v0.3",
     "dense-specimen-balance": "use 'unseen-bearings', or v0.3",
     "dense-groupdro": "use 'unseen-bearings', or v0.3",
@@ -332,4 +332,4 @@ def find_recipe(name: str) -> str:
     """
     if (instead := REMOVED.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"there is no method '{name}' any more; {instead}")
-    return find_name(name, RECIPES, "recipe")
+    return find_name(name, RECIPES, "method")

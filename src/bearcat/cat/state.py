@@ -181,7 +181,7 @@ def begin(
     for text in (recipe.calibration, recipe.final):
         check_calibrator(text)
     if any(run.recipe != recipe for run in runs):
-        raise InputError("runs of a stack need the same recipe; train these in stacks of their own")
+        raise InputError("runs of a stack need the same method; train these in stacks of their own")
     data, scaling, findings = prepare(runs)
     batches = stack_data(data, [run.seed for run in runs], recipe.schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
@@ -208,7 +208,7 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[TargetFi
         data.append(own)
         findings.append(finding)
     if len(modules) not in (0, len(runs)):
-        raise InputError("a recipe scales its input by one ingredient; leave the others out")
+        raise InputError("a method scales its input by one ingredient; leave the others out")
     buffers = zip(*(module.buffers() for module in modules), strict=True)
     together = type(modules[0])(*(torch.cat(list(each)) for each in buffers)) if modules else None
     return data, together, findings

@@ -26,15 +26,15 @@ def adapt(
     source: Annotated[Names, Option(help="Labelled domain, by name or index; repeat for more.")] = None,
     target: Annotated[str | None, Option(help="The domain to adapt to.")] = None,
     kind: Annotated[
-        str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]")
+        str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the method's]")
     ] = None,
-    recipe: Annotated[
-        str | None, Option(help="The method; see `bearcat methods`.  \\[default: match-clusters]")
+    method: Annotated[
+        str | None, Option("--method", metavar="NAME", help="See `bearcat methods`.  \\[default: match-clusters]")
     ] = None,
-    beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
+    beside: Annotated[Names, Option(help="Train this method too, and show both; repeat for more.")] = None,
     epochs: Annotated[
         int | None,
-        Option(help="Phases are scaled to fit.  \\[default: the recipe's; simulated: at most 40]"),
+        Option(help="Phases are scaled to fit.  \\[default: the method's; simulated: at most 40]"),
     ] = None,
     seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
@@ -58,8 +58,8 @@ def adapt(
         Option(help="Target recordings known to be of this class, or the file of a healthy one."),
     ] = None,
     settings: options.Set = None,
-    recipe_settings: Annotated[
-        Names, Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95.")
+    method_settings: Annotated[
+        Names, Option("--method-set", metavar="PART.NAME=VALUE", help="A setting of the method, e.g. labels.tau=0.95.")
     ] = None,
     fail_on: Annotated[
         str | None,
@@ -81,9 +81,9 @@ def adapt(
 
     limit = None if fail_on is None else find_name(fail_on, ("alarm", "check"), "decision")
     wishes = Wishes(
-        data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split,
+        data_name, root, source or (), target, kind, method, beside or (), epochs, seed, split,
         device, channel, rate, rpm, bearing, window, stride, Mix(reference=reference or ""),
-        pairs(settings) if settings else None, pairs(recipe_settings or ()), specimen, machine,
+        pairs(settings) if settings else None, pairs(method_settings or ()), specimen, machine,
     )  # fmt: skip
     plan = make_plan(wishes, reading_bar())
     for note in plan.notes:
@@ -154,8 +154,8 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
             cells = dict(zip(cells, scores, strict=True))
         cells["source accuracy"] = percent(None if origin is None else origin.accuracy)
         cells["T"] = "–" if temperature is None else f"{temperature:.2f}"
-        rows.append({"recipe": name, "input": record.settings.input.partition(":")[0]} | cells)
-    print_table(rows, left=("recipe", "input"), title=title)
+        rows.append({"method": name, "input": record.settings.input.partition(":")[0]} | cells)
+    print_table(rows, left=("method", "input"), title=title)
 
 
 def check(
@@ -182,7 +182,7 @@ def methods(
         recipe = RECIPES[found]
         sentence, place = about(found)
         print_lines(f"{found}: {sentence} Input: {recipe.input}.{f' Paper: {place}.' if place else ''}")
-        columns = ("--recipe-set", "value", "accepted")
+        columns = ("--method-set", "value", "accepted")
         rows = [dict(zip(columns, row, strict=True)) for row in settings_of(recipe)]
         print_table(rows, left=columns, fixed=columns)
         return

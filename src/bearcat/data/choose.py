@@ -379,7 +379,7 @@ class _Chooser:
         recordings = [replace(recording, rate=rate or recording.rate) for recording in self.all]
         chosen, choice = suited_input(self.requested.kind, recordings)
         if self.requested.input is None or choice.reason:
-            self.choices.append(replace(choice, reason=choice.reason or "the recipe is made for it"))
+            self.choices.append(replace(choice, reason=choice.reason or "the method is made for it"))
         return chosen
 
     def _wanted(self, rate: float | None, physical: PhysicalInput | None) -> tuple[int, str]:

@@ -146,7 +146,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         *metadata.get("limits", ()),
     ]
     parts = [
-        f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
+        f"# A bearing diagnosis model: {recipe.get('recipe', 'method unknown')}, {recipe.get('task', 'task unknown')}",
         f"**{from_plain(Decision, metadata['decision']).sentence}**",
         "Written by bearcat. Use it with `bearcat predict`, or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
@@ -156,7 +156,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         f" The confidences of windows are pooled with temperature {metadata['pooled_temperature']:.4g}{fitted}.\n\n"
         f"{_familiarity_sentence(metadata.get('familiarity'))}",
         f"## Data\n{_listed(metadata.get('data'), 'Unknown.')}",
-        f"## Recipe\n{_listed(recipe, 'Unknown.')}",
+        f"## Method\n{_listed(recipe, 'Unknown.')}",
         f"## Scores (measured with labels)\n{_listed(metadata.get('scores'), 'None: no labels, or unknown.')}",
         "## Limits\n" + "\n".join(f"- {limit}" for limit in limits),
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(metadata.get('versions') or {}), '')}",
@@ -166,7 +166,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
 
 def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
     if not metadata["calibrated"]:
-        return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before it was fitted."
+        return "Its confidence is NOT calibrated: its method has no calibrator, or training ended before it was fitted."
     if metadata["calibration_at_bound"]:
         return (
             "Its confidence is NOT calibrated: the fit ended at a bound, as without mistakes or after short training."
