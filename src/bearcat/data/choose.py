@@ -20,6 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Dataset, Problem, grouped
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
@@ -30,7 +31,6 @@ from bearcat.data.survey import (
     MOST_ODD,
     ChannelMeasurement,
     Measurement,
-    Portrait,
     measure,
     odd_rates,
     odd_recordings,
@@ -213,10 +213,10 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
-    portraits, problems = list[Portrait](), dict[str, str]()
+    limits, problems = list[tuple[RecordingInfo, SignalLimits]](), dict[str, str]()
     for recording in chooser.all:
         measured = recording.channels.get(channel or "") or next(iter(recording.channels.values()))
-        portraits += [measured.portrait] if measured.portrait is not None else []
+        limits += [(recording, measured.limits)] if measured.limits is not None else []
         try:
             ratio = rate_ratio(recording.origin, recording.rate, rate) if rate and recording.rate else Fraction(1)
             chooser.samples[recording.origin] = math.ceil(measured.samples * ratio)
@@ -226,7 +226,7 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
             problems[recording.origin] = measured.problem
     if problems:
         raise UnusableError(problems)
-    chooser.warnings += odd_recordings(portraits)
+    chooser.warnings += odd_recordings(limits)
     preparation = chooser.window(rate, chooser.input(rate))
     wrong = dict[str, InputError]()
     for recording in chooser.all:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+MEASURED = 1 << 17  # samples from the beginning of a recording, where not all of it is looked at
 NEAR = 0.01  # of the range so far: what lies so close below a limit is just short of it
 TIMES, LEAST = 3, 4  # at a limit: so many times as many samples as just short of it, and at least so many
 COARSE = 16  # values; a converter that gives no more repeats them without being clipped

@@ -18,9 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.clipping import SignalLimits
+from bearcat.data.clipping import MEASURED, SignalLimits
 from bearcat.data.recording import SEGMENT, Floats, power_density, unlike_vibration
-from bearcat.data.survey import MEASURED  # samples from the beginning whose spectrum is taken, in windows of SEGMENT
 from bearcat.findings import Finding
 from bearcat.thresholds import CLIPPED, EDGE, EMPTY, FEWEST_BESIDE, HUM, LEAST_RMS, REACH, STEPS, STILL, STOPPED, STUCK
 
