@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench import execute as executing
-from bearcat.bench.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
+from bearcat.bench.execute import Execution, Executor, Listener, execute, in_stacks
 from bearcat.bench.grid import plan, read_grid
 from bearcat.bench.store import RunStore, identify, open_store, results
 from bearcat.cat.networks import ENCODERS
@@ -72,9 +73,9 @@ class Site:
     def listener(self) -> Listener:
         return Listener(epoch=lambda runs, done, _: self.epochs.append((len(runs), done)), message=self.messages.append)
 
-    def execute(self, executor: Stack | Cluster | None = None, retry_failed: bool = False, **settings: object) -> bool:
+    def execute(self, executor: Executor | None = None, retry_failed: bool = False, **settings: object) -> bool:
         execution = Execution(self.store, self.specs, self.listener(), **settings)
-        return execute(execution, executor or Stack(CPU), retry_failed)
+        return execute(execution, executor or partial(in_stacks, device=CPU), retry_failed)
 
     def words(self, *more: object) -> list[str]:
         return ["bench", "run", *map(str, (self.grid, "--store", self.store.path, "--root", self.root, *more))]
@@ -172,7 +173,7 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
 
 def test_a_stack_and_runs_alone_agree(make, whole):
     alone = make()
-    assert alone.execute(Stack(CPU, size=1))
+    assert alone.execute(partial(in_stacks, device=CPU, size=1))
     assert alone.record(0)["stack"] == 1
     agree(whole, alone, TOLERANCE)
 
@@ -181,7 +182,7 @@ def test_plain_modules_are_trained_one_by_one_beside_stacks(make, whole, monkeyp
     monkeypatch.setitem(ENCODERS, "resnet", ResNet)
     site = make(HEAD + SOURCE_ONLY + '[[method]]\nmethod = "DANN"\nset.encoder = "resnet"\n')
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    assert site.execute(Stack(CPU, size=2))
+    assert site.execute(partial(in_stacks, device=CPU, size=2))
     assert site.kinds() == ["done"] * 4
     assert [site.record(number)["stack"] for number in range(4)] == [2, 2, 1, 1]
     assert [site.record(number)["kernels"]["encoder"] for number in (2, 3)] == ["one by one"] * 2
@@ -197,7 +198,7 @@ def die_in_the_second_stack(site: Site) -> None:
         if site.specs[2].identity in runs and done == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    execute(Execution(site.store, site.specs, Listener(epoch=epoch)), Stack(CPU))
+    execute(Execution(site.store, site.specs, Listener(epoch=epoch)), partial(in_stacks, device=CPU))
 
 
 def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make, whole):
@@ -286,9 +287,8 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     assert results(site.specs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
     assert site.execute()
     assert site.kinds() == ["done"] * 4
-    assert (folder / "record.corrupt-1.json").exists()
-    assert (folder / "curves.corrupt-1.csv").exists() == (damage != "curves gone")
-    assert any("*.corrupt-1.*" in message and str(folder) in message for message in site.messages)
+    assert (folder / "record.damaged.json").exists()
+    assert any("record.damaged.json" in message for message in site.messages)
     assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
     agree(whole, site, TOLERANCE)
 
@@ -372,7 +372,7 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
         return honest(specs, *words, **more)
 
     monkeypatch.setattr(executing, "run_stack", scarce)
-    assert site.execute(Stack(CPU, size=5))
+    assert site.execute(partial(in_stacks, device=CPU, size=5))
     assert sizes == [4, 2, 2, 4, 2, 2]
     assert site.kinds() == ["done"] * 8
 
@@ -383,15 +383,3 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
     other = make(GRID.replace("seeds = 2", "seeds = 1"), "other")
     assert other.execute()
     assert other.kinds() == ["failed", "failed"]
-
-
-def test_the_automatic_size_of_a_stack_fits_the_memory_and_longer_windows_need_more(make, monkeypatch):
-    assert executing.free_memory(CPU) > 1e8
-    spec, longer = make().specs[0], make(GRID.replace("= 64", "= 128"), "longer").specs[0]
-    data = Library().split(spec).training
-    need = bytes_of_run(spec.recipe, data)
-    monkeypatch.setattr(executing, "free_memory", lambda _: 5 * need)
-    assert stack_size(spec.recipe, data, CPU) == 3
-    monkeypatch.setattr(executing, "free_memory", lambda _: 0)
-    assert stack_size(spec.recipe, data, CPU) == 1
-    assert bytes_of_run(longer.recipe, Library().split(longer).training) > need

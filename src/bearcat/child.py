@@ -118,10 +118,3 @@ def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(f"no Ray cluster {where} could be reached ({type(error).__name__}: {reason})") from error
     return ray
-
-
-def lost_workers(ray: Any) -> tuple[type[Exception], ...]:
-    """What Ray raises where a worker or its machine died, and another may do the work."""
-    errors = ray.exceptions
-    return (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.LocalRayletDiedError,
-            errors.ObjectLostError)  # fmt: skip

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bearcat.bench.execute import Cluster
+from bearcat.bench.execute import on_ray
 from bearcat.child import connect_ray
 from bearcat.errors import InputError
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
@@ -91,14 +92,17 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
     }  # fmt: skip
     with (tmp_path / "said").open("w") as said:
         job = subprocess.Popen(["bash", "-c", script], env=own, stdout=said, stderr=said)
-    wait_until(lambda: job.poll() is not None or list(site.store.path.glob("stacks/*/checkpoint.safetensors")), 180)
+
+    def training() -> list[int]:
+        return [pid for pid in descendants(os.getpid()) if command_line(pid).startswith(b"ray::train")]
+
+    wait_until(lambda: job.poll() is not None or training(), 180)
     assert job.poll() is None, (tmp_path / "said").read_text()
-    workers = [pid for pid in descendants(os.getpid()) if command_line(pid).startswith(b"ray::train")]
+    workers = training()
     os.kill(workers[0], signal.SIGKILL)
     status, printed = job.wait(180), (tmp_path / "said").read_text()
     assert status == 0, printed
     assert len(workers) == 1
-    assert "WorkerCrashedError" in printed
     assert "4 done" in printed
     assert not list((site.store.path / "stacks").iterdir())
     agree(whole, site, TOLERANCE)
@@ -113,6 +117,6 @@ def test_a_cluster_that_is_not_there_is_one_sentence(make):
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(InputError, match=f"no Ray cluster at '{address}' could be reached"):
-            make().execute(Cluster("cpu", address=address))
+            make().execute(partial(on_ray, device="cpu", address=address))
     with pytest.raises(InputError, match="--jobs is for a local Ray cluster"):
-        make().execute(Cluster("cpu", jobs=2, address=address))
+        make().execute(partial(on_ray, device="cpu", jobs=2, address=address))

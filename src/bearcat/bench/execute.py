@@ -1,26 +1,23 @@
-"""Runs the cells of a grid that have no result yet, in this process or on a cluster; the records are the same.
+"""Runs the cells of a grid that have no result yet, in this process or on a Ray cluster; the records are the same.
 
-`Stack` trains runs of equal shape together in this process; `Cluster` hands them to Ray, which needs bearcat and the
-recordings at the same path on all machines, and the store on the driver's alone (docs/benchmark.md). A process that
-works on a run holds its lock, so any number of executions can share a store. A run that raises is marked as
-failed and the rest goes on; a full disk stops everything, and the store stays as it was.
+`in_stacks` trains runs of equal shape together in this process; `on_ray` hands them out one by one to workers, which
+need bearcat and the recordings at the same path (docs/benchmark.md). A process that works on a run holds its lock, so
+any number of executions can share a store. A run that raises is marked as failed and the rest goes on; a full disk
+stops everything, and the store stays as it was.
 
->>> execute(Execution(store, specs), Stack(torch.device("cpu")))
+>>> execute(Execution(store, specs), partial(in_stacks, device=torch.device("cpu")))
 """
 
 from __future__ import annotations
 
 import errno
 import math
-import os
 import tempfile
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +29,9 @@ from bearcat.bench.store import FAILURE, RunStore, open_store
 from bearcat.cat import CALIBRATORS
 from bearcat.cat.algorithm import Run
 from bearcat.cat.evaluate import EpochEnd
-from bearcat.cat.networks import ENCODERS, find_encoder, trains_alone
-from bearcat.cat.recipes import Recipe
-from bearcat.child import connect_ray, lost_workers
+from bearcat.cat.networks import ENCODERS, trains_alone
+from bearcat.child import connect_ray
 from bearcat.data.inputs import INPUTS
-from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
@@ -46,12 +41,12 @@ from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 TABLES: dict[str, dict[str, Any]] = {"input": INPUTS, "encoder": ENCODERS, "calibrator": CALIBRATORS}
-# Runs in a stack at most, however much memory there is: their results come when the last is finished.
+# Runs in a stack; half as many where the memory is short.
 LARGEST = {"cpu": 8, "cuda": 60}
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
-ATTEMPTS = 4  # of a run whose worker is lost each time
+RETRIES = 3  # of a run whose worker is lost
+HANDED_OUT = 500  # runs that wait in Ray at a time; each holds an open lock
 
 
 class TimeUp(Exception):  # noqa: N818 (it is no error)
@@ -79,7 +74,7 @@ class Execution:
     library: Library = field(default_factory=Library)
     started: float = field(default_factory=time.monotonic)
 
-    @cached_property
+    @property
     def known(self) -> dict[str, RunSpec]:
         """The runs by their identities; several cells of a grid may share one."""
         return {spec.identity: spec for spec in self.specs}
@@ -89,12 +84,8 @@ class Execution:
         return [spec for spec in self.known.values() if not self.store.settled(spec.identity)]
 
     @property
-    def seconds_left(self) -> float | None:
-        return None if self.limit_seconds is None else self.limit_seconds - (time.monotonic() - self.started)
-
-    @property
     def late(self) -> bool:
-        return self.seconds_left is not None and self.seconds_left < 0
+        return self.limit_seconds is not None and time.monotonic() - self.started > self.limit_seconds
 
     def fail(self, spec: RunSpec, sentence: str, traceback: str = "") -> None:
         """Marks a run, which must be ours, as failed."""
@@ -103,30 +94,34 @@ class Execution:
         self.listener.settled(spec.identity, False)
 
     @contextmanager
-    def locked(self, specs: Sequence[RunSpec]) -> Iterator[list[RunSpec]]:
-        """Those of the runs that are still to be done and that no other process has; they are ours until the end."""
+    def locked(self, specs: Sequence[RunSpec], settled: bool = False) -> Iterator[list[RunSpec]]:
+        """The runs that no other process has: those still to be done, or with `settled` all; ours until the end."""
         with ExitStack() as locks:
             ours = []
             for spec in specs:
                 lock = self.store.lock(spec.identity)
                 if lock is not None:
                     locks.enter_context(lock)
-                    if not self.store.settled(spec.identity):
+                    if settled or not self.store.settled(spec.identity):
                         ours.append(spec)
             yield ours
 
 
-def execute(execution: Execution, executor: Stack | Cluster, retry_failed: bool = False) -> bool:
+Executor = Callable[[Sequence[RunSpec], Execution], None]
+
+
+def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> bool:
     """Runs what is missing, waits for what other processes are running; False where the time limit came first."""
     store, listener, waiting = execution.store, execution.listener, False
     try:
-        _make_ready(execution, retry_failed)
+        for spec in execution.known.values():
+            _make_ready(spec, execution, retry_failed)
         while pending := execution.pending:
             if execution.late:
                 return False
             free = [spec for spec in pending if store.owner(spec.identity) is None]
             if free:
-                executor.run(free, execution)
+                executor(free, execution)
                 continue
             if not waiting:
                 waiting = True
@@ -136,9 +131,10 @@ def execute(execution: Execution, executor: Stack | Cluster, retry_failed: bool 
     except TimeUp:
         return False
     except (OSError, InputError) as error:
-        if (trouble := disk_sentence(error, store)) is None:
+        if not disk_full(error):
             raise
-        raise InputError(trouble) from error
+        advice = "free some space and run the same command again, finished runs are kept"
+        raise InputError(f"{store.path}: the disk is full; {advice}") from error
     for run in execution.known:
         listener.settled(run, False)  # those of other processes too
     for members in store.stacks():  # checkpoints of stacks whose runs were finished in other stacks
@@ -147,36 +143,22 @@ def execute(execution: Execution, executor: Stack | Cluster, retry_failed: bool 
     return True
 
 
-def _make_ready(execution: Execution, retry_failed: bool) -> None:
-    """Sets damaged records aside, and forgets failures that are to be tried again."""
-    store, listener = execution.store, execution.listener
-    blocking = ("damaged", "failed") if retry_failed else ("damaged",)
-    for run in execution.known:
-        while store.state(run).kind in blocking:
-            lock = store.lock(run)
-            if lock is None:  # another process is repairing or reading it
-                time.sleep(0.05)
-                continue
-            with lock:
-                state = store.state(run, ours=True)  # as it is now
-                if state.kind == "damaged":
-                    names = store.set_aside(run)
-                    listener.message(f"{state.detail}; the run's files are set aside as {names} and it is repeated")
-                if state.kind in blocking:
-                    (store.folder(run) / FAILURE).unlink(missing_ok=True)
-        if store.settled(run):
-            listener.settled(run, False)
+def _make_ready(spec: RunSpec, execution: Execution, retry_failed: bool) -> None:
+    """Sets a damaged record aside, and forgets a failure that is to be tried again."""
+    store, listener, run = execution.store, execution.listener, spec.identity
+    with execution.locked([spec], settled=True) as ours:
+        state = store.state(run, ours=bool(ours))
+        if ours and state.kind == "damaged":
+            listener.message(f"{state.detail}; its record is kept as {store.set_aside(run)} and the run is repeated")
+        if ours and (state.kind == "damaged" or (retry_failed and state.kind == "failed")):
+            (store.folder(run) / FAILURE).unlink(missing_ok=True)
+    if store.settled(run):
+        listener.settled(run, False)
 
 
-def disk_sentence(error: BaseException, store: RunStore) -> str | None:
-    """The sentence for a store that cannot be written; None where the error is about something else."""
+def disk_full(error: BaseException) -> bool:
     cause = error if isinstance(error, OSError) else error.__cause__
-    number = cause.errno if isinstance(cause, OSError) else None
-    if number in FULL:
-        return f"{store.path}: the disk is full; free some space and run the same command again, finished runs are kept"
-    if number in CLOSED and isinstance(error, OSError):
-        return f"{store.path}: cannot be written ({os.strerror(number)}); make it writable or choose another --store"
-    return None
+    return isinstance(cause, OSError) and cause.errno in FULL
 
 
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
@@ -232,7 +214,7 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     except TimeUp:
         raise
     except Exception as error:
-        if disk_sentence(error, store) is not None:
+        if disk_full(error):
             raise
         short = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
         trouble = short, error_sentence(error), traceback_text(error)
@@ -246,162 +228,90 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     return trouble
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Runs of equal shape, trained together in this process; `size` None: as many as the memory allows."""
-
-    device: torch.device
-    size: int | None = None
-
-    def run(self, specs: Sequence[RunSpec], execution: Execution) -> None:
-        self._resume(specs, execution)
-        library, groups = execution.library, dict[Hashable, deque[RunSpec]]()
-        for spec in specs:
-            try:
-                key = stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))
-                groups.setdefault(key, deque()).append(spec)
-            except InputError as error:
-                with execution.locked([spec]) as ours:
-                    for unusable in ours:
-                        execution.fail(unusable, str(error), traceback_text(error))
-        for waiting in groups.values():
-            recipe, outline = waiting[0].recipe, library.split(waiting[0]).outline()
-            size = self.size or stack_size(recipe, outline, self.device)
-            if trains_alone(recipe.encoder, *outline.target_train.values.shape[1:]):
-                size = 1  # nothing is gained, and nobody knows how much memory it needs
-            while waiting:
-                if execution.late:
-                    raise TimeUp
-                number = math.ceil(len(waiting) / math.ceil(len(waiting) / size))  # stacks of about equal size
-                with execution.locked([waiting.popleft() for _ in range(number)]) as ours:
-                    if ours:
-                        complete(ours, self.device, execution)
-
-    def _resume(self, specs: Sequence[RunSpec], execution: Execution) -> None:
-        """Goes on with stacks that were interrupted, where all their members are of this grid."""
-        store, known, wanted = execution.store, execution.known, {spec.identity for spec in specs}
-        for members in store.stacks():
-            left = [run for run in members if not store.finished(run)]
-            if not wanted & {*left} or not {*members} <= known.keys():
-                continue
-            with execution.locked([known[run] for run in left]) as ours:
-                if len(ours) == len(left) and (store.stack(members) / CHECKPOINT).exists():
-                    complete([known[run] for run in members], self.device, execution)
-                elif len(ours) == len(left) or any(store.settled(run) for run in left):
-                    store.drop_stack(members)  # nothing was kept, or a member failed meanwhile
+def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device, size: int | None = None) -> None:
+    """Trains runs of equal shape together in this process, `size` at once."""
+    _resume(specs, execution, device)
+    library, groups = execution.library, dict[Hashable, deque[RunSpec]]()
+    for spec in specs:
+        try:
+            key = stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))
+            groups.setdefault(key, deque()).append(spec)
+        except InputError as error:
+            with execution.locked([spec]) as ours:
+                for unusable in ours:
+                    execution.fail(unusable, str(error), traceback_text(error))
+    for waiting in groups.values():
+        shape = library.split(waiting[0]).outline().target_train.values.shape[1:]
+        # Nothing is gained by a stack of networks that are trained one by one, and each may need much memory.
+        largest = 1 if trains_alone(waiting[0].recipe.encoder, *shape) else size or LARGEST[device.type]
+        while waiting:
+            if execution.late:
+                raise TimeUp
+            number = math.ceil(len(waiting) / math.ceil(len(waiting) / largest))  # stacks of about equal size
+            with execution.locked([waiting.popleft() for _ in range(number)]) as ours:
+                if ours:
+                    complete(ours, device, execution)
 
 
-def stack_size(recipe: Recipe, data: TrainingData, device: torch.device) -> int:
-    """How many such runs fit into six tenths of the memory that is free now, and no more than LARGEST."""
-    return max(1, min(LARGEST[device.type], int(0.6 * free_memory(device) / bytes_of_run(recipe, data))))
+def _resume(specs: Sequence[RunSpec], execution: Execution, device: torch.device) -> None:
+    """Goes on with stacks that were interrupted, where all their members are of this grid."""
+    store, known, wanted = execution.store, execution.known, {spec.identity for spec in specs}
+    for members in store.stacks():
+        left = [run for run in members if not store.finished(run)]
+        if not wanted & {*left} or not {*members} <= known.keys():
+            continue
+        with execution.locked([known[run] for run in left]) as ours:
+            if len(ours) == len(left) and (store.stack(members) / CHECKPOINT).exists():
+                complete([known[run] for run in members], device, execution)
+            elif len(ours) == len(left) or any(store.settled(run) for run in left):
+                store.drop_stack(members)  # nothing was kept, or a member failed meanwhile
 
 
-def bytes_of_run(recipe: Recipe, data: TrainingData) -> int:
-    """About what a run needs: its data, its weights with their moments and copies, and a step's activations."""
-    weights = 1_700_000  # student and domain classifier; times parameters, gradients, two moments, teacher, SDAT's copy
-    windows = sum(part.values.size for part in (data.source_train, data.source_test, data.target_train))
-    windows += data.source_test.values.size  # about the target's test windows
-    passes = 4 + recipe.doubled if recipe.passes == "separate" else 2
-    activations = find_encoder(recipe.encoder).activations(*data.target_train.values.shape[1:])
-    return 4 * int(windows + 7 * weights + passes * recipe.schedule.batch * activations)
+def on_ray(
+    specs: Sequence[RunSpec], execution: Execution, device: str = "auto", jobs: int | None = None,
+    address: str | None = None,
+) -> None:  # fmt: skip
+    """Trains runs on a Ray cluster, a local one without `address`; each on a core, and on a GPU where there are some.
 
-
-def free_memory(device: torch.device) -> int:
-    """Bytes; of the machine, or of the group of processes we are confined to, or of the graphics card."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    Ray starts a run again whose worker was lost. At a time limit, runs that are not finished are given up.
+    """
+    ray, store = connect_ray(address, jobs), execution.store
+    tasks: dict[Any, tuple[RunSpec, Any]] = {}  # and the run's lock
     try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free = 1024 * int(lines["MemAvailable"].split()[0])
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        free = min(free, int(limit) - int(used))  # ValueError where the group has no limit
-    except (OSError, ValueError, KeyError):
-        pass
-    return free
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where Ray is. `device` is "auto", "cpu" or "cuda"; with cuda, or auto where the cluster has them, a GPU a run."""
-
-    device: str = "auto"
-    jobs: int | None = None  # processes of a local cluster; None: one a core
-    address: str | None = None  # of an existing cluster
-
-    def run(self, specs: Sequence[RunSpec], execution: Execution) -> None:
-        ray = connect_ray(self.address, self.jobs)
-        try:
-            self.drive(ray, specs, execution)
-        finally:
-            ray.shutdown()
-
-    def drive(self, ray: Any, specs: Sequence[RunSpec], execution: Execution) -> None:
-        """Hands out the runs, those of lost workers again, and writes what comes back."""
-        store, errors = execution.store, ray.exceptions
         gpus = ray.cluster_resources().get("GPU", 0)
-        if self.device == "cuda" and not gpus:
+        if device == "cuda" and not gpus:
             raise InputError("device 'cuda' was requested, but the Ray cluster has no GPU; use --device cpu")
-        device = "cuda" if gpus and self.device != "cpu" else "cpu"
-        # Retrying is ours to do and not Ray's, so that it is reported, counted, and starts from the checkpoint.
-        remote = ray.remote(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=0)(train_remotely)
-        lost = lost_workers(ray)
-        place = (str(store.path.resolve()), store.identity())
-        waiting, losses = deque(specs), Counter[str]()
-        tasks: dict[Any, RunSpec] = {}
-        locks: dict[str, FileIO] = {}
-        try:
-            while waiting or tasks:
-                if execution.late:
-                    waiting.clear()  # those at work stop at their next checkpoint
-                # Twice what can be trained now, so that no worker waits for the driver; a cluster may grow.
-                room = 2 * max(1.0, float(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 1)))
-                while waiting and len(tasks) < room:
-                    spec = waiting.popleft()
-                    lock = locks.get(spec.identity) or store.lock(spec.identity)
-                    if lock is not None:
-                        locks[spec.identity] = lock
-                        if not store.settled(spec.identity):
-                            left, every = execution.seconds_left, execution.checkpoint_seconds
-                            tasks[remote.remote(spec, rows_of(spec), device, place, left, every)] = spec
-                for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
-                    spec = tasks.pop(task)
+        device = "cuda" if gpus and device != "cpu" else "cpu"
+        remote = ray.remote(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES)(train_remotely)
+        waiting = deque(specs)
+        while waiting or tasks:
+            if execution.late:
+                raise TimeUp
+            while waiting and len(tasks) < HANDED_OUT:
+                spec = waiting.popleft()
+                lock = store.lock(spec.identity)
+                if lock is not None and not store.settled(spec.identity):
+                    tasks[remote.remote(spec, rows_of(spec), device)] = spec, lock
+            for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
+                spec, lock = tasks.pop(task)
+                with lock:
                     try:
-                        found = ray.get(task)
-                    except lost as error:
-                        loss = type(error).__name__
-                        losses[spec.identity] += 1
-                        if losses[spec.identity] < ATTEMPTS:
-                            execution.listener.message(f"a worker was lost ({loss}); its run is tried again")
-                            waiting.appendleft(spec)
-                            continue
-                        execution.fail(spec, f"its worker was lost {ATTEMPTS} times ({loss})")
-                    except errors.RayError as error:
+                        files = ray.get(task)
+                    except ray.exceptions.RayError as error:
                         execution.fail(spec, error_sentence(error), traceback_text(error))
-                    else:
-                        _keep(spec, found, execution)
-                    locks.pop(spec.identity).close()
-        finally:
-            for task in tasks:
-                with suppress(errors.RayError):
-                    ray.cancel(task, force=True)
-            for lock in locks.values():
-                lock.close()
-        if execution.late:
-            raise TimeUp
-
-
-def _keep(spec: RunSpec, found: dict[str, bytes] | tuple[str, str] | None, execution: Execution) -> None:
-    """Writes what `train_remotely` returned."""
-    if isinstance(found, tuple):
-        execution.fail(spec, *found)
-    elif found is not None:
-        for name in FILES:
-            write_atomically(execution.store.folder(spec.identity) / name, found[name])
-        execution.listener.settled(spec.identity, True)
-    if found is not None:
-        execution.store.drop_stack([spec.identity])
+                        continue
+                    if isinstance(files, tuple):
+                        execution.fail(spec, *files)
+                        continue
+                    for name in FILES:
+                        write_atomically(store.folder(spec.identity) / name, files[name])
+                    execution.listener.settled(spec.identity, True)
+    finally:
+        for task, (_, lock) in tasks.items():
+            lock.close()
+            with suppress(ray.exceptions.RayError):
+                ray.cancel(task, force=True)
+        ray.shutdown()
 
 
 def rows_of(spec: RunSpec) -> list[tuple[str, str, Any]]:
@@ -413,26 +323,15 @@ def rows_of(spec: RunSpec) -> list[tuple[str, str, Any]]:
     return [(table, name, TABLES[table][find_name(name, TABLES[table], table)]) for table, name in names]
 
 
-def train_remotely(
-    spec: RunSpec,
-    rows: list[tuple[str, str, Any]],
-    device: str,
-    place: tuple[str, str],
-    seconds_left: float | None,
-    checkpoint_seconds: float,
-) -> dict[str, bytes] | tuple[str, str] | None:
-    """On a worker: a run's files, or why there are none, in a sentence and with the traceback; None: time was up."""
+def train_remotely(spec: RunSpec, rows: list[tuple[str, str, Any]], device: str) -> dict[str, bytes] | tuple[str, str]:
+    """On a worker: a run's files, or why there are none, in a sentence and with the traceback."""
     torch.set_num_threads(1)
     for table, name, row in rows:
         TABLES[table].setdefault(name, row)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        store = RunStore(Path(place[0]))  # the driver's, where it is at the same place here
-        if not place[1] or store.identity() != place[1]:
-            store = open_store(Path(folder) / "store", create=True)
-        execution = Execution(store, [spec], Listener(), seconds_left, checkpoint_seconds)
-        with suppress(TimeUp):
-            complete([spec], torch.device(device), execution)
+        store = open_store(Path(folder) / "store", create=True)
+        complete([spec], torch.device(device), Execution(store, [spec]))
         state = store.state(spec.identity, ours=True)
-        if state.record is not None:
-            return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}
-        return (state.detail, state.traceback) if state.detail else None
+        if state.record is None:
+            return state.detail, state.traceback
+        return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}

@@ -15,7 +15,6 @@ import os
 import shutil
 import socket
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,13 +23,13 @@ from pathlib import Path
 
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.errors import InputError
-from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
+from bearcat.record import RECORD, Record
 from bearcat.report.results import Missing, Result
 from bearcat.storage import digest_json, read_json, write_json
 
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
-ABOUT, DATA = "store.json", "data.json"  # version and identity; fingerprints, for machines without the recordings
+ABOUT, DATA = "store.json", "data.json"  # version; fingerprints, for machines without the recordings
 FAILURE, MEMBERS = "failure.json", "stack.json"
 
 
@@ -99,15 +98,9 @@ class RunStore:
                 return lock.read(200).decode(errors="replace") or "another process"
         return None
 
-    def set_aside(self, run: str) -> str:
-        """Renames the files of a damaged run, which must be ours, so that it can be repeated; returns the new names."""
-        folder, number = self.folder(run), 1
-        while any(folder.glob(f"*.corrupt-{number}.*")):
-            number += 1
-        for path in (folder / CURVES, folder / PREDICTIONS, folder / RECORD):  # the record last: it says "finished"
-            if path.exists():
-                path.rename(folder / f"{path.stem}.corrupt-{number}{path.suffix}")
-        return f"*.corrupt-{number}.*"
+    def set_aside(self, run: str) -> Path:
+        """Renames the record of a damaged run, which must be ours, so that the run can be repeated."""
+        return (self.folder(run) / RECORD).replace(self.folder(run) / "record.damaged.json")
 
     def fail(self, run: str, sentence: str, traceback: str = "") -> None:
         """Keeps the reason why a run, which must be ours, has no result."""
@@ -133,13 +126,6 @@ class RunStore:
                 continue  # another process makes or removes it just now
             except (ValueError, KeyError, TypeError):
                 shutil.rmtree(folder, ignore_errors=True)
-
-    def identity(self) -> str:
-        """Distinguishes this store from another at the same path of another machine; "" where it has no identity."""
-        try:
-            return str(read_json(self.path / ABOUT).get("identity", ""))
-        except (OSError, ValueError, AttributeError):
-            return ""
 
     def fingerprints(self) -> dict[str, str]:
         """The fingerprints of data that `remember` has kept."""
@@ -171,7 +157,7 @@ def open_store(path: Path, create: bool = False) -> RunStore:
                 (path / folder).mkdir(parents=True, exist_ok=True)
             with _alone(path):  # fails now, and not after hours, where the folder cannot be written
                 if not about.exists():
-                    write_json(about, {"version": VERSION, "identity": uuid.uuid4().hex})
+                    write_json(about, {"version": VERSION})
     except InputError:
         raise
     except OSError as error:

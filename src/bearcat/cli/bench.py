@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bearcat.adaptation.spec import Library, RunSpec
-    from bearcat.bench.execute import Cluster, Listener, Stack
+    from bearcat.bench.execute import Executor, Listener
     from bearcat.bench.store import RunStore
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
@@ -40,9 +41,7 @@ def bench_run(
     jobs: Annotated[
         int | None, Option(min=1, help="Processes of a local Ray cluster.  \\[default: one a core]")
     ] = None,
-    stack: Annotated[
-        int | None, Option(min=1, help="Runs trained together.  \\[default: what the memory allows]")
-    ] = None,
+    stack: Annotated[int | None, Option(min=1, help="Runs trained together.  \\[default: 8, on a GPU 60]")] = None,
     address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
@@ -147,8 +146,8 @@ def _opened(
     return store, identify(specs, store, library), library
 
 
-def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Stack | Cluster:
-    from bearcat.bench.execute import Cluster, Stack
+def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Executor:
+    from bearcat.bench.execute import in_stacks, on_ray
     from bearcat.fast.device import chosen_device
 
     check_choice("--executor", name, ("stack", "ray"))
@@ -157,7 +156,9 @@ def _executor(name: str, jobs: int | None, stack: int | None, address: str | Non
         if value is not None:
             other = "ray" if name == "stack" else "stack"
             raise InputError(f"--{option} is for the executor {other}, not for {name}; leave it out")
-    return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
+    if name == "ray":
+        return partial(on_ray, device=device, jobs=jobs, address=address)
+    return partial(in_stacks, device=chosen_device(device), size=stack)
 
 
 @contextmanager
