@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import chain, permutations
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from bearcat.adaptation.spec import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset, takes_root
 from bearcat.data.catalogue import find_domain
-from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError, suggest
 from bearcat.methods.known_states import without_own_benches
@@ -27,7 +26,6 @@ from bearcat.settings import override
 from bearcat.storage import read_regular
 
 MOST_SEEDS = 10_000
-EACH_FAULT = "each fault"  # in a `[target]`: one mix for every class but the healthy one
 
 
 @dataclass(frozen=True)
@@ -97,14 +95,14 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         return [spec for part in grid.parts for spec in plan(part, root if part.data in names else None, library)]
     dataset, label = open_dataset(grid.data, root, dict(grid.settings)), grid.label or dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
-    mixes = [found for mix in grid.mixes for found in _each_fault(mix, dataset, library or Library())]
-    axes = {"methods": grid.methods, "tasks": tasks, "inputs": grid.inputs, "seeds": grid.seeds, "targets": mixes}
-    sizes = {name: 1 if axis is None else len(axis) for name, axis in axes.items()}
-    if 0 in sizes.values():
-        product = " × ".join(f"{count} {name}" for name, count in sizes.items())
-        empty = next(name for name, count in sizes.items() if count == 0)
-        missing = "domains, a task needs two" if empty == "tasks" and grid.tasks is None else empty
-        raise InputError(f"the grid '{grid.title}' has no cells ({product}); add {missing}")
+    for mix in grid.mixes:
+        if mix != Mix():
+            mix.spelled((library or Library()).catalogue(dataset).classes)  # refuses an unknown class
+    axes = {"methods": grid.methods, "tasks": tasks, "inputs": grid.inputs, "seeds": grid.seeds, "targets": grid.mixes}
+    for name, axis in axes.items():
+        if axis is not None and not axis:
+            missing = "domains, a task needs two" if name == "tasks" and grid.tasks is None else name
+            raise InputError(f"the grid '{grid.title}' has no cells; add {missing}")
     return [
         RunSpec(
             label, dataset, task, method.recipe_name, recipe, replace(grid.preparation, input=kind), grid.split, seed,
@@ -114,7 +112,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         for kind in (grid.inputs or (RECIPES[method.recipe_name].input,))
         for recipe in [without_own_benches(method.recipe(kind, grid.epochs, grid.published), grid.data)]
         for task in tasks
-        for mix in mixes
+        for mix in grid.mixes
         for seed in grid.seeds
     ]  # fmt: skip
 
@@ -248,7 +246,7 @@ def _tasks_listed(place: str, tasks: Any) -> tuple[Task, ...] | None:
 
 def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
     """`[target]` with the fields of `Mix`, or several `[[target]]`."""
-    found = []
+    mixes = []
     for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
         with naming(f"{place} {number}"):
             _check(place, table, [field.name for field in fields(Mix)])
@@ -256,34 +254,13 @@ def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
                 key: _names(key, table[key]) for key in ("keep", "without", "unknown") if key in table
             }
             for key, kinds, example in (("share", (int, float), "0.05"), ("recordings", (int,), "2")):
-                numbers = table.get(key, {})
-                _check(f"{place}.{key}", numbers)
+                _check(f"{place}.{key}", numbers := table.get(key, {}))
                 if not all(type(value) in kinds for value in numbers.values()):
-                    like = f"such as {{ rest = {example} }}"
-                    raise InputError(f"'{place}.{key}' must give a number for each class, {like}")
+                    raise InputError(f"'{place}.{key}' needs a number for each class, such as {{ rest = {example} }}")
                 values[key] = tuple(numbers.items())
-            rest = {key: str(table[key]) for key in ("reference", "reference_share") if key in table}
-            found.append(override(Mix(**values), rest))
-    return tuple(found)
-
-
-def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
-    """The mix for every class but the healthy one, where it says "each fault"."""
-    if mix == Mix():
-        return [mix]
-    labels = library.catalogue(dataset).classes
-
-    def instead(*faults: str) -> Mix:
-        """The mix with these names in the place of "each fault"."""
-        names: dict[str, Any] = {
-            key: tuple(chain.from_iterable(faults if name == EACH_FAULT else [name] for name in getattr(mix, key)))
-            for key in ("keep", "without", "unknown")
-        }
-        return replace(mix, **names)
-
-    instead().spelled(labels)  # an unknown class is refused before anything is run
-    faults = [label for label in labels if label != healthy_class(labels)]
-    return [mix] if instead() == mix else [instead(fault) for fault in faults]
+            rest = {key: str(value) for key, value in table.items() if key not in values}
+            mixes.append(override(Mix(**values), rest))
+    return tuple(mixes)
 
 
 def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
