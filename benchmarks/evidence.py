@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
     import torch
 
     from bearcat.adaptation.spec import Library
-    from bearcat.bench.execute import Execution, Listener, Stack, execute
+    from bearcat.bench.execute import Execution, Listener, execute, in_stacks
     from bearcat.bench.store import identify, open_store
     from bearcat.report.results import Result
 
@@ -167,7 +168,7 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
 
             listener = Listener(finished, message=lambda text: print(text, flush=True))
             execution = Execution(kept, runs, listener, max(0.0, deadline - time.time()), library=library)
-            execute(execution, Stack(torch.device(device)))
+            execute(execution, partial(in_stacks, device=torch.device(device)))
         except Exception:
             print(f"{part}, {specs[0].cell}: failed", traceback.format_exc(), flush=True)
         took = time.time() - begun
