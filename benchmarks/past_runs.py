@@ -29,7 +29,7 @@ from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.data.tasks import UNKNOWN, Mix
-from bearcat.diagnosis.accuracy import EVIDENCE, PAST_RUNS, SHIFTS, Source, Target, expected_hits, window_agreement
+from bearcat.diagnosis.accuracy import EVIDENCE, PAST_RUNS, SHIFTS, Source, Target, expected_accuracy, window_agreement
 from bearcat.diagnosis.checks import MODELS
 from bearcat.errors import InputError
 from bearcat.fast.batches import padded_stack, stack_key
@@ -98,19 +98,20 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))
     for number, (spec, split) in enumerate(zip(specs, splits, strict=True)):
         held, run, finding = split.held_back, found[number], trained.findings[number]
-        if run.checked is not None:
+        labels, said = held.target_test_labels, predicted[number, : len(held.target_test)]
+        if (labels >= 0).any():
             yield {
                 "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
                 "shift": split.trust_shift, "source": round(run.evidence.source.value, 5) if run.evidence.source else None,
-                "classes": len(split.classes), "truth": run.checked["accuracy"],
-                "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
+                "classes": len(split.classes), "truth": float((said == labels)[labels >= 0].mean()),
+                "accuracy": {name: rounded(each) for name, each in run.estimates["accuracy"].items()},
                 "familiarity": run.estimates["familiarity"], "matching": finding and finding.to_dict(),
                 "broken": not run.evidence.finite or run.evidence.one_class is not None,
-                "labels": letters(held.target_test_labels), "recording": letters(held.target_test.recording),
-                "predicted": letters(predicted[number, : len(held.target_test)]),
+                "labels": letters(labels), "recording": letters(held.target_test.recording),
+                "predicted": letters(said),
                 "confidence": letters((25 * confidence[number, : len(held.target_test)]).astype(int)),
-                "checks": {name: letters(said) for name, said in evidence[number].checks.items()},
+                "checks": {name: letters(codes) for name, codes in evidence[number].checks.items()},
             }  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def evidence_of(run: dict[str, Any]) -> dict[str, float]:
     likely = np.log(np.eye(predicted.max() + 1)[predicted] + 1e-9)
     checks = {name: np.array(codes(said)) for name, said in run["checks"].items() if name.partition(", ")[2] in MODELS}
     target = Target(likely, np.array(codes(run["recording"])), checks)
-    found = {name: float(hits.mean()) for name, hits in expected_hits(Source(likely, predicted), target).items()}
+    found = expected_accuracy(Source(likely, predicted), target)
     return {name: (found | {"window_agreement": window_agreement(target)})[name] for name in EVIDENCE}
 
 

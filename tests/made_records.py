@@ -15,7 +15,7 @@ import numpy as np
 from bearcat.adaptation.record import COLUMNS
 from bearcat.cat.recipes import RECIPES
 from bearcat.cat.teacher import SelfTraining
-from bearcat.diagnosis.accuracy import Source, Target, check_estimates, estimates
+from bearcat.diagnosis.accuracy import Source, Target, estimates
 from bearcat.diagnosis.decision import decide
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import Diagnosis
@@ -111,7 +111,7 @@ def made_result(
         "versions": {"bearcat": "0", "result": "1", "python": "3", "torch": "2", "numpy": "2"},
         "seconds": 12.5, "recordings": [],
     }  # fmt: skip
-    record |= made_estimates(found if expected is None else expected, found if labelled else None) | changes
+    record |= made_estimates(found if expected is None else expected) | changes
     made = Record.from_dict(json.loads(json.dumps(record)))
     made.write(folder)
     return Result(cell, made, folder)
@@ -134,8 +134,8 @@ def bare_record() -> Record:
         return made_result(Path(place) / "run", Cell("paderborn", "time", "a→b", "DANN", 0)).record
 
 
-def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
-    """What a record says without labels where about `expected` is expected and `truth` is so."""
+def made_estimates(expected: float) -> dict[str, Any]:
+    """What a record says without labels where about `expected` is expected."""
     random = np.random.default_rng(0)
 
     def domain(windows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -148,15 +148,11 @@ def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
 
     source, target = Source(*domain(200, 3)), Target(domain(60, 1)[0], np.arange(60) % 6)
     familiarity = {
-        "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "distance_limit": 1.0, "shape_limit": 1.0,
-        "recording_limit": 0.1, "recordings": 6,
+        "rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1,
     }  # fmt: skip
     found, evidence = estimates(source, target, familiarity)
-    labels = np.full(60, -1) if truth is None else np.where(np.arange(60) < round(60 * truth), 0, 1)
-    nothing = np.zeros(60, dtype=bool)
-    checked = check_estimates(target, labels, nothing, nothing)
     decided = {"evidence": asdict(evidence), "decision": asdict(decide(evidence))}
-    return {"estimates": found, "estimates_checked": checked} | decided
+    return {"estimates": found} | decided
 
 
 def _reliability(accuracy: float, calibrated: bool) -> dict[str, Any]:

@@ -59,16 +59,15 @@ def test_atc_is_its_twin_ties_included(seed, windows):
     assert found == pytest.approx(reference.atc(source, right, target))
 
 
-def test_without_shift_every_estimate_is_near_the_truth_and_the_interval_holds_it_as_often_as_promised():
-    inside, errors = [], []
-    for seed in range(200):
-        target, labels = made_domain(1000 + seed, 200, 1.0 + 2 * (seed % 2), recordings=40)
+def test_without_shift_every_estimate_is_near_the_truth():
+    errors = []
+    for seed in range(50):
+        sharp = 1.0 + 2 * (seed % 2)
+        target, labels = made_domain(1000 + seed, 200, sharp, recordings=40)
         truth = np.mean(target.log_probabilities.argmax(axis=1) == labels)
-        found = accuracy.expected_accuracy(made_source(seed, 400, 1.0 + 2 * (seed % 2)), target, seed)
-        inside.append(found["confidence"].low <= truth <= found["confidence"].high)
-        errors.append([estimate.value - truth for estimate in found.values()])
-    assert 0.85 <= np.mean(inside) <= 0.99
-    assert np.abs(np.mean(errors, axis=0)).max() < 0.02
+        found = accuracy.expected_accuracy(made_source(seed, 400, sharp), target)
+        errors.append([value - truth for value in found.values()])
+    assert np.abs(np.mean(errors, axis=0)).max() < 0.03
     assert np.abs(errors).mean() < 0.06
 
 
@@ -121,14 +120,10 @@ def test_scores_of_strangeness_are_their_twins(fitted):
 def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do():
     own, shifted, heard = [], [], []
     for seed in range(40):
-        known, held = made_familiarity(seed, 200, 10), made_evidence(seed + 10_000, 200)
+        known = made_familiarity(seed, 200, 10)
         own.append(known.unfamiliar(*made_evidence(500 + seed, 400)).mean())
         shifted.append(known.unfamiliar(*made_evidence(700 + seed, 50, shift=2.0)).mean())
         heard.append(known.unfamiliar(*made_evidence(900 + seed, 50, tone=100)).mean())
-        source = known.unfamiliar(*made_evidence(seed, 50, shift=2.0))
-        record = pooling.familiarity_record(known, known.scores(*held), np.arange(200) // 10, source)
-        assert record["source_unfamiliar"] > 0.9
-        assert record["false_alarms"] < 0.15
     assert np.mean(own) <= pooling.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
     assert np.mean(own) > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
     assert np.mean(shifted) > 0.95
@@ -211,6 +206,3 @@ def test_no_estimate_depends_on_a_target_label(trained):
     for mine, changed, unlabelled in zip(found, other, without, strict=True):
         assert mine.estimates == changed.estimates == unlabelled.estimates
         assert mine.evidence == changed.evidence == unlabelled.evidence
-        assert mine.checked["familiarity"]["unknown_unfamiliar"] is None
-        assert changed.checked["familiarity"]["unknown_unfamiliar"] is not None
-        assert unlabelled.checked is None

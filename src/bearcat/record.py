@@ -129,9 +129,9 @@ class Estimates:
     """What is known of the run without target labels."""
 
     mean_confidence: float | None
-    accuracy: Mapping[str, Estimate | None]  # by estimator; None where it is not a number
+    accuracy: Mapping[str, Any]  # by estimator; None where it is not a number; up to v0.3 each with its interval
     expected: Estimate | None  # the accuracy to expect, from all of them
-    familiarity: Mapping[str, Any]  # limits, the rate they were set for, and shares beyond them (trust.pooling)
+    familiarity: Mapping[str, Any]  # limits, the rate they were set for, and shares beyond them (diagnosis/pooling.py)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
 
 
@@ -228,7 +228,6 @@ class Record:
     estimates: Estimates
     evidence: ModelEvidence  # for the decision; of `adapt`, of the recommended model, as decision and recordings
     decision: Decision
-    estimates_checked: Mapping[str, Any] | None  # against the target's labels; None where it has none
     calibration: FittedCalibration | None
     reliability: Reliability
     failed: bool  # the loss turned NaN or infinite
@@ -274,7 +273,7 @@ class Record:
     def agreement(self) -> float | None:
         """Of check models that never adapt with the run."""
         found = self.estimates.accuracy.get("agreement")
-        return None if found is None else found.value
+        return found["value"] if isinstance(found, Mapping) else found
 
     @property
     def adaptation_sentence(self) -> str:

@@ -1,7 +1,7 @@
 """What is known of trained runs without target labels: expected accuracy, familiarity, check models, run by run.
 
-Estimates are numpy and know one run (bearcat.diagnosis); here every run of a stack gets its own rows. Target labels are
-read for `RunEstimates.checked` alone.
+Estimates are numpy and know one run (bearcat.diagnosis); here every run of a stack gets its own rows. No target label
+is read.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bearcat.cat.evaluate import predict
 from bearcat.cat.ingredient import TargetFinding
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
-from bearcat.diagnosis.accuracy import Source, Target, check_estimates, estimates
+from bearcat.diagnosis.accuracy import Source, Target, estimates
 from bearcat.diagnosis.checks import MOST_WINDOWS, check_predictions, representations
 from bearcat.diagnosis.decision import ModelEvidence
-from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
+from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity
 from bearcat.errors import InputError
 
 
@@ -35,7 +35,6 @@ class RunEvidence:
     target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
     train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
     target_test: NDArray[np.float32]
-    source_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/checks)
     train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
     healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
@@ -62,7 +61,7 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     }
     kept, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
     return RunEvidence(
-        shapes[kept], split.target.recording[kept], shapes[split.target_test], split.source.shapes[split.source_test],
+        shapes[kept], split.target.recording[kept], shapes[split.target_test],
         {name: said[:tested] for name, said in checks.items()},
         {name: said[tested:] for name, said in checks.items()},
         UNKNOWN if healthy is None else split.classes.index(healthy),
@@ -71,11 +70,10 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
 
 @dataclass(frozen=True, eq=False)
 class RunEstimates:
-    """What is known of a run without target labels, and how true that is (None without labels)."""
+    """What is known of a run without target labels."""
 
     estimates: dict[str, Any]
     evidence: ModelEvidence  # for the decision on the model
-    checked: dict[str, Any] | None
     familiarity: Familiarity
     unfamiliar: NDArray[np.bool_]  # (window,) of the target's test windows
 
@@ -106,7 +104,6 @@ def estimate_runs(
         "source_labels": trained.batches.source_test_labels,
         "source": log_probabilities(source[0]),
         "target": log_probabilities(target[0]),
-        "source_features": source[1],
         "target_features": target[1],
         "train_features": predict(trained.network, trained.batches.target_train[:, :KEPT_WINDOWS])[1],
     }
@@ -133,14 +130,12 @@ def _estimate_run(
         train_features[kept], shapes.target_train[kept], shapes.train_recording[kept], features[tested],
         shapes.target_test[tested], target.recording[tested],
     )  # fmt: skip
-    strangeness = familiarity.scores(features, shapes.target_test)
-    source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
     alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
     found, evidence = estimates(
         source,
         target,
-        familiarity_record(familiarity, strangeness[:, tested], target.recording[tested], source_unfamiliar),
+        familiarity.limits,
         finite=bool(rows["finite"]),
         one_class=split.classes[int(predicted[0])] if alone else None,
         calibrated=bool(rows["calibrated"]),
@@ -148,9 +143,4 @@ def _estimate_run(
         shown=shown,
         shift=split.trust_shift,
     )
-    labels = held.target_test_labels
-    labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
-    unknown_class = (labels == UNKNOWN) & labelled
-    unfamiliar = familiarity.beyond_limits(strangeness)
-    checked = check_estimates(shown, labels, unknown_class, unfamiliar)
-    return RunEstimates(found, evidence, checked, familiarity, unfamiliar)
+    return RunEstimates(found, evidence, familiarity, familiarity.unfamiliar(features, shapes.target_test))

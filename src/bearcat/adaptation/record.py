@@ -108,7 +108,6 @@ def make_record(
         estimates=from_plain(Estimates, estimated.estimates),
         evidence=estimated.evidence,
         decision=decide(estimated.evidence),
-        estimates_checked=estimated.checked,
         calibration=fitted,
         reliability=from_plain(Reliability, evaluation.reliability),
         failed=not finite,

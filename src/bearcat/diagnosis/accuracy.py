@@ -1,7 +1,5 @@
-"""How many predictions on the target are right, estimated without its labels, and compared with them where there are
-any.
+"""How many predictions on the target are right, estimated without its labels.
 
-Each estimator says of every target window how right its prediction is expected to be; the mean is the accuracy.
 `estimates` is the record's entry of that name, with the evidence for the decision on the model (decision.py). The
 interval of the expected accuracy is that of past runs whose evidence was nearest: past_runs.json holds, for each kind
 of shift and for groups of runs (dataset, input, mix of classes), what the evidence was and how many windows were right.
@@ -22,17 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.diagnosis.decision import LEVEL, Estimate, ModelEvidence, binomial_interval
 from bearcat.diagnosis.pooling import Booleans, Floats, Integers
 from bearcat.names import without_nan
 
 STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
-DRAWS = 500  # of the bootstrap
-FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
 UNCERTAIN = 5  # recordings to be checked first, at most
-FAR = 0.1  # an estimate this far from the truth deserves a sentence
 PAST_RUNS = Path(__file__).parent / "past_runs.json"
 # Three estimators and the agreement of windows. Chosen by leaving groups and datasets out (docs/results.md).
 EVIDENCE = ("consensus", "votes", "agreement", "window_agreement")
@@ -100,54 +94,21 @@ def by_votes(target: Target) -> Floats:
     return np.asarray(recording_votes(target)[np.arange(len(target.predicted)), target.predicted])
 
 
-def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
-    """How right every window's prediction (window,) is expected to be, by all estimators with evidence: by its
-    confidence; if that reaches a threshold (ATC; Garg et al., 2022); by how many check models that never adapt agree
-    with it, how many check models say its class of the recording, or whether most of them do.
+def expected_accuracy(source: Source, target: Target) -> dict[str, float]:
+    """The expected share of right predictions on the target by all estimators with evidence: mean confidence; the share
+    of confidences that reach a threshold (ATC; Garg et al., 2022); how many check models that never adapt agree with a
+    prediction, how many check models say its class of the recording, and whether most of them do.
     """
     sure = confidence(target.log_probabilities)
     threshold = atc_threshold(confidence(source.log_probabilities), source.right)
-    found = {"confidence": sure, "atc_confidence": (sure >= threshold).astype(np.float64)}
+    found = {"confidence": float(sure.mean()), "atc_confidence": float((sure >= threshold).mean())}
     if target.checks:
         steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
-        found["agreement"] = np.asarray(np.mean([said == target.predicted for said in steady], axis=0))
-        found["votes"] = by_votes(target)
-        found["consensus"] = (recording_votes(target).argmax(axis=1) == target.predicted).astype(np.float64)
+        most = recording_votes(target).argmax(axis=1)
+        found["agreement"] = float(np.mean([said == target.predicted for said in steady]))
+        found["votes"] = float(by_votes(target).mean())
+        found["consensus"] = float((most == target.predicted).mean())
     return found
-
-
-def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
-    """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
-    hits = expected_hits(source, target)
-    return dict(zip(hits, bootstrap(np.stack(list(hits.values())), target.recording, seed), strict=True))
-
-
-def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:
-    """Means of the rows (estimator, window) within 0 … 1, with percentile intervals, over draws of whole recordings.
-
-    Every draw gets the spread of as many coin tosses: a confidence of 0.7 leaves open which windows are right.
-    """
-    random = np.random.default_rng(seed)
-    _, group = np.unique(recording, return_inverse=True)
-    if group.max(initial=0) + 1 < FEWEST_RECORDINGS:
-        group = np.arange(len(recording))
-    groups = int(group.max()) + 1
-    windows = np.bincount(group, minlength=groups)
-    chance = expected_hits.clip(0, 1)
-    sums = np.stack([np.bincount(group, row, groups) for row in expected_hits])
-    variances = np.stack([np.bincount(group, row * (1 - row), groups) for row in chance])
-    picked = random.integers(groups, size=(draws, groups))
-    times = np.bincount((picked + groups * np.arange(draws)[:, None]).ravel(), minlength=draws * groups)
-    times = times.reshape(draws, groups).astype(np.float64)
-    drawn = (times @ windows)[:, None]
-    means = times @ sums.T / drawn
-    # Two columns are skipped: they belonged to estimators that are gone, and the others keep the numbers they had.
-    noise = random.standard_normal((draws, len(sums) + 2))[:, np.r_[:2, 4 : len(sums) + 2][: len(sums)]]
-    means += noise * np.sqrt(times @ variances.T) / drawn
-    low, high = np.quantile(means.clip(0, 1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    values = expected_hits.mean(axis=1).clip(0, 1)
-    rows = np.stack([values, np.minimum(low, values), np.maximum(high, values)], axis=1)
-    return [Estimate(*row) for row in rows.tolist()]
 
 
 def majority_weight(predicted: Integers, recording: Integers, classes: int, weight: Floats | None = None) -> Floats:
@@ -161,11 +122,6 @@ def window_agreement(target: Target) -> float:
     _, number = np.unique(target.recording, return_inverse=True)
     counts = majority_weight(target.predicted, number, int(target.predicted.max()) + 1)
     return float(counts.sum() / len(number))
-
-
-def agreement(first: Sequence[Any] | NDArray[Any], second: Sequence[Any] | NDArray[Any]) -> float:
-    """The share of windows for which two runs predict the same class."""
-    return float(np.mean(np.asarray(first) == np.asarray(second))) if len(first) else math.nan
 
 
 def estimates(
@@ -192,7 +148,7 @@ def estimates(
     confidences = confidence((shown or target).log_probabilities)
     found: dict[str, Any] = without_nan({
         "mean_confidence": float(confidences.mean()),
-        "accuracy": {name: _finite(estimate) for name, estimate in accuracy.items()}, "window_agreement": united,
+        "accuracy": accuracy, "window_agreement": united,
         "expected": _finite(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
     evidence = ModelEvidence(
@@ -218,46 +174,26 @@ def uncertain_recordings(target: Target) -> list[int]:
     return [int(number) for number in numbers[np.argsort(shares, kind="stable")][:UNCERTAIN]]
 
 
-def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0, shift: str = "unknown") -> Estimate:
+def expected_range(accuracy: Mapping[str, float], united: float = 1.0, shift: str = "unknown") -> Estimate:
     """The accuracy to expect: what past runs of such a shift had with such check models and agreement of windows.
 
-    Without check models: the lower of confidence and ATC, with an interval that covers both intervals. On labelled
-    public recordings (docs/LOG.md) both were far more often too high than too low, and the lower one was nearer.
+    Without check models: the lower of confidence and ATC, which were far more often too high than too low on labelled
+    public recordings (docs/LOG.md), so that nothing bounds it.
     """
-    if not math.isfinite(accuracy["confidence"].value):
+    if not math.isfinite(accuracy["confidence"]):
         return Estimate(math.nan, math.nan, math.nan)
     if "consensus" in accuracy:
-        values = {name: found.value for name, found in accuracy.items()}
-        return past_accuracy(values | {"window_agreement": united}, shift)
-    both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
-    lower = min(both, key=lambda estimate: estimate.value)
-    return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
+        return past_accuracy(dict(accuracy) | {"window_agreement": united}, shift)
+    return Estimate(min(accuracy["confidence"], accuracy["atc_confidence"]), 0.0, 1.0)
 
 
 def expected_value(source: Source, target: Target) -> float:
-    """The value of `expected_range` alone, without the bootstrap of its estimates; nan where they are no numbers.
+    """The value of `expected_range`; nan where confidences are no numbers.
 
     For calibrators, by past runs of other conditions, whatever differs: medians of the others are no nearer
     (docs/LOG.md).
     """
-    found = {name: float(hits.mean()) for name, hits in expected_hits(source, target).items()}
-    if not np.isfinite(list(found.values())).all():
-        return math.nan
-    exact = {name: Estimate(value, value, value) for name, value in found.items()}
-    return expected_range(exact, window_agreement(target), "condition").value
-
-
-def check_estimates(target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans) -> dict[str, Any] | None:
-    """What target labels (window,) say, −1 where a window has none: the accuracy, and which windows look unfamiliar;
-    None where no window has a label. unknown (window,) marks windows of a class that the source does not have.
-    """
-    known = labels >= 0
-    if not known.any():
-        return None
-    right = (target.log_probabilities.argmax(axis=1) == labels)[known]
-    windows = {"known": unfamiliar[known], "unknown": unfamiliar[unknown], "wrong": unfamiliar[known][~right]}
-    shares = {f"{name}_unfamiliar": float(np.mean(marks)) if len(marks) else None for name, marks in windows.items()}
-    return {"accuracy": float(right.mean()), "familiarity": shares}
+    return expected_range(expected_accuracy(source, target), window_agreement(target), "condition").value
 
 
 def past_runs() -> dict[str, Past]:

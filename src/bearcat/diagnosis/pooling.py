@@ -103,6 +103,11 @@ class Familiarity:
         """Whether the limits are numbers; those of a run whose training broke down are not."""
         return all(math.isfinite(value) for value in self._fields().values() if isinstance(value, float))
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """What a record keeps."""
+        return {name: getattr(self, name) for name in ("rate", "distance_limit", "shape_limit", "recording_limit")}
+
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in Familiarity.__dataclass_fields__}
 
@@ -154,23 +159,6 @@ def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32
     spread = np.sqrt(((shapes - means[number]) ** 2).mean(axis=0))
     least = 0.1 * float(np.median(spread))
     return np.asarray(np.maximum(spread, least) if least > 0 else np.ones_like(spread), dtype=np.float32)
-
-
-def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
-    """A record's entry: limits, false alarms among held-out target windows with these scores (score, window), every
-    second of which sets limits for the others, and the share of source windows (window,) that look unfamiliar.
-    """
-    order = np.argsort(recording, kind="stable")  # every recording on both sides
-    wrong, windows = 0, 0
-    for setting, judged in ((order[::2], order[1::2]), (order[1::2], order[::2])):
-        if len(setting) and len(judged):
-            half = _with_limits(fitted, scores[:, setting], recording[setting])
-            wrong, windows = wrong + int(half.beyond_limits(scores[:, judged]).sum()), windows + len(judged)
-    limits = {name: getattr(fitted, name) for name in ("distance_limit", "shape_limit", "recording_limit")}
-    return limits | {
-        "rate": fitted.rate, "false_alarms": wrong / windows if windows else None,
-        "source_unfamiliar": float(source.mean()) if len(source) else None, "recordings": len(np.unique(recording)),
-    }  # fmt: skip
 
 
 def unit(features: NDArray[Any]) -> NDArray[np.float32]:
