@@ -4,24 +4,10 @@ python examples/add_an_input.py adapt --input my-log-spectrum:bands=48 --out ban
 
 from dataclasses import dataclass
 
-import torch
-from torch import nn
+import numpy as np
 
 from bearcat.cli import main
 from bearcat.data import INPUTS, Input
-
-
-class LogBands(nn.Module):
-    def __init__(self, length: int, bands: int) -> None:
-        super().__init__()
-        member = nn.functional.one_hot(torch.arange(length // 2) * bands // (length // 2), bands).float()
-        self.register_buffer("average", member / member.sum(dim=0))  # (bin, band)
-        self.register_buffer("taper", torch.hann_window(length, periodic=False))
-
-    def forward(self, windows: torch.Tensor) -> torch.Tensor:
-        power = torch.view_as_real(torch.fft.rfft(windows * self.taper)).square().sum(dim=-1)
-        level = (power[..., 1 : len(self.average) + 1] @ self.average + 1e-30).log()
-        return level - level.mean(dim=-1, keepdim=True)  # the gain does not count
 
 
 @dataclass(frozen=True)
@@ -31,8 +17,12 @@ class LogSpectrum(Input):
     def points(self, length: int) -> int:
         return self.bands
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        return LogBands(length, self.bands)
+    def transform(self, windows, rate=None, rpm=None, bearing=None):
+        length = windows.shape[-1]
+        power = np.abs(np.fft.rfft(windows * np.hanning(length))[..., 1 : length // 2 + 1]) ** 2
+        first = np.arange(self.bands) * (length // 2) // self.bands  # bins at which the bands begin
+        level = np.log(np.add.reduceat(power, first, axis=-1) / np.diff(first, append=length // 2) + 1e-30)
+        return (level - level.mean(axis=-1, keepdims=True)).astype(np.float32)  # the gain does not count
 
 
 INPUTS["my-log-spectrum"] = LogSpectrum

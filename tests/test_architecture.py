@@ -28,7 +28,7 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "channels", "clipping", "recording", "physical", "torch_forms", "signals", "times"},
+    {"bearing", "channels", "clipping", "recording", "physical", "signals", "times"},
     {"archives", "inputs", "catalogue"},
     {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bearcat.data.bearing import BEARINGS, FAULT_LINES
 from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulate
-from bearcat.data.inputs import INPUTS, PARTS, Input, Physics, find_input
+from bearcat.data.inputs import PARTS, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.errors import InputError
@@ -59,28 +59,11 @@ def test_each_input_is_its_slow_twin(length):
         for rpm, each in speeds if "orders" in name else speeds[:1]:
             fast = transformed(name, windows, rpm=rpm)
             assert fast.shape == (2, 1, find_input(name).points(length))
+            assert transformed(name, windows[:0]).shape == (0, *fast.shape[1:])
             exact = np.array([[slow(x, speed) for x in window] for window, speed in zip(windows, each, strict=True)])
             # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
             assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name else 5e-3), name
             assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.998, name
-
-
-@pytest.mark.parametrize("length", [4096, 3301])
-@pytest.mark.parametrize("rpm", [900.0, 1013.7])
-def test_numpy_and_the_torch_form_of_graphs_give_the_same(length, rpm):
-    windows = some(length, 5, 2)
-    windows[3] = 7.0  # no vibration
-    for name in (*INPUTS, "log-spectrum:lowest=300", ALL, "envelope-orders:last=12:number=391"):
-        row, known = find_input(name), (RATE, rpm, BEARING)
-        if name == "physics":  # takes what it is given; ALL names the parts
-            continue
-        exact = Input.transform(row, windows, *known)
-        found = row.transform(windows, *known)
-        assert found.dtype == exact.dtype
-        # Levels of nothing are logarithms of rounding, and an FFT of an odd length rounds in other places.
-        assert np.quantile(abs(found - exact), 0.99) < 1e-4, name
-        assert abs(found - exact).max() < 0.02, name
-        assert row.transform(windows[:0], *known).shape == (0, *found.shape[1:])
 
 
 def test_bearing_orders_is_its_slow_twin():
@@ -122,21 +105,6 @@ def test_fault_orders_point_to_the_part_that_is_damaged():
             assert level[names.index(f"1×{own}")] > level[names.index(f"1×{other}")] + 0.5
 
 
-def test_physics_without_named_parts_uses_the_speed_and_bearing_that_it_is_given():
-    windows, physics = some(), find_input("physics:last=20")
-    free = f"physics:use={','.join(PARTS[:3])}"
-    orders = f"physics:last=20:use={','.join(PARTS[:4])}"
-    np.testing.assert_array_equal(physics.transform(windows, rate=RATE), transformed(free, windows))
-    np.testing.assert_array_equal(physics.transform(windows, rate=RATE, rpm=900.0), transformed(orders, windows))
-    for bearing in (BEARING, "6203"):
-        whole = physics.transform(windows, rate=RATE, rpm=900.0, bearing=bearing)
-        np.testing.assert_array_equal(whole, transformed(ALL.replace("use=", "last=20:use="), windows))
-    slow, fast = (physics.transform(windows, rate=RATE, rpm=rpm) for rpm in (900.0, 1000.0))
-    assert not np.array_equal(slow, fast)
-    recording = Recording(domain="a", origin="a", signal=windows[0, 0], rate=RATE, rpm=900.0)
-    assert prepare([recording], Preparation("physics", 600)).values.shape == (2, 1, 128 + 96 + 16 + 4 * 160)
-
-
 def known(**metadata: object) -> RecordingInfo:
     return RecordingInfo(domain="a", origin="a/1.wav", **metadata)  # type: ignore[arg-type]
 
@@ -154,6 +122,8 @@ def test_physics_uses_what_the_metadata_allow():
     assert fast == Physics(PARTS[:4], last=30.0)
     fast.check(4096, 12000.0, 3000.0)
     assert Physics().suited([known(rate=2000.0, rpm=6000.0)])[0] == Physics(PARTS[:3])
+    recording = Recording(domain="a", origin="a", signal=some()[0, 0], rate=RATE, rpm=900.0)
+    assert prepare([recording], Preparation("physics:last=20", 600)).values.shape == (2, 1, 128 + 96 + 16 + 4 * 160)
     asked = Physics(("fault-orders",))
     assert asked.suited([both]) == (asked, "")
 

@@ -19,8 +19,6 @@ from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.inputs import INPUTS
-from bearcat.deploy.model import export_onnx, load_model
-from bearcat.errors import InputError
 from tests.test_train import CPU, SHORT, toy
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -76,18 +74,3 @@ def test_runs_of_a_new_ingredient_stack(example):
         for name, value in alone.network.state_dict().items():
             torch.testing.assert_close(together.network.state_dict()[name][number], value[0], rtol=1e-6, atol=1e-9)
     assert (together.history["loss_coral"][3:] > 0).all()
-
-
-def test_an_input_without_a_torch_form_is_not_exported_and_says_so(tmp_path, monkeypatch):
-    from bearcat.data.inputs import Waveform
-    from tests.test_artefact import made_model, save_model
-
-    class Closed(Waveform):
-        def torch_form(self, length, rate=None):
-            return None
-
-    monkeypatch.setitem(INPUTS, "closed", Closed)
-    save_model(tmp_path / "model", made_model("closed"))
-    with pytest.raises(InputError, match="'closed' has no torch form"):
-        export_onnx(load_model(tmp_path / "model"), tmp_path / "model.onnx")
-    assert not (tmp_path / "model.onnx").exists()

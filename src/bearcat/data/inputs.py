@@ -1,7 +1,7 @@
 """What the network is given of a window. `INPUTS` is the table; a row is a class whose fields are its settings.
 
-An input is a value that acts: the same object serves training, prediction, the estimator and, by its torch form, the
-exported graph. docs/inputs.md says what each row is for; docs/add-an-input.md adds one in a file of its own.
+The same object serves training, prediction and the estimator. docs/inputs.md says what each row is for;
+docs/add-an-input.md adds one in a file of its own.
 
 >>> inputs = find_input("frequency").transform(windows)        # (window, channel, time) → (window, channel, point)
 >>> inputs = find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)
@@ -11,24 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 import bearcat.data.physical as physical
-from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines, find_bearing
+from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.ranges import check_range
 from bearcat.settings import find_name, from_text
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from bearcat.data.torch_forms import Part
 
 Rate = float | None  # of a recording, in Hz; None: it is not known
 WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
@@ -77,38 +72,11 @@ class Input:
         if length < self.shortest:
             raise InputError(f"this input needs {self.shortest} samples a window, more than {length}", "window")
 
-    def torch_form(self, length: int, rate: Rate = None) -> nn.Module | None:
-        """The transform as a module, for windows of one length, so that it can be exported; None: there is none.
-
-        It takes float32 windows (window, channel, time) and, where `needs` lists them, the speed in rpm, a tensor (1,),
-        and the bearing's orders, (4,) in the sequence of bearing.KINEMATIC.
-        """
-        return None
-
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window,).
-
-        The torch form does it, unless an input has a transform of its own.
-        """
-        import torch
-
-        bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
-        self.check(windows.shape[-1], rate, rpm, bearing)
-        form = _form(self, windows.shape[-1], rate)
-        values = torch.from_numpy(np.array(windows, dtype=np.float32, order="C"))
-        metadata = [torch.from_numpy(array) for array in metadata_arrays(self.needs, rpm, bearing)]
-        with torch.no_grad():
-            transformed: Floats = form(values, *metadata).numpy()
-        return transformed
-
-
-def _forms() -> Any:
-    """The module of torch forms: torch is loaded where one is needed."""
-    import bearcat.data.torch_forms as forms
-
-    return forms
+        """Windows as recorded (window, channel, time) → float32 (window, channel, point); a speed may be (window,)."""
+        raise NotImplementedError(f"{type(self).__name__} transforms nothing")
 
 
 def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
@@ -122,13 +90,6 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
             check_range("rpm", float(each), field="rpm")
 
 
-def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:
-    """What a torch form, or a graph, takes behind the windows: the speed (1,), the orders (4,)."""
-    speed = [np.atleast_1d(np.asarray(rpm, dtype=np.float64))] if "rpm" in needs else []
-    orders = bearing.orders() if "bearing" in needs and bearing is not None else None
-    return speed if orders is None else [*speed, np.array([orders[name] for name in KINEMATIC])]
-
-
 class Waveform(Input):
     """The samples, standardised by the window's mean and standard deviation."""
 
@@ -138,13 +99,9 @@ class Waveform(Input):
         return length
 
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
         return standardise(windows)
-
-    def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
-        form: nn.Module = _forms().StandardisedWaveform()
-        return form
 
 
 class Spectrum(Input):
@@ -154,18 +111,14 @@ class Spectrum(Input):
         return length // 2
 
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
         return standardise(spectrum(windows))
-
-    def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
-        form: nn.Module = _forms().StandardisedSpectrum(length)
-        return form
 
 
 @dataclass(frozen=True)
 class PhysicalInput(Input):
-    """An input that is a part of the physical vector (data.torch_forms)."""
+    """An input that measures the spectra of windows (data/physical.py)."""
 
     label_from = 50  # the classes are apart from the start
     turns: ClassVar[float] = 2.0  # of the shaft that a window should hold
@@ -174,21 +127,13 @@ class PhysicalInput(Input):
         for name in ("bands", "number"):
             check_range("count", getattr(self, name, 1), name)
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        raise NotImplementedError(f"{type(self).__name__} has no parts")
-
-    def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
-        form: nn.Module = _forms().PhysicalForm(self.parts(length, rate))
-        return form
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         """(window, channel, point) of windows of so many turns, of a bearing with these orders (4,); NaN: not known."""
         raise NotImplementedError(f"{type(self).__name__} measures nothing")
 
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
         return np.concatenate(list(self._measured(windows, rate, rpm, bearing)))
 
     def _measured(self, windows: Floats, rate: Rate, rpm: Speed | None, bearing: Bearing | None) -> Iterator[Floats]:
@@ -232,9 +177,6 @@ class LogSpectrum(PhysicalInput):
             raise InputError(f"{self.bands} bands above {self.lowest:g} Hz do not fit; take fewer", "input")
         return physical.equal_edges(length, self.bands, share)
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().BandLevels(length, self.edges(length, rate))]
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.band_levels(spectra, self.edges(spectra.length, rate))
 
@@ -253,9 +195,6 @@ class OctaveSpectrum(PhysicalInput):
     def points(self, length: int) -> int:
         return self.bands
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().BandLevels(length, physical.octave_edges(length, self.bands, self.octaves))]
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.band_levels(spectra, physical.octave_edges(spectra.length, self.bands, self.octaves))
 
@@ -272,9 +211,6 @@ class BandKurtosis(PhysicalInput):
 
     def points(self, length: int) -> int:
         return self.bands
-
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().BandKurtosisForm(self.bands)]
 
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.band_kurtosis(spectra, self.bands)
@@ -329,9 +265,6 @@ class EnvelopeOrders(OrderInput):
     def points(self, length: int) -> int:
         return self.bands * self.number
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.envelope_orders(spectra, turns, self.bands, self.orders)
 
@@ -349,9 +282,6 @@ class FaultOrders(OrderInput):
 
     def points(self, length: int) -> int:
         return self.bands * len(FAULT_LINES)
-
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
 
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         width = 2 * round(self.smoothing * spectra.length / (rate or 1) / 2) + 1
@@ -387,9 +317,6 @@ class BearingOrders(OrderInput):
     def points(self, length: int) -> int:
         return self.bands * len(bearing_lines(self.multiples))
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [_forms().BearingOrdersForm(length, float(rate or 1), self.bands, self.multiples)]
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.bearing_orders(spectra, turns, self.bands, self.multiples, orders)
 
@@ -401,7 +328,7 @@ PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", 
 class Physics(PhysicalInput):
     """What the recordings' metadata allow of PARTS, in one vector."""
 
-    use: tuple[str, ...] = ()  # of PARTS; none: chosen by the metadata of the recordings (`suited`)
+    use: tuple[str, ...] = ()  # of PARTS; none: as `suited` chooses by the metadata of the recordings, or the first 3
     last: float = 40.0  # order up to which envelope-orders reads
 
     def __post_init__(self) -> None:
@@ -434,26 +361,8 @@ class Physics(PhysicalInput):
         for member in self.members:
             member.check(length, rate, rpm, bearing)
 
-    def parts(self, length: int, rate: Rate) -> list[Part]:
-        return [part for member in self.members for part in member.parts(length, rate)]
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return np.concatenate([member.measure(spectra, rate, turns, orders) for member in self.members], axis=-1)
-
-    def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | str | None = None
-    ) -> Floats:
-        """Where no parts are named, those that rate, speed and bearing allow: what is given is used, or refused."""
-        if self.use or (rpm is None and bearing is None):
-            return super().transform(windows, rate, rpm, bearing)
-        check_needs(("rate", "rpm"), {"rate": rate, "rpm": rpm})
-        speed = float(np.mean(np.asarray(rpm)))
-        chosen, reason = self.suited([RecordingInfo(domain="", origin="the windows", rate=rate, rpm=speed)])
-        if chosen.use == PARTS[:3]:
-            raise InputError(f"{reason}; check rate and rpm, or leave rpm and bearing out", "rpm")
-        if bearing is not None:
-            chosen = replace(chosen, use=(*chosen.use, "fault-orders"))
-        return chosen.transform(windows, rate, rpm, bearing)
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Physics, str]:
         if self.use:
@@ -470,12 +379,6 @@ class Physics(PhysicalInput):
         if shown < self.last:
             return Physics(PARTS[:4], float(int(shown))), f"the rate shows no more than {shown:.1f} orders of the shaft"
         return Physics(PARTS[:4], self.last), "rate and speed of all recordings are known"
-
-
-@lru_cache(maxsize=16)
-def _form(chosen: Input, length: int, rate: Rate) -> Any:
-    """An input's torch form, made once for all windows of one length and rate."""
-    return chosen.torch_form(length, rate)
 
 
 INPUTS: dict[str, type[Input]] = {
@@ -502,7 +405,7 @@ def find_input(text: str) -> Input:
     >>> windows = np.random.default_rng(0).normal(size=(3, 1, 4096))
     >>> find_input("log-spectrum:bands=64").transform(windows).shape
     (3, 1, 64)
-    >>> find_input("physics").transform(windows, rate=12_000, rpm=900, bearing="6205").shape
-    (3, 1, 931)
+    >>> find_input("physics").transform(windows).shape
+    (3, 1, 240)
     """
     return from_text(text, INPUTS, "input")

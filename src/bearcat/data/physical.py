@@ -1,4 +1,4 @@
-"""What the physical inputs measure of windows, in numpy: torch_forms.py has the same for graphs and varying speeds.
+"""What the physical inputs measure of windows; docs/inputs.md has the formulas, tests/reference/inputs.py slow loops.
 
 One FFT of a window serves every measurement. Levels at shaft orders, which lie between the bins of an FFT, come from
 a nonuniform FFT instead of sums of cosines (Kaiser-Bessel kernel, Jackson et al. 1991): 1e-8 of a signal's amplitude.

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.prepare import Preparation
 from bearcat.deploy.predictor import BATCH, FOLDER, Array, Predictor, check_format, check_metadata, naming
 from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError
@@ -108,10 +107,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         kind, _, inner = name.partition(".")
         parts.setdefault(kind, {})[inner] = array
     known = parts["familiarity"]
-    fields = Predictor.fields_of(metadata) | {
-        "preparation": Preparation(**metadata["preparation"]),
-        "familiarity": Familiarity.from_state(known) if known else None,
-    }
+    fields = Predictor.fields_of(metadata) | {"familiarity": Familiarity.from_state(known) if known else None}
     return metadata, parts, fields
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from bearcat.cat.networks import Network, restore
 from bearcat.cat.plain import PlainModules
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
-from bearcat.deploy.predictor import BATCH, BEHIND, FORMAT, Predictor, naming
+from bearcat.deploy.predictor import BATCH, FORMAT, IN_GRAPH, Predictor, naming
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError
@@ -200,8 +201,44 @@ def _listed(values: Any, nothing: str, indent: str = "") -> str:
     return "\n".join(lines) or nothing
 
 
+class StandardisedWaveform(nn.Module):
+    """The input `time`: windows (window, channel, time) float32 as bearcat.data.recording.standardise has them."""
+
+    def forward(self, windows: Tensor) -> Tensor:
+        return _standardised(windows.double())[0]
+
+
+class StandardisedSpectrum(nn.Module):
+    """The input `frequency`, by two matrix products, whose tables are gathered to keep a graph small."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+        turn = 2 * math.pi * torch.arange(length, dtype=torch.float64) / length
+        self.cosine = nn.Buffer(turn.cos().float())
+        self.sine = nn.Buffer(turn.sin().float())
+        self.samples = nn.Buffer(torch.arange(length)[:, None])
+        self.bins = nn.Buffer(torch.arange(1, length // 2)[None])
+
+    def forward(self, windows: Tensor) -> Tensor:
+        signal, mean = _standardised(windows.double())  # for precision; the last one cancels it, and bin 0 is the mean
+        place = (self.samples * self.bins) % self.length
+        parts = [(signal @ table[place]).double().square() for table in (self.cosine, self.sine)]
+        magnitude = (parts[0] + parts[1]).sqrt() / self.length
+        return _standardised(torch.cat([mean.abs(), magnitude], dim=-1))[0]
+
+
+def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Values (…, time) float64 by their mean and deviation, zeros where they are constant; and the mean so scaled."""
+    mean = values.mean(dim=-1, keepdim=True)
+    centred = values - mean
+    deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
+    scale = torch.where(deviation == 0, 1.0, deviation)
+    return (centred / scale).float(), mean / scale
+
+
 class ExportForm(nn.Module):
-    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features."""
+    """The model as a graph has it: windows as recorded, or what `form` leaves to do → what it says of them."""
 
     def __init__(self, form: nn.Module, model: Model) -> None:
         super().__init__()
@@ -211,16 +248,18 @@ class ExportForm(nn.Module):
         self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
         self.register_buffer("bias", calibration.bias[0].float())
 
-    def forward(self, windows: Tensor, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Speed and orders of the bearing follow the windows, where the input needs them."""
-        metadata = [tensor for tensor in (first, second) if tensor is not None]
-        logits, features = self.network(self.form(windows, *metadata)[None])
+    def forward(self, given: Tensor) -> tuple[Tensor, ...]:
+        """Windows (window, …) → probabilities, log-probabilities, logits, features."""
+        logits, features = self.network(self.form(given)[None])
         calibrated = logits[0] @ self.factor.T + self.bias
         return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
 
 def export_onnx(model: Model, path: Path) -> Path:
-    """Writes the model as one graph; `windows` in, `probabilities`, `log_probabilities`, `logits`, `features` out."""
+    """Writes the model as one graph; `probabilities`, `log_probabilities`, `logits` and `features` come out.
+
+    It takes `windows` as recorded where the input is one of IN_GRAPH, else their prepared `values`.
+    """
     path = Path(path)
     if path.suffix != ".onnx":
         raise InputError(f"{path}: the file's name must end in .onnx")
@@ -230,7 +269,6 @@ def export_onnx(model: Model, path: Path) -> Path:
         "bearcat_version": __version__,
         "calibrated": model.calibrated,
         "familiarity": None if model.familiarity is None else _encoded(model.familiarity),
-        "needs": model.needs,
         "made_by": {
             key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata
         },
@@ -242,32 +280,30 @@ def export_onnx(model: Model, path: Path) -> Path:
 
 
 def _traced(model: Model) -> Any:
-    """The model as torch.onnx sees it; one sentence where the input or the encoder has no such form."""
-    form = model.input_row.torch_form(model.preparation.length, model.sampling_rate)
-    if form is None:
-        raise InputError(f"the input '{model.input}' has no torch form and cannot be exported; use the model's folder")
-    examples = {"rpm": torch.full((1,), 900.0), "orders": torch.tensor([0.4, 3.6, 5.4, 2.4])}
-    behind = {name: examples[name] for needed, name in BEHIND.items() if needed in model.needs}
-    windows = torch.zeros(2, model.channels, model.preparation.length)
+    """The model as torch.onnx sees it; one sentence where the encoder has no such form."""
+    length = model.preparation.length
+    within = model.input in IN_GRAPH
+    forms: dict[str, nn.Module] = {"time": StandardisedWaveform(), "frequency": StandardisedSpectrum(length)}
+    given = torch.zeros(2, model.channels, length if within else model.preparation.points)
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)  # it speaks of packages that no graph here needs
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
-                ExportForm(form, model).eval(),
-                (windows, *behind.values()),
+                ExportForm(forms.get(model.input, nn.Identity()), model).eval(),
+                (given,),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
-                input_names=["windows", *behind],
+                input_names=["windows" if within else "values"],
                 output_names=["probabilities", "log_probabilities", "logits", "features"],
-                dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in behind)),
+                dynamic_shapes=({0: torch.export.Dim("window")},),
             )
     except ImportError as error:
         raise InputError("writing ONNX needs an extra; pip install 'bearcat[export]'") from error
     except torch.onnx.OnnxExporterError as error:
-        lacking = f"ONNX lacks an operation of the encoder '{model.encoder}' or the input '{model.input}'"
+        lacking = f"ONNX lacks an operation of the encoder '{model.encoder}'"
         raise InputError(f"{lacking}; use the model's folder") from error
     finally:
         logging.disable(disabled)
@@ -275,7 +311,7 @@ def _traced(model: Model) -> Any:
     if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
         encoder = model.network.encoder
         module = encoder.module if isinstance(encoder, PlainModules) else encoder
-        fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}' (or the input '{model.input}')"
+        fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}'"
         raise InputError(f"{fixing} fixes the number of windows; write x.shape[0], not len(x)")
     return program
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.inputs import INPUTS, Input, check_needs, find_input, metadata_arrays
+from bearcat.data.inputs import Input, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
@@ -37,7 +37,7 @@ from bearcat.storage import read_regular
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model
 MOST_CLASSES, MOST_CHANNELS, LONGEST_TEXT = 10_000, 1024, 10_000
 BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/recording_speed.py)
-BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
+IN_GRAPH = ("time", "frequency")  # inputs that a graph holds; of all others it takes the values of prepared windows
 
 Array = NDArray[Any]
 Check = Callable[[Any], bool]
@@ -134,7 +134,8 @@ class Predictor(ABC):
     def fields_of(metadata: dict[str, Any]) -> dict[str, Any]:
         """Fields that both formats hold in the same way, of checked metadata."""
         plain = {name: metadata[name] for name in ("rate", "channels", "pooled_temperature")}
-        return plain | {"classes": tuple(metadata["classes"]), "metadata": metadata}
+        preparation = Preparation(**metadata["preparation"])
+        return plain | {"classes": tuple(metadata["classes"]), "preparation": preparation, "metadata": metadata}
 
 
 def _is(kind: type) -> Check:
@@ -187,7 +188,6 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "rpm": _within("rpm"),
     "channel": (_text, "the name of a channel"),
     "bearing": (lambda value: bool(Bearing(**value)), "the geometry of a bearing"),
-    "needs": (lambda value: _texts(value) and set(value) <= {"rate", "rpm", "bearing"}, "a list of rate, rpm, bearing"),
     "encoder": (_text, "a row of ENCODERS"),
     "calibrator": (_text, "a row of CALIBRATORS"),
     "calibrated": (_is(bool), "true or false"),
@@ -200,7 +200,7 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
 }
 NULLABLE = {"preparation.stride", "preparation.rate", "rate", "rpm", "channel", "bearing", "calibrator", "familiarity"}
 ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))
-FOLDER = tuple(name for name in FIELDS if name not in ("made_by", "needs"))
+FOLDER = tuple(name for name in FIELDS if name != "made_by")
 
 
 def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
@@ -264,44 +264,33 @@ class Graph:
             for nodes in (self.session.get_inputs(), self.session.get_outputs())
         )
 
-    def run(self, outputs: Sequence[str], arrays: Mapping[str, Array]) -> list[Array]:
-        """These outputs of `windows` and of what else the graph takes, whose first axis is 1."""
-        windows, parts = arrays["windows"], []
-        for first in range(0, max(len(windows), 1), BATCH):
-            parts.append(self.session.run(list(outputs), {**arrays, "windows": windows[first : first + BATCH]}))
+    def run(self, outputs: Sequence[str], given: Array) -> list[Array]:
+        """These outputs of the one array that the graph takes, (window, …)."""
+        ((name, _),), parts = self.inputs.items(), []
+        for first in range(0, max(len(given), 1), BATCH):
+            parts.append(self.session.run(list(outputs), {name: given[first : first + BATCH]}))
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnnxModel(Predictor):
-    """A graph and its metadata. Its input is inside the graph, and needs no row of INPUTS."""
+    """A graph and its metadata. The graph takes windows as recorded where it holds its input (IN_GRAPH)."""
 
     graph: Graph
-
-    @property
-    def input(self) -> str:
-        return str(self.metadata["preparation"]["input"])
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return tuple(self.metadata["needs"])
 
     @property
     def calibrated(self) -> bool:
         return bool(self.metadata["calibrated"])
 
     def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        length = self.preparation.length
-        check_needs(self.needs, {"rate": self.sampling_rate, "rpm": rpm, "bearing": bearing})
-        if self.input.split(":")[0] in INPUTS:
-            self.input_row.check(length, self.sampling_rate, rpm, bearing)
-        given = np.ascontiguousarray(windows, dtype=np.float32)
+        given, length = np.ascontiguousarray(windows, dtype=np.float32), self.preparation.length
         if given.ndim != 3 or given.shape[1:] != (self.channels, length):
             raise InputError(f"windows must have the shape (window, {self.channels}, {length}), not {given.shape}")
-        arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
-        behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
+        return self.classify(given) if self.input in IN_GRAPH else super().outputs(given, rpm, bearing)
+
+    def classify(self, values: Array) -> Outputs:
         try:
-            return Outputs(*self.graph.run(("log_probabilities", "logits", "features"), {"windows": given} | behind))
+            return Outputs(*self.graph.run(("log_probabilities", "logits", "features"), values))
         except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
             raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
 
@@ -322,18 +311,22 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         check_metadata(metadata, str(path), ONNX)
         known = metadata.pop("familiarity")
         familiarity = None if known is None else _decoded(known)
-        _check_graph(graph, metadata, familiarity)
-        preparation = Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")})
         fields = Predictor.fields_of(metadata)
-        return OnnxModel(graph=graph, preparation=preparation, familiarity=familiarity, **fields)
+        _check_graph(graph, metadata, fields["preparation"], familiarity)
+        return OnnxModel(graph=graph, familiarity=familiarity, **fields)
 
 
-def _check_graph(graph: Graph, metadata: Mapping[str, Any], familiarity: Familiarity | None) -> None:
+def _check_graph(
+    graph: Graph, metadata: Mapping[str, Any], preparation: Preparation, familiarity: Familiarity | None
+) -> None:
     """ValueError where the graph takes or gives something else than its metadata say."""
     taken, given = graph.inputs, graph.outputs
-    behind: dict[str, list[int]] = {BEHIND[name]: [] for name in metadata["needs"] if name in BEHIND}
-    if taken != {"windows": [metadata["channels"], metadata["preparation"]["length"]]} | behind:
+    if (within := preparation.input in IN_GRAPH) and taken != {"windows": [metadata["channels"], preparation.length]}:
         raise ValueError("the graph takes other windows")
+    if not within and "windows" in taken:
+        raise InputError(f"holds its input '{preparation.input}', as graphs of an older bearcat do; export it again")
+    if not within and taken != {"values": [metadata["channels"], preparation.points]}:
+        raise ValueError("the graph takes other values")
     expected = {name: [len(metadata["classes"])] for name in ("probabilities", "log_probabilities", "logits")}
     if given | expected != given:
         raise ValueError("the graph gives other outputs")
