@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from bearcat.cat import ece
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.benches import BENCHES
-from bearcat.data.datasets.simulate import CONDITIONS, Simulated, contact_frequency, simulate
-from bearcat.data.datasets.simulate.specimens import MachinePhysics
 from bearcat.data.recording import Recording
+from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, contact_frequency, simulate
 from bearcat.diagnosis.decision import CANNOT_TELL
 from bearcat.diagnosis.physics import (
     COEFFICIENTS,
@@ -38,7 +37,6 @@ from bearcat.diagnosis.physics import (
     state_of,
 )
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
-from bearcat.errors import InputError
 
 RATES = (12_000, 16_000, 20_000, 25_600, 48_000, 51_200, 64_000)
 SPEEDS = (300.0, 3600.0)  # rpm
@@ -91,24 +89,18 @@ def simulated(seed: int) -> Recording:
         physics = MachinePhysics(
             outer_position=position, resonances=tuple(modes[:3]), contact_resonance=modes[3], dampings=dampings,
             noise_colour=drawn.uniform(0, 1.5), roughness=between(drawn, 0.01, 0.1),
-            inner_cutoff=min(drawn.uniform(2000, 8000), 0.45 * own_rate),
+            inner_cutoff=min(drawn.uniform(2000, 8000), 0.45 * own_rate), balls=bearing.balls,
+            ball_diameter=bearing.ball_diameter, pitch_diameter=bearing.pitch_diameter,
+            contact_angle=bearing.contact_angle, speed_fluctuation=fluctuation, slip=slip, slip_jitter=jitter,
+            noise=noise,
         )  # fmt: skip
-        if contact_frequency(physics, CONDITIONS[condition].force) >= own_rate / 2:
+        if contact_frequency(physics, CONDITIONS[condition].force) >= own_rate / 2 or severity >= physics.spacing:
             continue
         part = state.removesuffix(" race")
-        try:
-            settings = Simulated(
-                seed=seed, rate=own_rate, seconds=seconds, conditions=(condition,), severities=(severity,),
-                faults=("inner",) if state == "healthy" else (part,), balls=bearing.balls,
-                ball_diameter=bearing.ball_diameter, pitch_diameter=bearing.pitch_diameter,
-                contact_angle=bearing.contact_angle, speed_fluctuation=fluctuation, slip=slip, slip_jitter=jitter,
-                noise=noise,
-            )  # fmt: skip
-        except InputError:  # a defect longer than the balls are apart
-            continue
         label = state if state == "healthy" else f"{part}-1"
         origin = f"simulated/{condition}/{label}/1"
-        signal = simulate(settings, CONDITIONS[condition], settings.classes()[label], origin, physics)
+        defects = () if state == "healthy" else (Defect(part, severity),)
+        signal = simulate(physics, CONDITIONS[condition], defects, own_rate, seconds, seed, origin)
         angle = 2 * np.pi * np.arange(signal.size) / own_rate * speed / 60
         modulation = np.ones_like(angle)
         for order, depth in ((1, 0.3), (2, 0.2), (drawn.uniform(0.3, 15), 0.3), (drawn.uniform(0.3, 15), 0.3)):

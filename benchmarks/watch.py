@@ -32,10 +32,9 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import bearcat
-from bearcat.data.datasets.simulate import REFERENCE, Condition, Simulated, simulate
-from bearcat.data.datasets.simulate.signals import random_stream
-from bearcat.data.datasets.simulate.specimens import Defect, MachinePhysics, make_specimen
+from bearcat.data.datasets.simulate import Simulated, make_specimen
 from bearcat.data.stream import Stream
+from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics, random_stream, simulate
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
 from bearcat.diagnosis.decision import binomial_interval
@@ -134,21 +133,19 @@ class FleetMachine:
         return found
 
     @cached_property
-    def own(self) -> list[tuple[Simulated, MachinePhysics]]:
-        base = Simulated(seconds=1.0, rate=RATE, specimens=4, seed=self.seed)
+    def own(self) -> list[MachinePhysics]:
+        base = Simulated(rate=RATE, specimens=4, seed=self.seed)
         first = 1 + POINTS * self.number
-        specimens = [make_specimen(base, "healthy", first + place) for place in range(POINTS)]
-        return [(specimen.settings, specimen.physics) for specimen in specimens]
+        return [make_specimen(base, "healthy", first + place).physics for place in range(POINTS)]
 
-    def varied(self, place: int, day: int) -> tuple[Simulated, MachinePhysics]:
-        """The settings and physics of a point on a day, with what varies."""
-        settings, own = self.own[place]
-        varied = self._histories[place]
+    def varied(self, place: int, day: int) -> MachinePhysics:
+        """The physics of a point on a day, with what varies."""
+        own, varied = self.own[place], self._histories[place]
         warm = 10 ** (-WARMTH * (float(self.temperature[day]) - 20.0) / 20)
         gain = varied["gain"][day]
         modes = tuple(value * varied[f"mode {number}"][day] for number, value in enumerate(own.resonance_gains))
-        return replace(settings, noise=settings.noise * warm * varied["noise"][day] * gain), replace(
-            own, impact=own.impact * gain,
+        return replace(
+            own, impact=own.impact * gain, noise=own.noise * warm * varied["noise"][day] * gain,
             roughness=own.roughness * warm * varied["roughness"][day] * gain, unbalance=own.unbalance * gain,
             resonance_gains=modes, contact_gain=own.contact_gain * varied["contact"][day],
             misalignment=tuple(gain * size for size in own.misalignment),
@@ -164,8 +161,7 @@ class FleetMachine:
             length = failure.length(day) if failure is not None and day <= failure.end else 0.0
             defects = (Defect(failure.part, length),) if failure is not None and length else ()
             origin = f"fleet/{self.number}/{place}/{day}"
-            settings, physics = self.varied(place, day)
-            signal = simulate(settings, condition, defects, origin, physics)
+            signal = simulate(self.varied(place, day), condition, defects, RATE, 1.0, self.seed, origin)
             if knock := self._histories[place]["knock"][day]:
                 random = random_stream(self.seed, origin, "knock")
                 at = random.integers(0, signal.size, size=3)
@@ -192,7 +188,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
         def stream(signal: NDArray[np.float32] = signal, name: str = name) -> Stream:
             return Stream(f"{machine.name}#{name}", rate, iter([signal]))
 
-        bearing = replace(machine.own[0][0].bearing, ball_diameter=6.75, pitch_diameter=28.5, contact_angle=0.0)
+        bearing = Simulated.bearing
         found = FoundRecording(
             stream, f"{machine.name}#{name}", float(machine.speeds[day]), bearing, machine.name, name
         )

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.bearing import BEARINGS, FAULT_LINES
-from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulate
 from bearcat.data.inputs import PARTS, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, RecordingInfo
+from bearcat.data.vibration import Condition, Defect, MachinePhysics, simulate
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
 
 RATE, BEARING = 8000.0, BEARINGS["6203"]
 ALL = f"physics:use={','.join(PARTS)}"
-QUIET = Simulated(seconds=4.0, slip_jitter=0.0, speed_fluctuation=0.0)
+QUIET = MachinePhysics(slip_jitter=0.0, speed_fluctuation=0.0)
 
 
 def impacts(length: int, rate: float, order: float, rpm: float, seed: int = 0) -> np.ndarray:
@@ -98,9 +98,9 @@ def test_fault_orders_point_to_the_part_that_is_damaged():
     names = list(FAULT_LINES)
     for part, own, other in (("outer", "BPFO", "BPFI"), ("inner", "BPFI", "BPFO")):
         for rpm in (600.0, 1500.0):
-            made = simulate(QUIET, Condition(rpm, 0.7, 1000.0), (Defect(part, 2.0),), f"{part} {rpm}")
+            made = simulate(QUIET, Condition(rpm, 0.7, 1000.0), (Defect(part, 2.0),), 16_000.0, 4.0, 0, f"{part} {rpm}")
             windows = made.reshape(8, 1, -1).astype(np.float32)
-            level = find_input("fault-orders").transform(windows, QUIET.rate, rpm, QUIET.bearing)
+            level = find_input("fault-orders").transform(windows, 16_000.0, rpm, QUIET.bearing)
             level = level.reshape(8, 3, -1).mean(axis=(0, 1))
             assert level[names.index(f"1×{own}")] > level[names.index(f"1×{other}")] + 0.5
 

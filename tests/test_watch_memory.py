@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.data.datasets.simulate import CONDITIONS, Simulated, simulate
-from bearcat.data.datasets.simulate.specimens import Defect
+from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.stream import Stream
+from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
 from bearcat.findings import Finding
@@ -336,9 +336,8 @@ def recorded(signals, rpm=1500.0, rate=RATE, bearing=None):
 
 
 def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
-    settings = Simulated(seconds=seconds, seed=seed)
     defects = (Defect(part, length),) if length else ()
-    return simulate(settings, CONDITIONS["N15_M07_F10"], defects, f"watch/{day}")
+    return simulate(MachinePhysics(), CONDITIONS["N15_M07_F10"], defects, RATE, seconds, seed, f"watch/{day}")
 
 
 def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
