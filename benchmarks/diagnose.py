@@ -14,7 +14,6 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -225,8 +224,6 @@ def main() -> None:
             "ranges": {
                 "rate": [min(found.rate for found in everything), max(found.rate for found in everything)],
                 "rpm": [min(SPEEDS), max(SPEEDS)],
-                "kurtosis": ceil(max(found.whole.kurtosis for found in everything)),
-                "clutter": ceil(100 * max(found.whole.clutter for found in everything)) / 100,
             },
         }
         COEFFICIENTS.write_text(json.dumps(content, indent=2) + "\n")

@@ -202,7 +202,7 @@ def physics_of(draw) -> PhysicsEvidence:
     state = draw(st.sampled_from((*STATES, "cannot tell")))
     probabilities = dict(zip(STATES, (shares / shares.sum()).tolist(), strict=True))
     return PhysicsEvidence(
-        state, max(probabilities.values()), probabilities, (), draw(st.booleans()), 12_000.0, 1500.0, 1501.0,
+        state, max(probabilities.values()), probabilities, (), 12_000.0, 1500.0, 1501.0,
         faults, 3.0, 2.0, 9,
     )  # fmt: skip
 

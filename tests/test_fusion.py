@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.io import wavfile
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets.simulate import Simulated
-from bearcat.data.recording import resample
+from bearcat.data.recording import Recording, resample
+from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.model import load_model, save_model
 from bearcat.deploy.predict import GENERAL, open_model
 from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselines
@@ -39,7 +39,7 @@ def physics_of(levels: dict[str, float], kurtosis: float = 2.1, reference_level:
         for name in FAULTS
     }
     likely = dict.fromkeys(STATES, 0.25)
-    return PhysicsEvidence("cannot tell", 0.25, likely, (), True, RATE, RPM, RPM, faults, reference_level, kurtosis, 9)
+    return PhysicsEvidence("cannot tell", 0.25, likely, (), RATE, RPM, RPM, faults, reference_level, kurtosis, 9)
 
 
 def network_of(shares: dict[str, float], action: str = "use", shift: str = "condition") -> NetworkEvidence:
@@ -144,14 +144,12 @@ def test_the_general_model_in_numpy_is_the_one_in_torch():
 # The three failures of the second edition, end to end.
 
 
-def simulated(fault: str, seed: int = 3, swell: float = 0.0):
-    """A recording of a 6205 at 1800 rpm; `fault` is healthy, inner, outer or ball."""
-    made = Simulated(
-        seed=seed, rate=RATE, seconds=2.5, faults=("inner", "outer", "ball"), severities=(1.2,), swell=swell,
-        conditions=("N15_M07_F10",), balls=BEARING.balls, ball_diameter=BEARING.ball_diameter,
-        pitch_diameter=BEARING.pitch_diameter, contact_angle=BEARING.contact_angle,
-    )  # fmt: skip
-    return made.recording("N15_M07_F10", "healthy" if fault == "healthy" else f"{fault}-1")
+def simulated(fault: str, seed: int = 3) -> Recording:
+    """A recording of a 6205 at 1500 rpm; `fault` is healthy, inner, outer or ball."""
+    physics = MachinePhysics(BEARING.balls, BEARING.ball_diameter, BEARING.pitch_diameter, BEARING.contact_angle)
+    defects = () if fault == "healthy" else (Defect(fault, 1.2),)
+    signal = simulate(physics, CONDITIONS["N15_M07_F10"], defects, RATE, 2.5, seed, fault)
+    return Recording(domain="drawn", origin=fault, signal=signal.astype(np.float32), rate=RATE)
 
 
 def write(folder, name, recording):

@@ -9,7 +9,6 @@ import pytest
 from scipy.signal import lfilter
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets import simulate
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording
@@ -46,13 +45,13 @@ def varying(state: str, depth: float = 0.1) -> tuple[Recording, np.ndarray]:
     """A simulated bearing whose speed swings, and that speed in rpm."""
     speeds: list[np.ndarray] = []
 
-    def turns(settings, condition, samples, generator):
-        time = np.arange(samples) / settings.rate
+    def turns(physics, condition, rate, samples, generator):
+        time = np.arange(samples) / rate
         speeds.append(60 * condition.shaft * (1 + depth * np.sin(2 * np.pi * time / 3.1)))
-        return np.cumsum(speeds[-1]) / 60 / settings.rate
+        return np.cumsum(speeds[-1]) / 60 / rate
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate, "shaft_turns", turns)
+        patch.setattr("bearcat.data.vibration._shaft_turns", turns)
         machine = Simulated(seconds=4.0, severities=(2.0,), faults=("inner", "outer"))
         recording = machine.recording("N15_M07_F10", f"{state.removesuffix(' race')}-1")
     return recording, speeds[0][-recording.signal.size :]
@@ -60,7 +59,7 @@ def varying(state: str, depth: float = 0.1) -> tuple[Recording, np.ndarray]:
 
 def diagnosed(signal: np.ndarray, rate: float, rpm: float) -> PhysicsEvidence:
     analysis = PhysicsAnalysis("recording", rate, rpm, ORDERS)
-    list(analysis.observe([signal]))
+    analysis.spectra.add(signal)
     return analysis.finish()
 
 

@@ -39,7 +39,7 @@ def made_physics(random: np.random.Generator) -> PhysicsEvidence | None:
         for place, name in enumerate(FAULTS)
     }
     return PhysicsEvidence(
-        state, float(likely.max()), dict(zip(STATES, likely.tolist(), strict=True)), (), True,
+        state, float(likely.max()), dict(zip(STATES, likely.tolist(), strict=True)), (),
         16_000.0, 900.0, 901.0, faults, 3.0, 2.0, 9,
     )  # fmt: skip
 

@@ -23,8 +23,7 @@ Derived = Literal[
     "fault line", "model class", "lines of unknown bearing", "no lines of unknown bearing", "zone", "no zone",
     "unfamiliar", "physics contradicts", "model contradicts", "refused model", "impulsive without line",
     "not enough evidence", "low confidence", "windows disagree",
-    "value outside range", "unexplained lines", "very impulsive", "lines by clipping", "speed at edge",
-    "another fault by speed", "tones", "tones of shaft", "estimated geometry",
+    "value outside range", "lines by clipping", "speed at edge", "estimated geometry",
 ]  # fmt: skip
 # What is noticed once, while a recording is read and measured.
 Observed = Literal[

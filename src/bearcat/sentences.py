@@ -188,22 +188,10 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "value outside range": fixed(
         "{value:g} {unit} is outside the {low:g} to {high:g} {unit} of the recordings this was made from"
     ),
-    "unexplained lines": lambda values: (
-        f"{percent(values['share'])} of the envelope spectrum are lines that neither shaft nor bearing explain: another"
-        " machine, wrong speed or bearing"
-    ),
-    "very impulsive": fixed("is more impulsive (kurtosis {kurtosis:.0f}) than all recordings this was made from"),
     "lines by clipping": lambda values: (
         f"is clipped ({percent(values['share'], '.2f')} of its samples lie at the limits), which makes lines"
     ),
     "speed at edge": fixed("the lines fit best at the edge of the search, {rpm:.0f} rpm; check the speed"),
-    "another fault by speed": fixed(
-        "no shaft line confirms the speed, and at {rpm:.0f} rpm the lines are those of the {fault}"
-    ),
-    "tones": fixed("its lines are tones at equal distances: strikes that do not slip, or are drawn by a formula"),
-    "tones of shaft": fixed(
-        "its lines are tones at equal distances, and may be multiples of the shaft; measure the speed"
-    ),
     "estimated geometry": fixed(
         "the geometry of {bearing} is an estimate and may be a ball off; compare its data sheet"
     ),

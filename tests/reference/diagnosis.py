@@ -64,17 +64,3 @@ def comb(levels: np.ndarray, order: float, scale: float, turns: float) -> list[f
 def probabilities(features: np.ndarray, coefficients: np.ndarray) -> list[float]:
     scores = [sum(c * f for c, f in zip(coefficients, row, strict=True)) for row in features]
     return [math.exp(score) / sum(math.exp(other) for other in scores) for score in scores]
-
-
-def meeting(magnitude: np.ndarray, around: int, bins: int, least: float = 0.6, most: float = 4.0) -> np.ndarray:
-    """(Σ_f t(f)·t(f + shift))² of one band, shift by shift: t is the logarithm over the mean of its `around` neighbours,
-    in units of its spread, bounded and centred.
-    """
-    blocks = [magnitude[start : start + around] for start in range(0, len(magnitude) - around + 1, around)]
-    logs = [math.log(value) - np.mean(np.log(block)) for block in blocks for value in block]
-    spread = math.sqrt(sum(value**2 for value in logs) / len(logs))
-    tones = [min(max(value / spread, least), most) for value in logs]
-    mean = sum(tones) / len(tones)
-    tones = [value - mean for value in tones]
-    pairs = [[tones[f] * tones[f + shift] for f in range(len(tones) - shift)] for shift in range(bins)]
-    return np.array([sum(each) ** 2 for each in pairs])

@@ -6,7 +6,7 @@ The score of a fault is a weighted sum of its evidence, that of "healthy" is zer
 of the scores. All faults share the four coefficients, which `benchmarks/diagnose.py` makes; nothing is trained here.
 
 >>> analysis = PhysicsAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
->>> for block in analysis.observe(stream.blocks): ...
+>>> for block in stream.blocks: analysis.spectra.add(block)
 >>> analysis.finish().line("outer race")
 'BPFO 53.8 Hz, 24 dB'
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.clipping import SignalLimits
-from bearcat.data.recording import Floats, Integers
+from bearcat.data.recording import Integers
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
@@ -39,7 +39,6 @@ SEARCH, SLIP = 0.03, 0.01
 SCALES = 1 + np.linspace(-SEARCH, SEARCH, 61)
 REACH = 1.5  # orders on either side of a bin whose median is its background
 LOWEST = 0.25  # order below which nothing is read: what the mean leaves
-STRONG = 2.0  # log level of a line that counts as one
 HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
 TIE = 1e-2  # weight of the levels at the very places
 OTHERS = 32  # orders tried that are those of no fault
@@ -91,7 +90,6 @@ class LineEvidence:
     usual: float  # mean level that orders of no fault reach, searched like those of faults
     windows: int
     kurtosis: float  # of the most impulsive band's envelope; 2 is noise
-    clutter: float  # share of strong lines that neither shaft nor bearing explains
     cage: float  # its order
 
     def features(self) -> Doubles:
@@ -175,8 +173,7 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles
     # (multiple, order, scale, band): rows of bands are taken at once.
     reached = np.take(np.ascontiguousarray(heights.T), bins_below(levels, tried), axis=0)
     usual = float(reached.sum(axis=0).max(axis=(1, 2)).mean()) / len(MULTIPLES)
-    clutter = _clutter(levels[0], known, scale, spectra.turns)
-    return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+    return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), known["FTF"])
 
 
 def line_amplitudes(spectra: Spectra, levels: Doubles, places: Doubles) -> list[float]:
@@ -202,20 +199,6 @@ def _other_orders(strikes: tuple[float, ...]) -> Doubles:
     faults = np.array(strikes)
     tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
     return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
-
-
-def _clutter(levels: Doubles, orders: Mapping[str, float], scale: float, turns: float) -> float:
-    """The share of bins of the whole range with a strong line that neither the shaft nor the bearing explains."""
-    strikes = [times * orders[name] for name, times, _ in FAULTS.values()]
-    roots = np.array([0.0, *(number * strike for strike in strikes for number in MULTIPLES)])
-    sides = np.array([*range(-3, 4), *(number * orders["FTF"] for number in (-2, -1, 1, 2))])
-    places, reach = (roots[:, None] + sides) * scale * turns, (2 + SLIP * roots * turns)[:, None]
-    shaft = (np.arange(int(levels.size / turns) + 1) * scale * turns).astype(np.int64)
-    first = np.concatenate([(places - reach).astype(np.int64).ravel(), shaft - 2])
-    last = np.concatenate([(places + reach).astype(np.int64).ravel() + 1, shaft + 3])
-    first, last = (np.bincount(np.clip(edge, 0, levels.size), minlength=levels.size + 1) for edge in (first, last))
-    explained = (np.cumsum(first - last) > 0)[:-1]
-    return float((levels > STRONG)[~explained].mean()) if not explained.all() else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +254,6 @@ class PhysicsEvidence:
     confidence: float
     probabilities: Mapping[str, float]
     findings: tuple[Finding, ...]  # what is unlike all the coefficients were made from, or wrong with the recording
-    familiar: bool
     rate: float
     rpm: float  # as stated
     fitted_rpm: float  # at which the lines of the likeliest fault stand out best
@@ -282,7 +264,6 @@ class PhysicsEvidence:
     evidence: LineEvidence | None = None  # for drawing, with the levels (band, bin) over background, in natural
     levels: Doubles | None = None  # logarithms, and how many bins an order has; none of them is kept in a record
     turns: float = 0.0
-    doubtful: bool = False  # the lines may be those of the shaft
 
     @property
     def likeliest_fault(self) -> str:
@@ -379,12 +360,6 @@ class PhysicsAnalysis:
         except InputError as error:
             raise InputError(f"{self.recording}: {error}", error.field) from error
 
-    def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
-        """The blocks unchanged; the spectra are computed of what passes."""
-        for block in blocks:
-            self.spectra.add(block)
-            yield block
-
     def finish(self, axes: Sequence[PhysicsAnalysis] = ()) -> PhysicsEvidence:
         """What all blocks so far say; with those of further axes of the same point, if there are any."""
         with self._named():
@@ -405,18 +380,16 @@ class PhysicsAnalysis:
 
 
 def physics_evidence(
-    spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0,
-    levels: Doubles | None = None,
-) -> PhysicsEvidence:  # fmt: skip
-    """What physics reads in the envelope spectra of one recording, or of several together, or in other `levels`."""
-    classifier, levels = Classifier.shipped(), levels_over_background(spectra) if levels is None else levels
+    spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0
+) -> PhysicsEvidence:
+    """What physics reads in the envelope spectra of one recording, or of several together."""
+    classifier, levels = Classifier.shipped(), levels_over_background(spectra)
     evidence = find_evidence(spectra, orders, levels)
     shares = classifier.probabilities(evidence)
     found = dict(zip(STATES, shares.tolist(), strict=True))
     best = evidence.faults[max(FAULTS, key=lambda fault: found[fault])]
     state = classifier.state(evidence, shares)
-    findings, speed = list(_unlike(classifier, evidence, rate, rpm)), best.scale * rpm
-    familiar = not findings
+    findings, speed = list(_outside(classifier, rate, rpm)), best.scale * rpm
     if clipped > CLIPPED:
         findings.append(Finding("lines by clipping", "check", {"share": clipped}))
     if state in FAULTS and abs(best.scale - 1) > SEARCH - 1e-9:
@@ -431,21 +404,16 @@ def physics_evidence(
         for fault, own in evidence.faults.items()
     }  # fmt: skip
     return PhysicsEvidence(
-        state, max(found.values()), found, tuple(findings), familiar, rate, rpm, speed, lines,
+        state, max(found.values()), found, tuple(findings), rate, rpm, speed, lines,
         DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence,
         levels, spectra.turns,
     )  # fmt: skip
 
 
-def _unlike(classifier: Classifier, evidence: LineEvidence, rate: float, rpm: float) -> Iterator[Finding]:
-    """How the recording differs from all that the coefficients were made from."""
-    ranges = classifier.ranges
+def _outside(classifier: Classifier, rate: float, rpm: float) -> Iterator[Finding]:
+    """Where the recording is outside all that the coefficients were made from."""
     for name, value, unit in (("rate", rate, "Hz"), ("rpm", rpm, "rpm")):
-        low, high = ranges.get(name, (0, float("inf")))
+        low, high = classifier.ranges.get(name, (0, float("inf")))
         if not low <= value <= high:
             values = {"value": value, "unit": unit, "low": low, "high": high}
             yield Finding("value outside range", "check", values)
-    if evidence.clutter > ranges.get("clutter", 1.0):
-        yield Finding("unexplained lines", "check", {"share": evidence.clutter})
-    if evidence.kurtosis > ranges.get("kurtosis", float("inf")):
-        yield Finding("very impulsive", "check", {"kurtosis": evidence.kurtosis})

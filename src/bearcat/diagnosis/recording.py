@@ -198,7 +198,7 @@ class Diagnosis:
             supported=physics is not None or network is None,
             shown=_shown(state, witnesses), contradiction=contradiction, strikes=strikes,
             observed=(*self.observed, *(each if alone else each.but("remark") for each in unlike)),
-            wrong_speed=alone and physics is not None and (physics.at_edge or physics.doubtful) and state in FAULTS,
+            wrong_speed=alone and physics is not None and physics.at_edge and state in FAULTS,
             family=None if self.family is None else self.family.finding,
             zone=None if self.vibration is None else self.vibration.finding,
         )  # fmt: skip

@@ -28,8 +28,7 @@ from bearcat.diagnosis.levels import VibrationSeverity, level_values, vibration_
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality, QualityCheck
 from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
-from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, read_otherwise, resample_in_angle
-from bearcat.diagnosis.tones import finish_with_tones
+from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
 from bearcat.errors import InputError
 from bearcat.findings import Finding, unique
 from bearcat.thresholds import OTHER_SPEED
@@ -234,10 +233,7 @@ class SignalAnalysis:
             if first.physics is not None and first.physics.spectra.turns < FEWEST_TURNS:
                 few = f"holds {first.physics.spectra.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
                 raise InputError(f"{first.recording}: {few}; record longer")
-            sure = speed is not None and speed.by in ("shaft line", "tacho")
-            physics = None if first.physics is None else finish_with_tones(first.physics, rest, sure)
-            if physics is not None and not sure and (other := read_otherwise(physics, self.orders or {})) is not None:
-                physics = replace(physics, findings=(other, *physics.findings))
+            physics = None if first.physics is None else first.physics.finish(rest)
             if physics is not None and self.doubt is not None:
                 physics = replace(physics, findings=(self.doubt, *physics.findings))
             families = [family for each in alive if (family := each.family()) is not None]

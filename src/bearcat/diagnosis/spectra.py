@@ -49,23 +49,19 @@ class Spectra:
     # (band,) mean square of the signal as recorded, in its own units, before it is whitened; 1 where it is not known.
     loudness: Doubles = field(default_factory=lambda: np.ones(1))
     axes: int = 1  # rows are the bands of the first axis, then those of the second (`stacked`)
-    magnitude: Floats | None = None  # (narrowest band, bin) of the signal's own spectrum, which whitening takes off
 
     def sum(self, other: Spectra) -> Spectra:
         """Sums over the windows of both; `mean` divides them."""
         return Spectra(
             self.power + other.power, self.turns, self.windows + other.windows, self.kurtosis + other.kurtosis,
-            self.loudness + other.loudness, magnitude=_of_both(self.magnitude, other.magnitude),
+            self.loudness + other.loudness,
         )  # fmt: skip
 
     def mean(self) -> Spectra:
         """Of sums over windows."""
         if (count := self.windows) == 1:
             return self
-        magnitude = None if self.magnitude is None else self.magnitude / np.float32(count)
-        return Spectra(
-            self.power / count, self.turns, count, self.kurtosis / count, self.loudness / count, magnitude=magnitude
-        )
+        return Spectra(self.power / count, self.turns, count, self.kurtosis / count, self.loudness / count)
 
 
 class EnvelopeSpectra:
@@ -174,8 +170,7 @@ class Plan:
         spectra = np.concatenate(halved(fft.rfft(envelopes * self.weight)[:, : self.bins]))
         power = squared_magnitude(spectra / means[:, None] - self.own) / self.size
         kurtosis = np.square(inside, out=inside).mean(axis=1, dtype=np.float64) / means**2
-        own = magnitude[used].reshape(self.narrow, self.width)
-        return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness), magnitude=own)
+        return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness))
 
 
 @lru_cache(maxsize=8)
@@ -186,10 +181,6 @@ def _tapers(length: int, size: int, bins: int) -> tuple[Floats, Floats, NDArray[
     rise = 0.5 - 0.5 * np.cos(np.pi * np.arange(int(TAPER * (length - 1)) + 1) / (TAPER * (length - 1)))
     weight = hann(size).astype(np.float32)
     return rise.astype(np.float32), weight, fft.rfft(weight)[:bins]
-
-
-def _of_both(own: Floats | None, other: Floats | None) -> Floats | None:
-    return None if own is None or other is None else own + other
 
 
 @lru_cache(maxsize=8)
@@ -225,10 +216,8 @@ def stacked(axes: Sequence[Spectra]) -> Spectra:
         raise InputError("the axes of one point must have one rate and one speed; diagnose them apart", "channels")
     power, kurtosis = (np.concatenate([getattr(axis, name) for axis in axes]) for name in ("power", "kurtosis"))
     loudness = np.concatenate([np.broadcast_to(axis.loudness, len(axis.power)) for axis in axes])
-    known = [axis.magnitude for axis in axes if axis.magnitude is not None]
-    magnitude = np.concatenate(known) if len(known) == len(axes) else None
     windows = min(axis.windows for axis in axes)
-    return Spectra(power, first.turns, windows, kurtosis, loudness, len(axes), magnitude)
+    return Spectra(power, first.turns, windows, kurtosis, loudness, len(axes))
 
 
 def window_length(turns: float, rate: float, rpm: float) -> int:

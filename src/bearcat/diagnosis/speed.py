@@ -33,7 +33,7 @@ from bearcat.diagnosis.combs import (
 from bearcat.diagnosis.following import follow_speed as follow_speed  # so that all about speed comes from here
 from bearcat.diagnosis.following import half_range
 from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
-from bearcat.diagnosis.physics import FAULTS, STRONG, PhysicsEvidence, bounded, read
+from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.findings import Finding
 from bearcat.ranges import check_range
@@ -48,7 +48,6 @@ RIVAL, CLEAR, CLEAR_BEARING, LESSER = 9.0, 17.0, 20.0, 0.5
 CONSISTENT = 3  # lines at least that give the same speed
 AGREES = 0.03  # within which a stated speed is right: the fault lines are searched as widely
 FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what the next best speed may have of it
-BARE = 1.0  # mean log level of sidebands, below which a fault that is modulated shows none
 SLIP = 0.02  # by which a cage lags at most, and its lines with it
 
 
@@ -94,29 +93,6 @@ def measure_speed(
     slower = np.array([GRID[best] / (times * orders[name]) for name, times, _ in FAULTS.values()])
     struck = np.interp(np.log(slower), np.log(GRID), _slipped(faults), left=0.0)
     return SpeedEvidence(None) if struck.max() > max(FAULT_CLEAR, _slipped(faults)[best]) else found
-
-
-def read_otherwise(found: PhysicsEvidence, orders: Mapping[str, float]) -> Finding | None:
-    """Which other fault would explain the lines of the one found, at which speed; None where none does better by its
-    sidebands. Lines at one distance are those of any fault at some speed; sidebands are not.
-    """
-    if found.state not in FAULTS or found.evidence is None or found.levels is None:
-        return None
-    own, known = found.evidence.faults[found.state], {**orders, "shaft": 1.0}
-    row, place = found.levels[own.row : own.row + 1], own.scale * found.turns
-    for other, (name, times, modulator) in FAULTS.items():
-        ratio = own.order / (times * orders[name])  # of the other speed to the one used
-        rpm = ratio * found.fitted_rpm
-        if other == found.state or not 60 * GRID[0] <= rpm <= 60 * GRID[-1]:
-            continue
-        bare = modulator is None and own.sidebands < BARE
-        if modulator is not None:
-            sides = [number * own.order + side * ratio * known[modulator] for number in (1, 2) for side in (-1, 1)]
-            level = float(bounded(read(row, place * np.array(sides))).mean())
-            bare = level > max(STRONG, own.sidebands)
-        if bare:
-            return Finding("another fault by speed", "check", {"rpm": rpm, "fault": other})
-    return None
 
 
 def _slowest_clear(scores: Doubles, first: Doubles) -> int | None:
