@@ -121,7 +121,6 @@ def plant(root: Path) -> tuple[Path, Counter[str]]:
     for number, (domain, label) in enumerate([("a", "healthy"), ("a", "inner"), ("b", ""), ("b", "")]):
         random = np.random.default_rng(number)
         values = random.standard_normal((20_000, 2)) * [1, 0.1] + [0, 3]
-        values[::500, 0] += 20  # impacts, so that the first channel is chosen
         wavfile.write(root / f"{number}.wav", 12_000, (values / 50).astype(np.float32))
         times = np.arange(len(values)) / 12_000
         table = np.column_stack([times, values])
@@ -149,7 +148,7 @@ def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_p
     hashed = counted(monkeypatch, catalogue_module, "digest_file")
     decoded = counted(monkeypatch, folder_module, "read_signals")
     folder, task, observed = Folder(root=root), Task("a", "b"), list[Recording]()
-    _, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(default_input="physics"))
+    _, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested("1", input="physics"))
     assert "envelope-orders" in settings.preparation.input, "the check of the speeds has read them, too"
     for domain in ("a", "b"):
         part = catalogue.only([domain])

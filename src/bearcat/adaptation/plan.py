@@ -90,7 +90,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, wishes.beside) if other != name}
     balance = own.balance if "balance" in wishes.method_settings else None
     requested = Requested(
-        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, own.input
+        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input or own.input, balance
     )
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(wishes.device)
@@ -101,7 +101,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     task = choose_task(catalogue, wishes.source, wishes.target)
     chosen: dict[str, DataSettings] = {}  # by the input of recipes
     for kind in dict.fromkeys(recipe.input for recipe in recipes.values()):
-        wanted = replace(requested, default_input=kind)
+        wanted = replace(requested, input=wishes.input or kind)
         opened, catalogue, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
         requested = replace(requested, split=chosen[own.input].split.scheme)  # holds for the recipes beside it too
 

@@ -20,7 +20,7 @@ import numpy as np
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.clipping import MEASURED, SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
-from bearcat.data.recording import SEGMENT, Floats, RecordingInfo, cut, resample, unlike_vibration
+from bearcat.data.recording import Floats, RecordingInfo, cut, resample, unlike_vibration
 from bearcat.data.specimens import Leakage, leakage
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
@@ -119,7 +119,6 @@ class ChannelMeasurement:
     """What was measured of one channel of a recording."""
 
     samples: int
-    impulsiveness: float  # kurtosis above an eighth of the rate, median over segments; noise has 3
     unlike: str | None = None  # why this is no vibration; None where it may be
     limits: SignalLimits | None = None  # of its beginning
     problem: str | None = None  # why it cannot be read as a recording
@@ -138,34 +137,26 @@ def measure(entry: FolderEntry) -> Measurement:
     info = entry.row.metadata(signals)
     channels, problems = dict[str, ChannelMeasurement](), list[str]()
     for name, samples in signals.channels.items():
-        impulsiveness, unlike = _impulsiveness(samples)
+        unlike = _unlike(samples)
         limits, problem = None if unlike == UNMEASURED else _limits(samples), None
         try:
             entry.row.recording(signals, name)
         except InputError as error:
             problem = str(error)
             problems.append(problem)
-        channels[name] = ChannelMeasurement(len(samples), impulsiveness, unlike, limits, problem)
+        channels[name] = ChannelMeasurement(len(samples), unlike, limits, problem)
     if problems and len(problems) == len(channels):
         raise InputError(problems[0])
     return Measurement(channels=channels, **vars(info))
 
 
-def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
-    """How impulsive a channel is, and why it cannot be a vibration."""
+def _unlike(samples: Floats) -> str | None:
+    """Why a channel cannot be a vibration; None where it may be one."""
     part = samples[:MEASURED].astype(np.float64)
-    length = min(SEGMENT, len(samples))
-    segments = part[: len(part) // length * length].reshape(-1, length)
-    if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
-        return 0.0, UNMEASURED
-    if unlike := unlike_vibration(part):
-        return 0.0, UNLIKE[unlike]
-    lines = np.fft.rfft(segments - segments.mean(axis=1, keepdims=True), axis=1)
-    lines[:, : length // 8] = 0
-    ringing = np.fft.irfft(lines, n=length, axis=1)
-    square = (ringing**2).mean(axis=1)
-    kurtosis = np.divide((ringing**4).mean(axis=1), square**2, out=np.full(len(square), 3.0), where=square > 0)
-    return float(np.median(kurtosis)), None
+    if not np.isfinite(part).all() or len(part) < 16:  # reading will name such a file
+        return UNMEASURED
+    unlike = unlike_vibration(part)
+    return UNLIKE[unlike] if unlike else None
 
 
 def odd_recordings(measured: Sequence[tuple[RecordingInfo, SignalLimits]]) -> list[str]:
