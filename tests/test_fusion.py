@@ -149,7 +149,7 @@ def simulated(fault: str, seed: int = 3) -> Recording:
     physics = MachinePhysics(BEARING.balls, BEARING.ball_diameter, BEARING.pitch_diameter, BEARING.contact_angle)
     defects = () if fault == "healthy" else (Defect(fault, 1.2),)
     signal = simulate(physics, CONDITIONS["N15_M07_F10"], defects, RATE, 2.5, seed, fault)
-    return Recording(domain="drawn", origin=fault, signal=signal.astype(np.float32), rate=RATE)
+    return Recording(domain="drawn", origin=fault, signal=signal.astype(np.float32), rate=RATE, rpm=RPM_OF_CONDITION)
 
 
 def write(folder, name, recording):
