@@ -29,8 +29,16 @@ from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.data.tasks import UNKNOWN, Mix
-from bearcat.diagnosis.accuracy import EVIDENCE, PAST_RUNS, SHIFTS, Source, Target, expected_accuracy, window_agreement
-from bearcat.diagnosis.checks import MODELS
+from bearcat.diagnosis.accuracy import (
+    EVIDENCE,
+    MODELS,
+    PAST_RUNS,
+    SHIFTS,
+    Source,
+    Target,
+    expected_accuracy,
+    window_agreement,
+)
 from bearcat.errors import InputError
 from bearcat.fast.batches import padded_stack, stack_key
 

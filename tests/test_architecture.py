@@ -14,7 +14,7 @@ ROOT = Path(bearcat.__file__).parent
 # Each layer may import from itself and from those above it. docs/design.md shows the same list.
 LAYERS = [
     {"errors", "names", "child"},
-    {"findings", "sentences", "thresholds"},
+    {"findings", "sentences"},
     {"settings", "storage", "ranges"},
     {"plugins"},
     {"data"},

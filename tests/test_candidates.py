@@ -15,9 +15,9 @@ from bearcat.data.inputs import find_input
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
 from bearcat.diagnosis.decision import choose_candidate
 from bearcat.errors import InputError
+from bearcat.findings import SLACK
 from bearcat.methods.before_training import IgnoreOrders, likelihood_gain, match, source_states
 from bearcat.record import Record
-from bearcat.thresholds import SLACK
 from tests.commands import bearcat
 from tests.reference import plant as twin
 from tests.test_plant import CPU, matched, matching_recipe

@@ -22,13 +22,13 @@ from bearcat.diagnosis.accuracy import (
     careful,
     compared_runs,
     expected_accuracy,
+    moved_centres,
     past_accuracy,
     past_runs,
     recording_votes,
     table_of,
     uncertain_recordings,
 )
-from bearcat.diagnosis.checks import moved_centres
 from bearcat.diagnosis.decision import Estimate, LabelCheck, ModelEvidence, decide
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import Diagnoses

@@ -23,9 +23,9 @@ from bearcat.diagnosis.decision import (
     decide,
 )
 from bearcat.diagnosis.fusion import Witnesses
-from bearcat.diagnosis.levels import VibrationSeverity
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled
+from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
 from bearcat.errors import InputError
 from bearcat.findings import Finding, highest

@@ -25,7 +25,7 @@ from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra
 from bearcat.errors import InputError
-from bearcat.thresholds import FAMILY
+from bearcat.findings import FAMILY
 
 RATE, RPM, SHARED = 12_800, 1500.0, Path(__file__).parents[2] / "shared" / "data"
 

@@ -11,10 +11,9 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.data.channels import Declared
 from bearcat.diagnosis.decision import ALARM, CHECK, HEALTHY, OK, RecordingEvidence, decide
-from bearcat.diagnosis.levels import VibrationSeverity, velocity_rms, vibration_severity
+from bearcat.diagnosis.quality import VibrationSeverity, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.findings import Finding
-from bearcat.thresholds import ZONES
+from bearcat.findings import ZONES, Finding
 from tests.reference import levels as twin
 
 RATE, GROUP_2 = 4096.0, Declared("m/s²", 2, "rigid")

@@ -39,10 +39,10 @@ from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_candidate, choose_model, decide
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
+from bearcat.findings import ENOUGH
 from bearcat.record import CHECKPOINT, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
-from bearcat.thresholds import ENOUGH
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
 # Of the score of a recording that physics is certain of. Chosen on CWRU with a size left out (docs/LOG.md).

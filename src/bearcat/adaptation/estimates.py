@@ -21,8 +21,7 @@ from bearcat.cat.evaluate import predict
 from bearcat.cat.ingredient import TargetFinding
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
-from bearcat.diagnosis.accuracy import Source, Target, estimates
-from bearcat.diagnosis.checks import MOST_WINDOWS, check_predictions, representations
+from bearcat.diagnosis.accuracy import MOST_WINDOWS, Source, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import ModelEvidence
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity
 from bearcat.errors import InputError
@@ -35,7 +34,7 @@ class RunEvidence:
     target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
     train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
     target_test: NDArray[np.float32]
-    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/checks)
+    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/accuracy.py)
     train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
     healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 

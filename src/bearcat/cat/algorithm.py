@@ -53,7 +53,7 @@ class Run:
     recipe: Recipe
     data: TrainingData
     seed: int
-    # What check models say of the target's training windows, each (window,), for calibrators that ask (checks.py).
+    # What check models say of the target's training windows, each (window,), for calibrators that ask.
     checks: Mapping[str, Integers] | None = None
 
 

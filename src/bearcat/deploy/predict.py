@@ -51,9 +51,8 @@ from bearcat.diagnosis.signal import (
     speed_of_channel,
 )
 from bearcat.errors import InputError
-from bearcat.findings import Finding
+from bearcat.findings import SHOWN_LINE, Finding
 from bearcat.ranges import check_range
-from bearcat.thresholds import SHOWN_LINE
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
 REPLACED = {"other rate": "rate", "other speed": "rpm"}  # findings on what a file says and is replaced

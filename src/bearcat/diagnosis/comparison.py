@@ -26,8 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.diagnosis.physics import FAULTS, SLIP, PhysicsEvidence
-from bearcat.findings import Finding
-from bearcat.thresholds import LOUDER, SHOWN_LINE, USUAL_LINE
+from bearcat.findings import LOUDER, SHOWN_LINE, USUAL_LINE, Finding
 
 KNOWN, QUIET = "healthy recordings", "quiet majority"
 FEWEST = 3  # other quiet recordings that make a baseline

@@ -17,9 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bearcat.data.specimens import ONE_BEARING
-from bearcat.findings import Finding, Severity, highest, unique
-from bearcat.sentences import capitalised, reasons, sentences
-from bearcat.thresholds import (
+from bearcat.findings import (
     ENOUGH,
     FEWEST_COMPARED,
     FEWEST_WINDOWS,
@@ -31,7 +29,12 @@ from bearcat.thresholds import (
     SLACK,
     SURE,
     UNITED,
+    Finding,
+    Severity,
+    highest,
+    unique,
 )
+from bearcat.sentences import capitalised, reasons, sentences
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK

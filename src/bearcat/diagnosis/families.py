@@ -30,8 +30,7 @@ from bearcat.diagnosis.physics import (
 )
 from bearcat.diagnosis.spectra import Spectra, bands
 from bearcat.errors import InputError
-from bearcat.findings import Finding
-from bearcat.thresholds import FAMILY
+from bearcat.findings import FAMILY, Finding
 
 LOWEST, HIGHEST = 1.8, 13.0  # orders that are tried: BPFO of five balls, BPFI of twenty rollers
 STEP = 1.5e-3  # from one order to the next, relative

@@ -29,10 +29,9 @@ from bearcat.data.recording import Integers
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
-from bearcat.findings import Finding
+from bearcat.findings import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, SURE, VERY_CLEAR, Finding
 from bearcat.sentences import line_words
 from bearcat.settings import to_plain
-from bearcat.thresholds import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, SURE, VERY_CLEAR
 
 MULTIPLES = (1, 2, 3)
 SEARCH, SLIP = 0.03, 0.01

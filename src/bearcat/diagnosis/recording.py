@@ -42,17 +42,15 @@ from bearcat.diagnosis.drawing import EvidenceDrawing, draw
 from bearcat.diagnosis.families import LineFamily
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
 from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.levels import VibrationSeverity
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
 from bearcat.diagnosis.pooling import Pooled
-from bearcat.diagnosis.quality import Quality, stopped
+from bearcat.diagnosis.quality import Quality, VibrationSeverity, stopped
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
-from bearcat.findings import DERIVED, Finding, unique
+from bearcat.findings import DERIVED, GROWN, IMPULSIVE, SAFE_FAULT, SURE, Finding, unique
 from bearcat.names import to_json
 from bearcat.sentences import capitalised, reasons, sentences
 from bearcat.settings import from_plain, to_plain
-from bearcat.thresholds import GROWN, IMPULSIVE, SAFE_FAULT, SURE
 
 STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst recording; 2 is bad input
 COLUMNS = (

@@ -24,14 +24,12 @@ from bearcat.data.recording import Floats
 from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.families import LineFamily, find_family, last_family_order
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
-from bearcat.diagnosis.levels import VibrationSeverity, level_values, vibration_severity
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
-from bearcat.diagnosis.quality import Quality, QualityCheck
+from bearcat.diagnosis.quality import Quality, QualityCheck, VibrationSeverity, level_values, vibration_severity
 from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
 from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
 from bearcat.errors import InputError
-from bearcat.findings import Finding, unique
-from bearcat.thresholds import OTHER_SPEED
+from bearcat.findings import OTHER_SPEED, Finding, unique
 
 FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
 FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed

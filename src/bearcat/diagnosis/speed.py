@@ -35,9 +35,8 @@ from bearcat.diagnosis.following import half_range
 from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
-from bearcat.findings import Finding
+from bearcat.findings import OVERWHELMING, Finding
 from bearcat.ranges import check_range
-from bearcat.thresholds import OVERWHELMING
 
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have

@@ -37,7 +37,7 @@ class EpochOrder(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What check models say of a run's target training windows (diagnosis/checks), and the windows' recordings."""
+    """What check models say of a run's target training windows (diagnosis/accuracy.py), and the windows' recordings."""
 
     said: Mapping[str, Integers]  # (window,) each; empty where there are no check models
     recording: Integers  # each window its own where recordings are not known

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from bearcat.cat import networks
     from bearcat.data import tasks
     from bearcat.data.inputs import Input
-    from bearcat.diagnosis import checks
+    from bearcat.diagnosis import accuracy
 else:
     torch, networks = Deferred("torch"), Deferred("bearcat.cat.networks")
-    tasks, checks = Deferred("bearcat.data.tasks"), Deferred("bearcat.diagnosis.checks")
+    tasks, accuracy = Deferred("bearcat.data.tasks"), Deferred("bearcat.diagnosis.accuracy")
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -431,7 +431,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
     scaled = (values - mean) / deviation
     centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
     within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = checks.principal(within)
+    variances, axes = accuracy.principal(within)
     floor = SHRINKAGE * variances.sum() / scaled.shape[1]
     along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
     across = 1 / np.sqrt(floor) if floor > 0 else 1.0
@@ -441,7 +441,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
 
     whitened = whiten(centres)
     middle = whitened.mean(axis=0)
-    directions = checks.principal(whitened - middle)[1][: classes - 1]
+    directions = accuracy.principal(whitened - middle)[1][: classes - 1]
 
     def project(points: NDArray[Any]) -> Floats:
         return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)

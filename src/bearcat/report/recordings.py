@@ -32,10 +32,9 @@ from bearcat.diagnosis.decision import (
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
 from bearcat.errors import InputError
-from bearcat.findings import Finding
+from bearcat.findings import SURE, Finding
 from bearcat.report.results import Result
 from bearcat.storage import check_regular, read_json
-from bearcat.thresholds import SURE
 
 PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
 UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"

@@ -18,7 +18,7 @@ from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY, NO_SIGNAL
 from bearcat.diagnosis.fusion import Witnesses, fuse
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
-from bearcat.thresholds import SAFE_FAULT, SHOWN_LINE, SURE
+from bearcat.findings import SAFE_FAULT, SHOWN_LINE, SURE
 from bearcat.watch.memory import LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import Assessment, Event
 from bearcat.watch.status import status_of

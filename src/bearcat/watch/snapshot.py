@@ -18,8 +18,8 @@ from bearcat.data.channels import unit_of
 from bearcat.deploy.find import FoundMeasurement
 from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.diagnosis.levels import BANDS
 from bearcat.diagnosis.physics import DECIBELS, FAULTS, PhysicsEvidence, levels_over_background, physics_evidence
+from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.diagnosis.spectra import TURNS, Spectra
 from bearcat.errors import InputError

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.diagnosis.levels import BANDS
+from bearcat.diagnosis.quality import BANDS
 from bearcat.ranges import RANGES, check_range
 from bearcat.watch.snapshot import MEASUREMENTS
 
