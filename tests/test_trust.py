@@ -163,10 +163,7 @@ def trained():
     )
     task = Task("N15_M07_F10", "N09_M07_F10")
     rest = np.flatnonzero(np.arange(len(target)) % 8 > 0)
-    splits = [
-        split_task(task, source, part, Split(), seed, keep_unknown=True)
-        for seed, part in enumerate((target, target[rest]))
-    ]
+    splits = [split_task(task, source, part, Split(), seed) for seed, part in enumerate((target, target[rest]))]
     runs = [Run(RECIPE, split.training, seed) for seed, split in enumerate(splits)]
     return train(runs, CPU, watcher([split.held_back for split in splits], CPU)), splits
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bearcat.data.choose import Choice
-from bearcat.data.specimens import Leakage
 from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
@@ -246,7 +245,7 @@ class Record:
     kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"
-    leakage: Leakage | None = None  # what specimens alone tell
+    specimens: Mapping[str, int | None] = field(default_factory=dict)  # of each class; None: not known
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
     saved: SavedModel | None = None

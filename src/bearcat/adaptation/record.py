@@ -27,6 +27,7 @@ from bearcat.cat import Calibration
 from bearcat.cat.algorithm import Trained
 from bearcat.cat.checkpoint import RESULT_VERSION
 from bearcat.data import SplitTask
+from bearcat.data.specimens import specimen_counts
 from bearcat.diagnosis.decision import decide
 from bearcat.errors import InputError
 from bearcat.record import (
@@ -127,7 +128,7 @@ def make_record(
         precision=trained.precision,
         chosen=spec.chosen,
         shift=split.shift,
-        leakage=split.leakage,
+        specimens=specimen_counts((*split.source.recordings, *split.target.recordings)),
         adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
     )
 

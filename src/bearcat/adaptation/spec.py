@@ -237,7 +237,7 @@ class Library:
             source = sources[0] if len(sources) == 1 else join(sources)
             parts = spec.task, source, target, spec.split, spec.seed
             mixed = spec.mix != Mix()
-            self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts, keep_unknown=True)
+            self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts)
         return replace(self._splits[key])
 
     def certain(self, spec: RunSpec, split: SplitTask) -> dict[str, int]:

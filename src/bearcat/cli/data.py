@@ -190,6 +190,7 @@ def _texts(row: Row) -> dict[str, str]:
 
 
 def _print_table(found: Survey, preparation: Preparation) -> None:
+    from bearcat.data.specimens import specimens_sentence
     from bearcat.data.survey import UNLABELLED
 
     rows = [_texts(row) for row in found.rows]
@@ -204,5 +205,5 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
         f"{recordings} recordings in {len(domains)} domains, {len(classes)} classes;"
         f" {windows} windows of {preparation.length} samples every {preparation.step}"
     )
-    if found.leakage is not None:
-        print_lines(found.leakage.counts)
+    if found.specimens:
+        print_lines(specimens_sentence(found.specimens))

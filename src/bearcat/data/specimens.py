@@ -3,15 +3,13 @@
 A specimen is one physical bearing. A model that was trained on recordings of a specimen may recognise the specimen in
 the place of its fault, so scores on other recordings of it say nothing about other bearings (docs/protocol.md).
 
->>> found = leakage(split.source.recordings, split.target.recordings)
->>> found.shift, found.purity, found.specimens
-('condition', 1.0, {'normal': 1, 'inner': 3})
+>>> shift_of(split.source.recordings, split.target.recordings), specimen_counts(split.source.recordings)
+('condition', {'normal': 1, 'inner': 3})
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,55 +22,24 @@ GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may b
 ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class to other bearings
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
-SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by `Leakage.shift`
+SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by shift
 HINT = "give it in a manifest's column '{0}', or say with --{0} where the path names it"
 Recordings = Sequence[RecordingInfo]
 
 
-@dataclass(frozen=True)
-class Leakage:
-    """What of a target's classes the specimens alone can tell, and how many specimens there are."""
-
-    # "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition": the
-    # same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
-    shift: str
-    purity: float | None  # share of the target's recordings whose specimen the source holds with their class
-    specimens: Mapping[str, int | None] = field(default_factory=dict)  # by class; None: not known
-
-    @property
-    def counts(self) -> str:
-        """Specimens, in a sentence."""
-        if not any(self.specimens.values()):
-            return "Specimens are not known."
-        texts = {label: "unknown" if number is None else str(number) for label, number in self.specimens.items()}
-        alike = len(set(texts.values())) == 1 < len(texts)
-        listed = f"{next(iter(texts.values()))} each" if alike else ", ".join(map(" ".join, texts.items()))
-        return f"Specimens by class: {listed}."
-
-    @property
-    def sentence(self) -> str:
-        """For reports, in one line."""
-        if self.purity is None:
-            return f"{self.counts} Purity is not known."
-        share = f"{100 * self.purity:.0f} % of the target's recordings are of specimens that the source holds"
-        return f"{self.counts} Purity: {share}."
-
-
-def leakage(source: Recordings, target: Recordings) -> Leakage:
-    """Of a task with these recordings on its two sides."""
-    recordings = [*source, *target]
-    known = all(info.specimen for info in recordings)
-    learnt = {info.specimen: info.label for info in source}
-    held = [info.specimen in learnt and info.label in (None, learnt[info.specimen]) for info in target]
-    purity = float(np.mean(held)) if known and held else None
-    return Leakage(_shift(source, target), purity, _counts(recordings))
-
-
-def _counts(recordings: Recordings) -> dict[str, int | None]:
+def specimen_counts(recordings: Recordings) -> dict[str, int | None]:
     """Specimens of each class that is known; None where some recordings do not say theirs."""
     classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))
     names = {label: {info.specimen for info in mine} for label, mine in classes.items()}
     return {label: None if None in found else len(found) for label, found in names.items()}
+
+
+def specimens_sentence(specimens: Mapping[str, int | None]) -> str:
+    """For reports, in one line."""
+    if not any(specimens.values()):
+        return "Specimens are not known."
+    texts = (f"{label} {'unknown' if number is None else number}" for label, number in specimens.items())
+    return f"Specimens by class: {', '.join(texts)}."
 
 
 def _shared_faults(source: Recordings, target: Recordings) -> bool:
@@ -82,7 +49,12 @@ def _shared_faults(source: Recordings, target: Recordings) -> bool:
     return bool(shared - {healthy_class(tuple(shared))})
 
 
-def _shift(source: Recordings, target: Recordings) -> str:
+def shift_of(source: Recordings, target: Recordings) -> str:
+    """What differs between source and target.
+
+    "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition": the
+    same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
+    """
     names = {name: [{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS}
     known = {name: None not in set.union(*sides) for name, sides in names.items()}
     if _shared_faults(source, target) or (known["specimen"] and names["specimen"][1] <= names["specimen"][0]):
@@ -94,7 +66,7 @@ def _shift(source: Recordings, target: Recordings) -> str:
 
 def trust_shift(source: Recordings, target: Recordings) -> str:
     """The kind of past runs that judge a task: its shift, or ONE_BEARING of a damaged class in the source."""
-    kind = _shift(source, target)
+    kind = shift_of(source, target)
     if kind not in GROUPS:
         return kind
     classes = grouped(source, lambda info: str(info.label))
@@ -107,9 +79,7 @@ def trust_shift(source: Recordings, target: Recordings) -> str:
 
 def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:
     """What these two sides do not test, in a sentence each, after what `keep_apart` has noted of them."""
-    kind, found = _shift(source, target), list(notes)
-    if kind == "unknown" and (part := half_known([*source, *target], "specimen")):
-        found.append(part)
+    kind, found = shift_of(source, target), list(notes)
     if kind in SENTENCES:
         found.append(SAME_BEARINGS if _shared_faults(source, target) else SENTENCES[kind])
     there = {info.specimen for info in target if info.specimen}
@@ -167,7 +137,7 @@ def keep_apart(
             only = f"machine '{names[0]}' is the only one of the source and is in the target too"
             raise InputError(f"{only}; choose domains of different machines, or the split 'specimen'", by)
         elif both:
-            kept |= _first_half(str(label), mine, target)
+            kept |= _first_half(mine, target)
             divided.append(str(label))
     single = {str(info.specimen) for info in source if info.label in divided}
     listed = {info.origin for info in target}
@@ -181,24 +151,18 @@ def keep_apart(
     _check_sides(source, use_source, use_target, by)
     every = zip((*source, *target), (*use_source, *use_target), strict=True)
     used = {info.origin for info, use in every if use}
-    notes = [_divided_sentence(divided)] if divided else []
+    one = ", ".join(f"'{label}'" for label in divided)
+    notes = [f"one specimen each: {one}; their recordings are divided, other bearings are not tested"] if one else []
     if lost := len((seen | listed) - used):
         notes.append(f"{lost} recordings are left out, so that no {by} is on both sides")
     return use_source, use_target, notes
 
 
-def _first_half(label: str, mine: Recordings, target: Recordings) -> set[str]:
+def _first_half(mine: Recordings, target: Recordings) -> set[str]:
     """Of the files of a class with one specimen that both sides list, those for the source."""
     theirs = [info.origin for info in target if info.specimen == mine[0].specimen]
     origins = list(dict.fromkeys(info.origin for info in mine))
     both = [origin for origin in origins if origin in theirs]
-    if len(both) == 1 and len(origins) == 1:
-        if len(theirs) == 1:
-            one = f"class '{label}' has one specimen and one recording ({both[0]}) in source and target"
-            raise InputError(
-                f"{one}, which the split 'specimen' cannot divide; add one or use the split 'block'", "split"
-            )
-        return set(both)
     return set(both[: (len(both) + 1) // 2 if len(origins) == len(both) else len(both) // 2])
 
 
@@ -211,15 +175,6 @@ def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Seq
         )
     if not any(use_target):
         raise InputError(f"the split '{by}' leaves no recording in the target; choose another", "split")
-
-
-def _divided_sentence(classes: Sequence[str]) -> str:
-    healthy = healthy_class(classes)
-    if len(classes) == 1:
-        others = "healthy bearings" if healthy else "bearings with it"
-        return f"class '{classes[0]}' has one specimen; its recordings are divided, other {others} are not tested"
-    named = ", ".join(f"'{label}'" for label in classes)
-    return f"classes {named} have one specimen each; their recordings are divided, other bearings are not tested"
 
 
 def names_to_test(

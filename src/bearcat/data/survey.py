@@ -21,7 +21,7 @@ from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.clipping import MEASURED, SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import Floats, RecordingInfo, cut, resample, unlike_vibration
-from bearcat.data.specimens import Leakage, leakage
+from bearcat.data.specimens import specimen_counts
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
 
@@ -55,7 +55,7 @@ class Survey:
     rows: tuple[Row, ...]
     problems: tuple[Problem, ...]  # what stops the benchmark
     notes: tuple[str, ...]  # what is good to know
-    leakage: Leakage | None = None  # with the specimens of each class; None: nothing was read
+    specimens: Mapping[str, int | None]  # of each class; None: not known
 
 
 def survey(
@@ -80,7 +80,7 @@ def survey(
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
     notes = (*catalogue.notes, *_class_notes(rows), *odd_recordings(measured))
-    return Survey(rows, tuple(problems), notes, leakage([], [info for info, *_ in found]) if found else None)
+    return Survey(rows, tuple(problems), notes, specimen_counts([info for info, *_ in found]))
 
 
 def _limits(samples: Floats) -> SignalLimits:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bearcat.data.catalogue import grouped
 from bearcat.data.prepare import different_rates
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
-from bearcat.data.specimens import GROUPS, Leakage, keep_apart, leakage, names_to_test, trust_shift, warnings_of
+from bearcat.data.specimens import GROUPS, keep_apart, names_to_test, shift_of, trust_shift, warnings_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
@@ -169,14 +169,7 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
-
-    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
-    >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
-    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0)
-    >>> split.classes, len(split.source_train), len(split.source_test)
-    (('healthy', 'outer-1', 'outer-2', 'outer-3'), 48, 12)
-    """
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides."""
 
     task: Task
     classes: tuple[str, ...]
@@ -190,14 +183,10 @@ class SplitTask:
     reference: Integers = field(default_factory=_not_known)  # (window of the target,) as in `Unlabelled`
     notes: tuple[str, ...] = ()  # what the split had to divide or to leave out
 
-    @cached_property
-    def leakage(self) -> Leakage:
-        return leakage(self.source.recordings, self.target.recordings)
-
     @property
     def shift(self) -> str:
         """What differs between source and target: "machine", "specimen", "condition" alone, or "unknown"."""
-        return self.leakage.shift
+        return shift_of(self.source.recordings, self.target.recordings)
 
     @property
     def trust_shift(self) -> str:
@@ -238,10 +227,8 @@ class SplitTask:
         return TrainingData(self.classes, labelled(self.source_train), labelled(self.source_test), target)
 
 
-def split_task(
-    task: Task, source: Windows, target: Windows, split: Split, seed: int, *, keep_unknown: bool = False
-) -> SplitTask:
-    """Splits the windows of a task. A class found in the target alone is an error unless `keep_unknown`.
+def split_task(task: Task, source: Windows, target: Windows, split: Split, seed: int) -> SplitTask:
+    """Splits the windows of a task. Target windows of a class that the source lacks count in no score.
 
     >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
     >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
@@ -253,10 +240,6 @@ def split_task(
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     _check_domains(task, source, target)
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
-    alien = [recording for recording in target.recordings if recording.label not in (None, *classes)]
-    if alien and not keep_unknown:
-        where = f"is not in the source '{'+'.join(task.sources)}'"
-        raise InputError(f"{alien[0].origin}: class '{alien[0].label}' {where}; add it there or leave it out here")
     notes: list[str] = []
     if split.scheme in GROUPS:
         sides = source.recordings, target.recordings
@@ -282,7 +265,7 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     if not any(kept):
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
     source, target = of_recordings(source, learnt), of_recordings(target, kept)
-    found = split_task(task, source, target, split, seed, keep_unknown=True)
+    found = split_task(task, source, target, split, seed)
     if mix.recordings:
         found = _only_recordings(found, _drawn(mix, found.target.recordings, np.random.default_rng([seed, 6])))
     target = found.target  # some of its recordings may have been left out
@@ -355,9 +338,6 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:
-    for role, windows, named in (("source", source, set(task.sources)), ("target", target, {task.target})):
-        if (domains := {recording.domain for recording in windows.recordings}) != named:
-            raise InputError(f"the {role} of {task} holds windows of {', '.join(sorted(domains)) or 'no domain'}")
     recordings = (*source.recordings, *target.recordings)
     if sentence := different_rates({recording.rate: recording.origin for recording in recordings}):
         raise InputError(sentence)
@@ -389,11 +369,11 @@ def _parts(
     """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
     if split.scheme == "block":
         train, test = _blocks(windows, random)
+    elif split.scheme == "window":
+        test = _stratified(windows.recording if codes is None else codes, random)
+        train = ~test
     else:
-        if split.scheme == "window":
-            test = _stratified(windows.recording if codes is None else codes, TEST_SHARE, random)
-        else:
-            test = _whole_recordings(windows, codes, TEST_SHARE, random)
+        test = _whole_recordings(windows, codes, random)
         train = ~test
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
@@ -428,11 +408,11 @@ def _parts_by_group(
     return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
 
 
-def _stratified(strata: Integers, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """A random `share` of every stratum, exact in total by largest remainders, with one or more on either side."""
+def _stratified(strata: Integers, random: np.random.Generator) -> NDArray[np.bool_]:
+    """A random share of every stratum, exact in total by largest remainders, with one or more on either side."""
     _, members = np.unique(strata, return_inverse=True)
     sizes = np.bincount(members)
-    wanted = sizes * share
+    wanted = sizes * TEST_SHARE
     take = np.floor(wanted).astype(np.int64)
     rest = round(wanted.sum()) - take.sum()
     order = np.lexsort((random.permutation(len(sizes)), -(wanted - take)))
@@ -477,9 +457,7 @@ def _measurements(recordings: Sequence[RecordingInfo]) -> list[int]:
     ]  # fmt: skip
 
 
-def _whole_recordings(
-    windows: Windows, codes: Integers | None, share: float, random: np.random.Generator
-) -> NDArray[np.bool_]:
+def _whole_recordings(windows: Windows, codes: Integers | None, random: np.random.Generator) -> NDArray[np.bool_]:
     """Every measurement on one side only; where classes may be used, each has some on both."""
     firsts, measurements = np.unique(_measurements(windows.recordings), return_inverse=True)
     groups = np.zeros(len(firsts), dtype=np.int64)
@@ -490,4 +468,4 @@ def _whole_recordings(
             single = windows.recordings[firsts[int(np.flatnonzero(groups == group)[0])]]
             what = f"domain '{single.domain}'" if codes is None else f"class '{single.label}' of '{single.domain}'"
             raise InputError(f"{what} has a single recording ({single.origin}); add one or use the split 'block'")
-    return _stratified(groups, share, random)[measurements[windows.recording]]
+    return _stratified(groups, random)[measurements[windows.recording]]

@@ -26,9 +26,9 @@ from bearcat.report.results import (
     Result,
     caveats,
     incomplete,
-    leakage_sentences,
     ordered_methods,
     read_result,
+    specimens_sentences,
 )
 from bearcat.report.stats import METRICS, USUAL, Comparison, comparisons
 from bearcat.report.tables import result_tables
@@ -97,7 +97,7 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
         f"{_data_sentence([result])} Identity of settings, seed and data: {record.data.identity[:12]}…;"
         f" {record.seconds:.0f} s on {record.device}."
     )
-    run_sentences = (run_sentence, *leakage_sentences([result]))
+    run_sentences = (run_sentence, *specimens_sentences([result]))
     kind = cell.input.partition(":")[0]
     subtitle = f"{cell.method} on {cell.task}; {cell.dataset}, {kind} input, seed {cell.seed}"
     sections = (
@@ -241,7 +241,7 @@ def _group_section(
         rules = dict.fromkeys(each.rule for each in compared.values())
         if len(ordered_methods(results)) == 1:
             rules = {"With one method there is nothing to rank or to test.": None}
-        sentences = (_data_sentence(results), *leakage_sentences(results), *rules)
+        sentences = (_data_sentence(results), *specimens_sentences(results), *rules)
     warned = caveats(results)
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
     warned += [typeset.Caveat("Too few runs", text) for text in too_few]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.data.inputs import INPUTS
-from bearcat.data.specimens import SENTENCES
+from bearcat.data.specimens import SENTENCES, specimens_sentence
 from bearcat.errors import InputError
 from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
@@ -260,7 +260,7 @@ def untested_bearings(results: Sequence[Result]) -> list[Caveat]:
     """Runs whose target holds bearings of the source, or bearings that nobody named."""
     found = []
     for kind, sentence in SENTENCES.items():
-        runs = [run for run in results if run.record.leakage is not None and run.record.shift == kind]
+        runs = [run for run in results if run.record.specimens and run.record.shift == kind]
         if runs:
             where = "" if len(runs) == len(results) else f" (in {count(len(runs), 'run')} of {len(results)})"
             names = tuple(dict.fromkeys(run.cell.task for run in runs))
@@ -268,11 +268,6 @@ def untested_bearings(results: Sequence[Result]) -> list[Caveat]:
     return found
 
 
-def leakage_sentences(results: Sequence[Result]) -> list[str]:
-    """What specimens tell of the classes, of each kind of run once."""
-    every = [run.record.leakage for run in results if run.record.leakage is not None]
-    purities = [each.purity for each in every if each.purity is not None]
-    if len({each.sentence for each in every}) < 2 or not purities:
-        return list(dict.fromkeys(each.sentence for each in every))[:1]
-    least, most = 100 * min(purities), 100 * max(purities)
-    return [f"{every[0].counts} Purity {least:.0f} to {most:.0f} %, by task (docs/protocol.md)."]
+def specimens_sentences(results: Sequence[Result]) -> list[str]:
+    """How many specimens there are of each class, by the first run that counts them."""
+    return [specimens_sentence(run.record.specimens) for run in results if run.record.specimens][:1]
