@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from evidence import read_lines
 
-from bearcat.report.stats import bootstrap, holm, signed_rank
+from bearcat.bench.stats import bootstrap, holm, signed_rank
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results.json"
@@ -72,7 +72,7 @@ def differences(first: Mapping[str, Sequence[float]], second: Mapping[str, Seque
 
 
 def p_by_task(apart: Sequence[Any]) -> float:
-    return signed_rank(np.array([each.mean() for each in apart]))[0]
+    return signed_rank(np.array([each.mean() for each in apart]))
 
 
 def target(name: str) -> Callable[[Line], float | None]:
@@ -111,7 +111,7 @@ def conditions(lines: Sequence[Line]) -> dict[str, Table]:
         seeds = len(next(iter(right["match-clusters"].values())))
         apart = differences(right["match-clusters"], right["dense-source-only"])
         tests.append(p_by_task(apart))
-        low, high = bootstrap(apart)
+        low, high = bootstrap(np.array([each.mean() for each in apart]))
         cells = [f"{percent(mean(right[name]))} / {percent(mean(error[name]))}" for name in right]
         shown = dict(zip(right, cells, strict=True))
         rows.append([

@@ -51,7 +51,7 @@ from bearcat.diagnosis.fusion import (
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.signal import SignalAnalysis
-from bearcat.report.recordings import calibration_error
+from bearcat.report.results import calibration_error
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
 

@@ -92,10 +92,10 @@ def test_bearcat_itself_loads_nothing():
 # Modules, and what none of them, nor of those above them, may load: one Python imports them in this order.
 UNLOADED = {
     "bearcat.cli": "numpy scipy torch matplotlib pyarrow h5py",
-    "bearcat.report.tables": "torch pandas matplotlib",
-    "bearcat.report.stats": "torch pandas statsmodels scikit_posthocs",
+    "bearcat.bench.report": "torch pandas matplotlib",
+    "bearcat.bench.stats": "torch pandas statsmodels scikit_posthocs",
     "bearcat.diagnosis.accuracy bearcat.diagnosis.pooling": "torch",
-    "bearcat.data bearcat.data.fetch bearcat.report.plots bearcat.report.pages": "torch",
+    "bearcat.data bearcat.data.fetch bearcat.report.figures bearcat.report.pages": "torch",
 }
 
 

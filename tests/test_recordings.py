@@ -16,8 +16,7 @@ from bearcat.data.tasks import Mix, mixed_task
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.report.recordings import score_recordings, witness_scores
-from bearcat.report.results import read_result
+from bearcat.report.results import read_result, score_recordings, witness_scores
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bearcat.bench.report import write_bench_report
 from bearcat.diagnosis.recording import Diagnoses
-from bearcat.report.pages import write_bench_report, write_recordings_page
+from bearcat.report.pages import write_recordings_page
 from tests import opened
-from tests.test_page import ATTACK, made_grid
+from tests.test_bench_report import ATTACK, made_grid
 from tests.test_recordings_page import found, plant  # noqa: F401 (fixtures)
 
 

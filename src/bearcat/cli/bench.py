@@ -102,9 +102,9 @@ def bench_report(
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.bench.grid import read_grid
+    from bearcat.bench.report import write_bench_report
+    from bearcat.bench.stats import METRICS, USUAL
     from bearcat.bench.store import results
-    from bearcat.report.pages import write_bench_report
-    from bearcat.report.stats import METRICS, USUAL
 
     for name in metric or ():
         check_choice("--metric", name, tuple(METRICS))

@@ -144,7 +144,7 @@ def show(
         raise InputError(
             f"{name}: is one recording; draw it by bearcat diagnose --png FOLDER, or name a folder with two domains"
         )
-    from bearcat.report.plots import draw_shift
+    from bearcat.report.figures import draw_shift
 
     catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
     count = len(catalogue.domains)

@@ -283,7 +283,7 @@ def diagnose(
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
     """A picture called after the file; later ones of the same name get a number."""
-    from bearcat.report.plots import draw_evidence
+    from bearcat.report.figures import draw_evidence
     from bearcat.report.typeset import file_name
     from bearcat.storage import write_atomically
 

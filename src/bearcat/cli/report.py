@@ -33,8 +33,7 @@ def report(
     Recordings are diagnosed as `diagnose` does; for its other options give the file of `diagnose --format json`. Of a
     store: watched machines and their trends (docs/watch.md).
     """
-    from bearcat.report.pages import write_recordings_page, write_run_page
-    from bearcat.report.recordings import is_results, read_results
+    from bearcat.report.pages import is_results, read_results, write_recordings_page, write_run_page
 
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")

@@ -1,45 +1,51 @@
-"""Figures of a comparison: critical differences, scores by task, reliability, confusion, curves over epochs.
+"""Figures of runs (reliability, confusion, curves over epochs) and of recordings (two domains, evidence of physics).
 
-Each function takes results and returns a figure, or None where the runs have nothing for it to draw. Curves averaged
-over tasks take the task × seed cells that every method finished, so that no method is shown on easier tasks than
-another; bands are one standard deviation over seeds.
+Each function returns a figure, or None where the runs have nothing for it to draw. Curves averaged over tasks take the
+task × seed cells that every method finished, so that no method is shown on easier tasks than another; bands are one
+standard deviation over seeds.
 
->>> confusions(results).write(Path("figures"))
+>>> confusions(results).save("confusion.pdf")
+>>> draw_shift(rows, ("load0", "load3")).save("shift.png")
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bearcat.data.recording import Recording
+from bearcat.diagnosis.drawing import draw
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.errors import InputError
 from bearcat.record import RecordedBins, Reliability
-from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
-from bearcat.report.stats import ALPHA, METRICS, Comparison
-from bearcat.report.typeset import (
-    NARROW,
-    PALETTE,
-    WIDE,
-    ReportFigure,
-    bench_library,
-    count,
-    empty_figure,
-    house_style,
-    shortened,
-)
+from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
+from bearcat.report.typeset import NARROW, PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
 from bearcat.storage import write_atomically
 
-BINS = {"ECE": "ECE of 10 bins"}  # in captions
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows as well as one above
-PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
 # Dashes and markers repeat the colours for grey print; seven dashes against eight colours repeat after 56 names.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
 MeanCurve = tuple[Floats, Floats]  # mean over tasks and seeds, and the standard deviation over seeds (nan for one)
+# Of the figure of curves: a panel's label, and the columns of curves.csv for it; the first counts where it is a number.
+PANELS = {
+    "target accuracy, %": ("target_accuracy_teacher", "target_accuracy_student"),
+    "target ECE, %": ("target_ece_teacher", "target_ece_student"),
+    "right among pseudo-labels, %": ("pseudo_label_accuracy",),
+    "target windows labelled, %": ("pseudo_label_share",),
+}
+WAVEFORM = 2048  # samples shown of a waveform
+WINDOW = 1024  # samples of the windows whose spectra are averaged
+ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
+Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a recording of it in each domain
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
@@ -55,68 +61,6 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def legend_columns(names: Sequence[str], width: float) -> int:
     """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
     return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
-
-
-@house_style()
-def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
-    """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
-    posthocs, pandas = bench_library("scikit_posthocs"), bench_library("pandas")
-    rank, style_of = comparison.ranks, styles(ordered_names(comparison.ranks))
-    joined = pandas.DataFrame(np.eye(len(rank)), index=list(rank), columns=list(rank))  # 1: no difference
-    for clique in comparison.cliques:
-        joined.loc[list(clique), list(clique)] = 1.0
-    drawing = empty_figure(WIDE, 0.6 + 0.13 * len(comparison.cliques) + 0.19 * math.ceil(len(rank) / 2))
-    axis = drawing.subplots()
-    drawn = posthocs.critical_difference_diagram(
-        dict(rank), joined, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
-        label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8},
-        color_palette={name: style["color"] for name, style in style_of.items()}, marker_props={"s": 14},
-        elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 3}, text_h_margin=0.02 * len(rank),
-    )  # fmt: skip
-    for label in drawn["labels"]:
-        label.set_color("black")
-    axis.set_xlabel("average rank (1 is best)")
-    axis.xaxis.set_label_position("top")
-    axis.spines["top"].set_visible(True)
-    caption = (
-        f"Average ranks of {BINS.get(score, score)} over {count(comparison.blocks_used, 'task × seed cell')}. A thick"
-        f" bar joins neighbours of which no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}),"
-        " which does not prove them equal. "
-    )
-    caption += comparison.warning or "Bold in the tables marks methods that do not differ from the best alone."
-    return ReportFigure(f"ranks-{score}", f"Critical differences: {score}", caption, drawing)
-
-
-def axis_label(comparison: Comparison) -> str:
-    metric = METRICS[comparison.metric]
-    return f"target {metric.label}{', %' if metric.unit == 'Percent' else ' × 100'}"
-
-
-@house_style()
-def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> ReportFigure | None:
-    """A bar for each method in each task, mean and standard deviation over seeds, as the paper draws its tables."""
-    tasks, methods = ordered_tasks(results), ordered_names(comparison.methods)
-    if len(methods) < 2:
-        return None
-    drawing, style_of = empty_figure(WIDE, 2.5), styles(methods)
-    axis, width = drawing.subplots(), 0.85 / len(methods)
-    for number, method in enumerate(methods):
-        cells = [(place, comparison.cells.get((method, task))) for place, task in enumerate(tasks)]
-        bars = [(place, spread) for place, spread in cells if spread is not None]
-        axis.bar(
-            [place + (number - (len(methods) - 1) / 2) * width for place, _ in bars],
-            [100 * spread.mean for _, spread in bars], width, label=shortened(method), color=style_of[method]["color"],
-            yerr=[100 * np.nan_to_num(spread.sd) for _, spread in bars], error_kw={"linewidth": 0.5},
-            edgecolor="black", linewidth=0.3, hatch="" if number < len(PALETTE) else "////",
-        )  # fmt: skip
-    turned = max(map(len, tasks), default=0) * len(tasks) > 90
-    axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
-    axis.set_ylabel(axis_label(comparison))
-    drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in methods], WIDE))
-    spread = any(cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
-    lines = "; thin lines are one standard deviation over seeds" if spread else ""
-    caption = f"Target {BINS.get(score, score)} of each method on each task{lines}."
-    return ReportFigure(f"bars-{score}", f"Target {score}, task by task", caption, drawing)
 
 
 @dataclass(frozen=True)
@@ -242,62 +186,35 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     return ReportFigure("confusion", "Confusion matrices on the target", caption, drawing)
 
 
-def score_curves(results: Sequence[Result]) -> ReportFigure | None:
-    """Target accuracy and ECE over epochs, averaged over tasks; the paper's figure for one task."""
-    kept = complete_cells(results)
-    accuracy, ece = (
-        by_method(kept, f"target_{score}_teacher", f"target_{score}_student") for score in ("accuracy", "ece")
-    )
-    caption = (
-        f"Target accuracy (left) and ECE of 10 bins (right) after each epoch: {averaged_over(kept)}; the teacher's once"
-        f" there is one, the student's before. At the end: accuracy {_ends(accuracy)}; ECE {_ends(ece)}.{PHASES}"
-    )
-    panels = {"target accuracy, %": accuracy, "target ECE, %": ece}
-    return _line_figure("curves", "Target accuracy and ECE over epochs", caption, panels, kept, results)
-
-
-def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
-    """How many of the pseudo-labels are right, and how many target windows get one, over epochs."""
-    kept = complete_cells([result for result in results if "pseudo_label_share" in result.curves])
-    if not kept:
-        return None
-    right, share = (by_method(kept, f"pseudo_label_{name}") for name in ("accuracy", "share"))
-    judged = f"right at the end: {_ends(right)}" if right else "no labels to judge them by"
-    caption = f"Pseudo-labels the student learns from: {averaged_over(kept)}; {judged};"
-    caption += f" windows with one: {_ends(share)}.{PHASES}"
-    panels = {"right among pseudo-labels, %": right} if right else {}
-    panels["target windows labelled, %"] = share
-    return _line_figure("pseudo-labels", "Pseudo-labels over epochs", caption, panels, kept, results)
-
-
 @house_style()
-def _line_figure(
-    name: str, title: str, caption: str, panels: Mapping[str, Mapping[str, MeanCurve]], runs: Sequence[Result],
-    results: Sequence[Result],
-) -> ReportFigure | None:  # fmt: skip
-    """A panel for each label of the vertical axis with mean lines by method and bands of one standard deviation.
+def curves(results: Sequence[Result]) -> ReportFigure | None:
+    """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method, bands of one standard deviation.
 
-    Vertical lines say where phases begin if all `runs`, whose means these are, agree; colours are by all `results`.
+    Vertical lines say where phases begin, if all runs agree.
     """
     from matplotlib.lines import Line2D
 
-    style_of = styles(ordered_methods(results))
-    drawn = [method for method in style_of if any(method in curves for curves in panels.values())]
+    runs, style_of = complete_cells(results), styles(ordered_methods(results))
+    panels = {label: by_method(runs, *columns) for label, columns in PANELS.items()}
+    panels = {label: lines for label, lines in panels.items() if lines}
+    drawn = [method for method in style_of if any(method in lines for lines in panels.values())]
     if not drawn:
         return None
-    width = NARROW + 1 if len(panels) == 1 else WIDE
     names = [shortened(method, 40) for method in drawn]
-    fitting = legend_columns(names, width)
-    figure = empty_figure(width, 2.65 + 0.14 * math.ceil(len(drawn) / fitting))
+    fitting, lines_of_panels = legend_columns(names, WIDE), math.ceil(len(panels) / 2)
+    figure = empty_figure(WIDE, 2.4 * lines_of_panels + 0.25 + 0.14 * math.ceil(len(drawn) / fitting))
     starts: dict[int, list[str]] = {}
     for sign in ("DA", "PL", "cal"):
         begins = {phases[sign] for run in runs if sign in (phases := run.record.settings.phases)}
         if len(begins) == 1:
             starts.setdefault(begins.pop(), []).append(f"$T_{{\\rm {sign}}}$")
-    for axis, (label, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for number, (method, (mean, spread)) in enumerate(curves.items()):
+    axes = figure.subplots(lines_of_panels, min(2, len(panels)), squeeze=False).flat
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (label, of_methods) in zip(axes, panels.items(), strict=False):
+        for number, (method, (mean, spread)) in enumerate(of_methods.items()):
             epochs, every = np.arange(1, mean.size + 1), max(1, mean.size // 8)
-            marked = (number * every // len(curves), every)  # shifted, so that markers do not hide each other
+            marked = (number * every // len(of_methods), every)  # shifted, so that markers do not hide each other
             axis.plot(epochs, mean, **style_of[method], markevery=marked, label=method)
             band = {"color": style_of[method]["color"], "alpha": 0.15, "linewidth": 0}
             axis.fill_between(epochs, mean - spread, mean + spread, **band)
@@ -312,7 +229,13 @@ def _line_figure(
         axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
     handles = [Line2D([], [], **style_of[method]) for method in drawn]
     figure.legend(handles, names, loc="outside lower center", ncols=fitting)
-    return ReportFigure(name, title, caption, figure)
+    tasks, seeds = len(ordered_tasks(runs)), len({run.cell.seed for run in runs})
+    caption = (
+        f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, where there are such; bands are"
+        " one standard deviation over seeds. The teacher's once there is one, the student's before. Dotted lines: where"
+        " alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
+    )
+    return ReportFigure("curves", "Target accuracy, ECE and pseudo-labels over epochs", caption, figure)
 
 
 def complete_cells(results: Sequence[Result]) -> list[Result]:
@@ -352,17 +275,77 @@ def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
         return np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1)
 
 
-def averaged_over(results: Sequence[Result]) -> str:
-    """What a mean curve is a mean of."""
-    tasks, seeds = ordered_tasks(results), {result.cell.seed for result in results}
-    over = f"average of {len(tasks)} tasks" if len(tasks) > 1 else f"task {tasks[0]}"
-    spread = f"mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    cells = {(result.cell.task, result.cell.seed) for result in results}
-    uneven = len({result.cell for result in results}) < len(ordered_methods(results)) * len(cells)
-    remark = "; methods differ in the tasks and seeds they finished, so lines do not compare" if uneven else ""
-    return f"{over}, {spread}{remark}"
+@house_style()
+def draw_shift(rows: Rows, domains: tuple[str, str]) -> ReportFigure:
+    """Per class a row: waveform, spectrum and envelope spectrum of two domains side by side, on the same scales."""
+    drawing = empty_figure(16, 1.5 + 1.25 * len(rows))
+    axes = drawing.subplots(len(rows), 6, squeeze=False)
+    for line, (label, *pair) in zip(axes, rows, strict=True):
+        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
+        for side, recording in enumerate(pair):
+            if recording is not None:
+                _draw_recording(line[side::2], recording, PALETTE[side])
+        for left, right in zip(line[::2], line[1::2], strict=True):
+            if left.lines and right.lines:  # both to the wider of the two ranges
+                low, high = zip(left.get_ylim(), right.get_ylim(), strict=True)
+                left.set_ylim(min(low), max(high))
+                right.set_ylim(min(low), max(high))
+                right.tick_params(labelleft=False)
+    titles = ("waveform", "spectrum, dB", "envelope spectrum")
+    for column in range(6):
+        recordings = [pair[column % 2] for _, *pair in rows]
+        known = any(recording is not None and recording.rate is not None for recording in recordings)
+        units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
+        axes[0][column].set_title(f"{titles[column // 2]}\n{domains[column % 2]}", color=PALETTE[column % 2])
+        _tidy(axes[:, column], units[column // 2])
+    return ReportFigure("shift", " and ".join(domains), "a row for each class", drawing)
 
 
-def _ends(curves: Mapping[str, MeanCurve]) -> str:
-    """Where every mean ends, for a caption."""
-    return ", ".join(f"{name} {mean[np.isfinite(mean)][-1]:.1f} %" for name, (mean, _) in curves.items())
+def _tidy(column: Sequence[Axes], unit: str) -> None:
+    """One axis of x below a column of plots: below the last that shows anything. The others have no numbers."""
+    filled = [axis for axis in column if axis.has_data()]
+    for axis in column:
+        if axis not in filled:
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.spines[:].set_visible(False)
+            axis.text(0.5, 0.5, "no recording", ha="center", va="center", transform=axis.transAxes, color="grey")
+        elif axis is not filled[-1]:
+            axis.tick_params(labelbottom=False)
+        else:
+            axis.set_xlabel(unit)
+        if filled:
+            axis.set_xlim(min(other.get_xlim()[0] for other in filled), max(other.get_xlim()[1] for other in filled))
+
+
+def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
+    """The three views of one recording. Without a known rate, axes count samples."""
+    from scipy.signal import hilbert, welch
+
+    signal, rate, milli = recording.signal, recording.rate or 1.0, 1000.0 if recording.rate else 1.0
+    axes[0].plot(np.arange(signal.size)[:WAVEFORM] * milli / rate, signal[:WAVEFORM], color=colour, linewidth=0.5)
+    hertz, power = welch(signal, rate / milli, nperseg=min(WINDOW, signal.size))
+    axes[1].plot(hertz[1:], 10 * np.log10(np.maximum(power[1:], 1e-30)), color=colour, linewidth=0.8)
+    envelope = np.abs(hilbert(signal - signal.mean())) ** 2
+    hertz, power = welch(envelope, rate, nperseg=signal.size)
+    last = ENVELOPE_TO if recording.rate else 0.05
+    lines = np.sqrt(power[hertz <= last])
+    axes[2].plot(hertz[hertz <= last], lines / max(lines.max(), 1e-30), color=colour, linewidth=0.7)
+    axes[2].set_yticks([0, 0.5, 1])
+    if recording.rate and recording.rpm and recording.bearing:
+        frequencies = recording.bearing.frequencies(recording.rpm)
+        for fault, side in (("BPFO", "right"), ("BPFI", "left")):
+            axes[2].axvline(frequencies[fault], color="#444444", linestyle="--", linewidth=0.6, zorder=0)
+            axes[2].text(frequencies[fault], 1.0, fault, fontsize=6.5, ha=side, va="bottom")
+
+
+@house_style()
+def draw_evidence(diagnosis: Diagnosis, width: float = WIDE) -> ReportFigure:
+    """The envelope spectrum with its fault lines, the waveform below; the caption is the reason in words."""
+    if diagnosis.drawing is None:
+        raise InputError(f"{diagnosis.recording}: there is nothing to draw; its signal could not be read")
+    small = width < WIDE
+    height = 0.25 if not diagnosis.drawing.levels else 0.44 if small else 0.55
+    drawing = empty_figure(width, height * width)
+    draw(drawing, diagnosis.drawing, diagnosis.physics, small)
+    return ReportFigure("evidence", diagnosis.title, diagnosis.sentence, drawing)

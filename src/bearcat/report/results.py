@@ -1,38 +1,56 @@
-"""Finished runs for a report, read from their folders alone, and what must be said of them.
+"""Finished runs for a report, read from their folders alone, what must be said of them, and scores of recordings.
 
-A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such
+A run's folder holds record.json, predictions.csv and curves.csv (docs/record.md); a report is made of many such
 folders, or of one. Nothing here needs torch: reports are made where nothing can be trained.
 
 >>> result = read_result(Path("bearcat-out"))
->>> result.score("target", "accuracy"), caveats([result])
+>>> result.score("target", "accuracy"), caveats([result], [])
 (0.913, [])
+>>> scores = witness_scores(result)
+>>> scores["diagnosis"].missed, scores["diagnosis"].false_alarms
+(0.0, 0.04)
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.recipes import RECIPES, Recipe
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets.benches import CONDITIONS
-from bearcat.data.inputs import INPUTS
+from bearcat.data.recording import HEALTHY_NAMES
 from bearcat.data.specimens import SENTENCES, specimens_sentence
+from bearcat.diagnosis.decision import (
+    ALARM,
+    CANNOT_TELL,
+    CHECK,
+    HEALTHY,
+    OK,
+    UNKNOWN_STATE,
+    RecordingEvidence,
+    decide,
+)
+from bearcat.diagnosis.physics import state_of
+from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
 from bearcat.errors import InputError
+from bearcat.findings import SURE, Finding
 from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
-from bearcat.report.typeset import Caveat, count
+from bearcat.report.typeset import Caveat, count, listed
 
+PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
+UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"
+BINS = 10  # of the calibration error
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
 
@@ -93,14 +111,6 @@ class Result:
         return self.record.settings.adapts
 
     @cached_property
-    def is_named_recipe(self) -> bool:
-        """Whether the run is of the recipe its method is named after, unchanged but for `published` and the epochs."""
-        name, kind, settings = self.cell.method, self.cell.input, self.record.settings
-        if name not in RECIPES or kind not in INPUTS:
-            return False
-        return settings.recipe in _recorded(name, RECIPES[name], kind, settings.epochs)
-
-    @cached_property
     def predictions(self) -> Predictions:
         with _rows(self.folder / PREDICTIONS) as rows:
             recording, label, predicted = (
@@ -115,14 +125,6 @@ class Result:
         """Columns of curves.csv over epochs; nan where a number did not exist."""
         with _rows(self.folder / CURVES) as rows:
             return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
-
-
-@cache
-def _recorded(name: str, recipe: Recipe, kind: str, epochs: int) -> tuple[dict[str, Any], ...]:
-    """A recipe as records have it, with and without `published`; once, for a report has thousands of runs."""
-    plain = recipe.for_input(kind).in_epochs(epochs)
-    both = (plain, plain.with_settings({"published": "true"}))
-    return tuple(json.loads(json.dumps({"name": name} | each.to_dict())) for each in both)
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,7 @@ def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
 
     def key(task: str) -> list[tuple[int, str]]:
         parts = re.split(r"(\d+)", numbered(task))  # without int(), which refuses some thousand digits
-        digits = [part.lstrip("0") if place % 2 else part for place, part in enumerate(parts)]
-        return [(len(part) if place % 2 else 0, part) for place, part in enumerate(digits)]
+        return [(len(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
 
     return tuple(sorted({run.cell.task for run in runs}, key=key))
 
@@ -192,82 +193,155 @@ def _rows(path: Path) -> Iterator[list[dict[str, str]]]:
 # Kinds of trouble that one record shows: what it is called, whether a run has it, and what to say of those that do.
 TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
     ("Failed", lambda record: record.failed,
-     "the loss turned NaN or infinite and training was stopped; the numbers mean nothing."),
-    ("Collapsed", lambda record: record.collapsed, "every target window is given the same class."),
+     "the loss turned NaN or infinite and training was stopped; the numbers mean nothing"),
+    ("Collapsed", lambda record: record.collapsed,
+     "every target window is given the same class: an ECE near zero is no merit there"),
     ("Temperature at its bound", lambda record: record.at_bound,
-     "the temperature ended at its bound: the source gives calibration too little to go by, and the confidence on the"
-     " target is not to be trusted."),
+     "the temperature ended at its bound: the source gives calibration too little to go by"),
     ("Classes never predicted", lambda record: not record.collapsed and record.never_predicted,
-     "some class is never predicted on the target."),
+     "some class is never predicted on the target"),
+    ("Bearings", lambda record: record.specimens and record.shift in SENTENCES,
+     "bearings of the target are those of the source, or nobody named them: other bearings are not tested"),
+    ("No labels", lambda record: record.scores.target is None, "the target has no labels, so nothing could be scored"),
 )  # fmt: skip
 
 
-def caveats(results: Sequence[Result]) -> list[Caveat]:
-    """Everything below, worst first."""
-    found = [*troubles(results), *negative_transfer(results)]
-    found += untested_bearings(results)
-    if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
-        found.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
-    return found
-
-
-def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
-    """Planned runs without a result, counted by why."""
-    if not missing:
-        return []
-    kinds = Counter(run.kind for run in missing)
-    counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-    planned, verb = count(len(results) + len(missing), "planned run"), "has" if len(missing) == 1 else "have"
-    text = f"{len(missing)} of {planned} {verb} no result ({counted})."
-    return [Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing))]
-
-
-def troubles(results: Sequence[Result]) -> list[Caveat]:
-    """Runs that broke down, collapsed, ended at a bound or never predict a class."""
-    found = []
+def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
+    """What a reader must know of these runs, worst first, each with the runs it is about."""
+    said = []
+    if missing:
+        kinds = Counter(run.kind for run in missing)
+        counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        text = f"{len(missing)} of {count(len(results) + len(missing), 'planned run')} without a result ({counted})."
+        said.append(Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing)))
     for kind, concerns, text in TROUBLES:
-        runs = [result for result in results if concerns(result.record)]
-        classes = [f": {', '.join(run.record.never_predicted)}" if "predicted" in kind else "" for run in runs]
-        names = tuple(f"{run.cell}{never}" for run, never in zip(runs, classes, strict=True))
+        runs = [run for run in results if concerns(run.record)]
+        by_method = Counter(run.cell.method for run in runs)
+        counted = ", ".join(f"{name} {by_method[name]}" for name in ordered_names(by_method))
         if runs:
-            found.append(Caveat(kind, f"In {count(len(runs), 'run')} {text}", names))
-    return found
+            said.append(
+                Caveat(kind, f"In {len(runs)} of {count(len(results), 'run')} {text} ({counted}).",
+                       tuple(str(run.cell) for run in runs) if len(runs) < len(results) else ())
+            )  # fmt: skip
+    if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
+        said.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
+    return said
 
 
-def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
-    """Methods below training on the source alone, by the mean over the seeds both have."""
-    known = [(run, score) for run in results if (score := run.score("target", "accuracy")) is not None]
-    plain = {replace(run.cell, method=""): score for run, score in known if not run.adapts}
-    both: dict[Cell, list[tuple[float, float]]] = {}
-    for run, score in known:
-        alone = plain.get(replace(run.cell, method=""))
-        if run.adapts and alone is not None:
-            both.setdefault(replace(run.cell, seed=0), []).append((score, alone))
-    items = []
-    for cell, pairs in both.items():
-        mine, alone = 100 * np.mean(pairs, axis=0)
-        if mine < alone:
-            scores = f"{mine:.1f} against {alone:.1f} % ({count(len(pairs), 'seed')})"
-            items.append(f"{cell.method} on {cell.task}: {scores}")
-    text = (
-        f"In {count(len(items), 'case')} a method is less accurate on the target than training on the source alone"
-        " (means over the seeds both have; not tested)."
+def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
+    """What the windows are, how many, and the epochs; where runs differ, all there is. Of no runs, nothing."""
+    if not results:
+        return ()
+
+    def every(name: str) -> str:
+        values = [getattr(result.record.settings, name) for result in results]
+        return listed(list(dict.fromkeys(format(value, "g" if isinstance(value, float) else "") for value in values)))
+
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    sizes = []
+    for name in ("source_train", "target_train", "source_test", "target_test"):
+        numbers = sorted(getattr(result.record.data, name) for result in results)
+        sizes.append(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))))
+    data = (
+        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
+        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')};"
+        f" {sizes[0]} windows of the source and {sizes[1]} of the target to learn from,"
+        f" {sizes[2]} and {sizes[3]} to be tested on. Epochs: {every('epochs')}."
     )
-    return [Caveat("Negative transfer", text, tuple(items))] if items else []
+    specimens = [specimens_sentence(run.record.specimens) for run in results if run.record.specimens]
+    return data, *specimens[:1]
 
 
-def untested_bearings(results: Sequence[Result]) -> list[Caveat]:
-    """Runs whose target holds bearings of the source, or bearings that nobody named."""
-    found = []
-    for kind, sentence in SENTENCES.items():
-        runs = [run for run in results if run.record.specimens and run.record.shift == kind]
-        if runs:
-            where = "" if len(runs) == len(results) else f" (in {count(len(runs), 'run')} of {len(results)})"
-            names = tuple(dict.fromkeys(run.cell.task for run in runs))
-            found.append(Caveat("Bearings", f"{sentence[0].upper()}{sentence[1:]}{where}.", names))
-    return found
+@dataclass(frozen=True)
+class RecordingScores:
+    """Of the labelled recordings of one cell; shares are fractions, None where there is nothing to count."""
+
+    recordings: int
+    right: float | None  # healthy called healthy, a fault called by its type, a type unknown to the source `unknown`
+    missed: float | None  # of faulty ones: called healthy, or decided `ok`
+    passed: float | None  # of faulty ones: decided `ok`, so that nobody looks at them
+    false_alarms: float | None  # of healthy ones: called faulty, or decided `alarm`
+    type_right: float | None  # of faulty ones
+    check: float | None  # decided `check`
+    ece: float | None  # of the confidence that the call is right; calls that claim nothing do not count
 
 
-def specimens_sentences(results: Sequence[Result]) -> list[str]:
-    """How many specimens there are of each class, by the first run that counts them."""
-    return [specimens_sentence(run.record.specimens) for run in results if run.record.specimens][:1]
+def score_recordings(
+    diagnoses: Sequence[Diagnosis], labels: Mapping[str, str], known: Sequence[str] = ()
+) -> RecordingScores:
+    """Of the diagnoses whose recordings have labels; `known` are the source's classes; none: physics knows them all."""
+    judged = [(each, labels[each.recording]) for each in diagnoses if labels.get(each.recording)]
+    truth = np.array([HEALTHY if label.lower() in HEALTHY_NAMES else state_of(label) or label for _, label in judged])
+    state = np.array([each.state for each, _ in judged])
+    action = np.array([each.decision.action for each, _ in judged])
+    alien = np.array([bool(known) and label not in known for _, label in judged], dtype=bool)
+    right = (state == truth) | (alien & (state == UNKNOWN_STATE))
+    claims = ~np.isin(state, CLAIMLESS)
+    faulty = truth != HEALTHY
+    called_faulty = (claims | (state == UNKNOWN_STATE)) & (state != HEALTHY)
+    confidence = np.array([each.confidence for each, _ in judged])
+    return RecordingScores(
+        len(judged),
+        _share(right),
+        _share(((state == HEALTHY) | (action == OK))[faulty]),
+        _share((action == OK)[faulty]),
+        _share((called_faulty | (action == ALARM))[~faulty]),
+        _share(right[faulty]),
+        _share(action == CHECK),
+        calibration_error(confidence[claims], right[claims]),
+    )
+
+
+def _share(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float | None:
+    """ECE of recordings: the mean distance of confidence and accuracy over bins (lowest, highest], by their sizes."""
+    if not len(confidence):
+        return None
+    place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    gaps = np.bincount(place, confidence - right, minlength=BINS)  # sums, so that sizes are in them already
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def witness_scores(result: Result) -> dict[str, RecordingScores]:
+    """Of each witness of a run; none where its record holds no diagnoses or the target has no labels."""
+    record, found = result.record, result.record.recordings
+    labels = dict(zip(result.predictions.recording, result.predictions.label, strict=True)) if found else {}
+    if not any(labels.get(each.recording) for each in found):
+        return {}
+    action = decide(replace(record.evidence, physics=None)).action
+    plain = [
+        replace(each, witnesses=replace(each.witnesses, network=None, baseline=None)) for each in found if each.physics
+    ]
+    # Each alone is what it would say by itself, in its own words: a network's own confidence, not a fitted one.
+    witnesses = {
+        PHYSICS: [_alone(each, each.physics.probabilities) for each in found if each.physics is not None],
+        GENERAL: [_alone(each, seen.probabilities) for each in found if (seen := each.witnesses.general) is not None],
+        NETWORK: [_alone(each, own.states, action) for each in found if (own := each.witnesses.network) is not None],
+        UNTRAINED: list(Diagnoses(plain).beside_each_other()),
+        # Of the witnesses as they are kept and the fusion as it is now, so that reports of any runs can be compared.
+        DIAGNOSIS: list(Diagnoses(found).beside_each_other(record.decision.action, record.decision.expected)),
+    }  # fmt: skip
+    return {
+        name: score_recordings(diagnoses, labels, record.data.classes if name in (NETWORK, DIAGNOSIS) else ())
+        for name, diagnoses in witnesses.items()
+        if diagnoses
+    }
+
+
+def _alone(each: Diagnosis, shares: Mapping[str, float], action: str | None = None) -> Diagnosis:
+    """What one witness says of a recording, and what its word alone would decide."""
+    state = max(shares, key=lambda name: shares[name])
+    sure, network = shares[state], each.witnesses.network
+    familiar, agreement = (network.familiar, network.agreement) if action and network else (None, None)
+    state = UNKNOWN_STATE if familiar is False else CANNOT_TELL if sure < SURE and action is None else state
+    named = Finding("model class", "alarm", {"label": state, "probability": sure})
+    faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE)
+    evidence = RecordingEvidence(
+        state, sure, 1 - shares.get(HEALTHY, 0.0), faulty, agreement=agreement,
+        familiar=familiar, model=action, supported=action is None, shown=named if faulty else None,
+        strikes=action is None and each.physics is not None and each.physics.strikes,
+    )  # fmt: skip
+    return replace(each, state=state, confidence=sure, probabilities=shares, decision=decide(evidence))

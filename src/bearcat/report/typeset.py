@@ -1,11 +1,11 @@
-"""How a report looks: tables as LaTeX (booktabs) and CSV, the style of figures, and a page of HTML.
+"""How a report looks: tables, the style of figures, and a page of HTML.
 
 Other modules decide what is said. A page is one file: style, script and figures are inside, it can be read without its
 script, and whatever comes from users' data (names of classes, domains, methods) goes through the template's escaping.
 Text in figures is at least seven points at the sizes of a journal's column (3.5 inches) or page (7).
 
->>> row = (TableEntry("DANN"), TableEntry("81.2", 81.23))
->>> print(csv_text(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
+>>> row = (TableEntry("DANN"), number_entry(81.23, "{:.1f}"))
+>>> print(latex(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.errors import InputError
-from bearcat.names import csv_cell
 from bearcat.storage import write_atomically
 
 DRAWN_AS_VECTORS = 120_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
@@ -50,7 +49,6 @@ class TableEntry:
     text: str
     value: float | None = None
     bold: bool = False
-    spread: float | None = None  # the standard deviation behind "±"
     status: bool = False  # the text is one of SIGNS, and is shown with its sign and colour
 
 
@@ -80,7 +78,8 @@ class Table:
 
 def latex(table: Table) -> str:
     """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
-    pandas, header, numeric = bench_library("pandas"), list(table.header), _numeric(table)
+    pandas, header = bench_library("pandas"), list(table.header)
+    numeric = [any(row[place].value is not None for row in table.rows) for place in range(len(header))]
     texts = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=header)
     bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
     marks = pandas.DataFrame(bold, columns=header)
@@ -94,37 +93,12 @@ def latex(table: Table) -> str:
     return f"% \\usepackage{{booktabs}} \\usepackage[T1]{{fontenc}}\n% {about}\n{tabular}"
 
 
-def csv_text(table: Table) -> str:
-    """Every number in full precision, empty where there is none; a column "… sd" beside means that have one."""
-    columns: list[tuple[str, list[Any]]] = []
-    for place, (name, numeric) in enumerate(zip(table.header, _numeric(table), strict=True)):
-        entries = [row[place] for row in table.rows]
-        columns.append((csv_cell(name), [entry.value if numeric else csv_cell(entry.text) for entry in entries]))
-        if any(entry.spread is not None for entry in entries):
-            columns.append((csv_cell(f"{name} sd"), [entry.spread for entry in entries]))
-    frame = bench_library("pandas").DataFrame(
-        {place: values for place, (_, values) in enumerate(columns)}, dtype=object
-    )
-    return str(frame.to_csv(index=False, header=[name for name, _ in columns], lineterminator="\n"))
-
-
-def write_table(table: Table, folder: Path) -> None:
-    """NAME.tex and NAME.csv."""
-    for suffix, text in (("tex", latex(table)), ("csv", csv_text(table))):
-        write_atomically(folder / f"{table.name}.{suffix}", text.encode())
-
-
 def bench_library(name: str) -> Any:
     """A library that reports of benchmarks need, or an error that says what to install."""
     try:
         return import_module(name)
     except ImportError as error:
         raise InputError(f"reports of benchmarks need {name}; pip install 'bearcat[bench]'") from error
-
-
-def _numeric(table: Table) -> list[bool]:
-    """Which columns hold numbers."""
-    return [any(row[column].value is not None for row in table.rows) for column in range(len(table.header))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,25 +111,18 @@ class ReportFigure:
     drawing: Any
 
     @cached_property
-    def _laid_out(self) -> Any:
-        """The drawing with its layout settled, so that each format need not find it again."""
-        self.drawing.get_layout_engine().execute(self.drawing)
-        self.drawing.set_layout_engine("none")
-        return self.drawing
-
-    @cached_property
     def _rendered(self) -> dict[str, bytes]:
         return {}
 
     def render(self, kind: str) -> bytes:
         """The figure as one of FORMATS; the same results give the same bytes of "png" and "svg"."""
-        if kind in self._rendered:  # a page and a file want the same
-            return self._rendered[kind]
-        content = io.BytesIO()
-        with house_style():
-            metadata = dict.fromkeys(FORMATS[kind])
-            self._laid_out.savefig(content, format=kind, dpi=RESOLUTION, metadata=metadata)
-        return self._rendered.setdefault(kind, content.getvalue())
+        if kind not in self._rendered:  # a page and a file want the same
+            content = io.BytesIO()
+            with house_style():
+                metadata = dict.fromkeys(FORMATS[kind])
+                self.drawing.savefig(content, format=kind, dpi=RESOLUTION, metadata=metadata)
+            self._rendered[kind] = content.getvalue()
+        return self._rendered[kind]
 
     def save(self, path: str | Path) -> Path:
         """Writes the figure as its name says: one of FORMATS."""
@@ -168,10 +135,17 @@ class ReportFigure:
     def _repr_png_(self) -> bytes:
         return self.render("png")
 
-    def write(self, folder: Path) -> None:
-        """Writes NAME.png and so on, in all FORMATS."""
-        for kind in FORMATS:
-            write_atomically(folder / f"{file_name(self.name)}.{kind}", self.render(kind))
+    @property
+    def source(self) -> str:
+        """The figure as an address that a page can hold."""
+        svg = self.render("svg")
+        kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", self.render("png"))
+        return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+    @property
+    def width(self) -> int:
+        """In a page, in its pixels."""
+        return int(self.drawing.get_figwidth() * 118)
 
 
 def count(number: int, what: str, several: str | None = None) -> str:
@@ -237,16 +211,6 @@ class Caveat:
 
 
 @dataclass(frozen=True)
-class PageFigure:
-    """A figure in the page."""
-
-    title: str
-    caption: str
-    source: str  # a data: address
-    width: int  # CSS pixels
-
-
-@dataclass(frozen=True)
 class Section:
     """A heading with what stands under it, in this order."""
 
@@ -254,20 +218,10 @@ class Section:
     sentences: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     tables: tuple[Table, ...] = ()
-    figures: tuple[PageFigure, ...] = ()
+    figures: tuple[ReportFigure, ...] = ()
     decision: str = ""  # stands first, in larger letters
     cards: bool = False  # figures stand beside each other, and tables are never behind a click
     research: bool = False  # all of it is behind a click
-
-
-def in_page(figure: ReportFigure, folder: Path | None = None) -> PageFigure:
-    """A figure for the page; its files too, where a folder is given."""
-    svg = figure.render("svg")
-    kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", figure.render("png"))
-    if folder is not None:
-        figure.write(folder)
-    address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
-    return PageFigure(figure.title, figure.caption, address, round(figure.drawing.get_figwidth() * 118))
 
 
 def templates() -> Any:

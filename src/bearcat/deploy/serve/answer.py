@@ -36,7 +36,7 @@ from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.ranges import RANGES
-from bearcat.report.plots import draw_evidence
+from bearcat.report.figures import draw_evidence
 from bearcat.sentences import sentence
 from bearcat.settings import to_plain
 

@@ -1,0 +1,365 @@
+"""The report of a benchmark: tables, tests and figures on one page, with their files beside it.
+
+The tables have the paper's shapes: a row for each method, its average, its average rank and a column for each task; and
+a test of every pair. Numbers are percent; a note says what bold means, over how many runs numbers go, and what is
+missing. For Paderborn the paper's own averages stand beside ours, from `paper.csv`.
+
+>>> write_bench_report("A rig", results, missing, Path("bench-report/rig"))
+PosixPath('bench-report/rig/report.html')
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
+from bearcat.cat.recipes import RECIPES
+from bearcat.data.datasets.benches import CONDITIONS
+from bearcat.errors import InputError
+from bearcat.names import csv_cell
+from bearcat.record import DomainScores
+from bearcat.report import figures
+from bearcat.report.results import (
+    DIAGNOSIS,
+    NETWORK,
+    PHYSICS,
+    Cell,
+    Missing,
+    RecordingScores,
+    Result,
+    caveats,
+    data_sentences,
+    numbered,
+    ordered_methods,
+    ordered_names,
+    ordered_tasks,
+    witness_scores,
+)
+from bearcat.report.typeset import (
+    NOTHING,
+    PALETTE,
+    WIDE,
+    Caveat,
+    ReportFigure,
+    Section,
+    Table,
+    TableEntry,
+    bench_library,
+    count,
+    empty_figure,
+    file_name,
+    house_style,
+    latex,
+    listed,
+    number_entry,
+    percent_entry,
+    shortened,
+    templates,
+    write_page,
+)
+from bearcat.storage import write_atomically
+
+FILE_LIST = "files.txt"  # the tables and figures that a report wrote
+WRITTEN = ("svg", "pdf")  # of each figure
+ALL = "all datasets"  # the name of the group that holds the tasks of every dataset
+# Columns of score tables, shown where a run has it: in how many runs.
+COUNTED = {"Failed": "failed", "Collapsed": "collapsed", "T at bound": "at_bound"}
+Group = tuple[list[Result], list[Missing]]
+
+
+def write_bench_report(
+    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1,
+    metrics: Sequence[str] = USUAL,
+) -> Path:  # fmt: skip
+    """OUT/report.html, runs.csv, tables/ (tex) and figures/ (svg, pdf); the page's path."""
+    for metric in metrics:
+        if results and all(result.score("target", METRICS[metric].score) is None for result in results):
+            raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
+    environment, pandas = templates(), bench_library("pandas")
+    bench_library("scikit_posthocs")  # before anything is written
+    results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
+    numbers = (
+        ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
+        ("Methods", str(len(methods)), ""),
+        ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
+        ("Seeds", str(len({run.cell.seed for run in results})), ""),
+    )
+    try:
+        _remove_earlier(out)
+        written: list[str] = []
+        sections = [Section("Overview", (_overview(results, missing),))]
+        for (dataset, kind), (mine, absent) in _groups(results, missing).items():
+            sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out, written))
+        subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
+        page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
+        if results:
+            rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
+            write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
+        write_atomically(out / FILE_LIST, "\n".join(written).encode())
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
+    return page
+
+
+def _groups(results: Sequence[Result], missing: Sequence[Missing]) -> dict[tuple[str, str], Group]:
+    """Runs by dataset and input; of an input with several datasets, also their tasks together."""
+    groups = defaultdict[tuple[str, str], Group](lambda: ([], []))
+    for result in results:
+        groups[result.cell.dataset, result.cell.input][0].append(result)
+    for run in missing:
+        groups[run.cell.dataset, run.cell.input][1].append(run)
+
+    def in_all(cell: Cell) -> Cell:
+        return replace(cell, dataset=ALL, task=f"{cell.dataset}: {cell.task}")
+
+    datasets, together = Counter(kind for _, kind in groups), dict[tuple[str, str], Group]()
+    for kind in (kind for kind, number in datasets.items() if number > 1):
+        mine = [replace(run, cell=in_all(run.cell)) for run in results if run.cell.input == kind]
+        together[ALL, kind] = mine, [replace(run, cell=in_all(run.cell)) for run in missing if run.cell.input == kind]
+    return dict(sorted(groups.items())) | together
+
+
+def _section(
+    title: str, results: Sequence[Result], missing: Sequence[Missing], decimals: int, metrics: Sequence[str],
+    out: Path, written: list[str],
+) -> Section:  # fmt: skip
+    """Caveats, tables and figures of a group, written to files whose names are added to `written`."""
+    said, tables, drawn = caveats(results, missing), list[Table](), list[ReportFigure | None]()
+    for metric in metrics if results else ():
+        comparison = compare(results, metric)
+        tables.append(score_table(results, missing, comparison, decimals))
+        if comparison.pairs:
+            tables.append(pair_table(comparison, decimals))
+            drawn.append(critical_difference(comparison))
+        drawn.append(task_bars(results, comparison))
+        if equal := tuple(f"{pair.first} and {pair.second}" for pair in comparison.pairs if pair.equal):
+            text = f"By {comparison.metric.title}, {count(len(equal), 'pair')} of methods are equal in every cell."
+            said.append(Caveat("Equal methods", text, equal))
+        if comparison.warning and comparison.warning not in [caveat.text for caveat in said]:
+            said.append(Caveat("Too few tasks", comparison.warning))
+    sentences: tuple[str, ...] = ()
+    if results and results[0].cell.dataset != ALL:
+        sentences = data_sentences(results)
+        drawn += [figures.curves(results), *map(figures.reliability, _by_method(results).values())]
+        drawn.append(figures.confusions(results))
+    slug = re.sub(r"[^a-z0-9]+", "-", title.removesuffix(" input").lower())
+    tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
+    pictures = [replace(each, name=file_name(f"{slug}-{each.name}")) for each in drawn if each is not None]
+    for table in tables:  # a file stands alone; the page says once what concerns all its tables
+        note = " ".join((table.note, *sentences, *(caveat.text for caveat in said)))
+        _write(out, f"tables/{table.name}.tex", latex(replace(table, note=note)).encode(), written)
+    for figure in pictures:
+        for kind in WRITTEN:
+            _write(out, f"figures/{figure.name}.{kind}", figure.render(kind), written)
+    return Section(title, sentences, tuple(said), tuple(tables), tuple(pictures))
+
+
+def _write(out: Path, name: str, content: bytes, written: list[str]) -> None:
+    """Writes a file; with a number in its name where that of another dataset or method is the same."""
+    stem, _, suffix = name.rpartition(".")
+    while name.lower() in [other.lower() for other in written]:
+        stem += "-2"
+        name = f"{stem}.{suffix}"
+    write_atomically(out / name, content)
+    written.append(name)
+
+
+def _remove_earlier(out: Path) -> None:
+    """Removes the tables and figures of an earlier report, by its own list, so that nothing old looks current."""
+    if (out / FILE_LIST).is_file():
+        for line in (out / FILE_LIST).read_text(encoding="utf-8", errors="replace").splitlines():
+            folder, _, name = line.partition("/")
+            if folder in ("tables", "figures") and name and Path(name).name == name:
+                (out / folder / name).unlink(missing_ok=True)
+
+
+def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
+    return {name: [run for run in results if run.cell.method == name] for name in ordered_methods(results)}
+
+
+def score_table(
+    results: Sequence[Result], missing: Sequence[Missing], comparison: Comparison, decimals: int = 1
+) -> Table:
+    """Average, average rank and the mean of every task; of all datasets together without the tasks."""
+    cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.methods)
+    form, tasks = f"{{:.{decimals}f}}", ordered_tasks((*results, *missing)) if cell.dataset != ALL else ()
+    bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
+    columns: dict[str, list[TableEntry]] = {
+        "Method": [TableEntry(method) for method in methods],
+        "Average": _best_bold([percent_entry(comparison.averages[method], form) for method in methods], comparison),
+        "Average rank": [number_entry(comparison.ranks[method], "{:.2f}", method in bold) for method in methods],
+    }
+    for heading, entry in COUNTED.items():
+        if any(getattr(run.record, entry) for run in results):
+            columns[heading] = [_counted(_by_method(results)[method], entry) for method in methods]
+    paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
+    if theirs := {method for method, _ in paper} & {*methods}:
+        means = [np.mean([paper.get((method, task), math.nan) for task in comparison.tasks]) for method in methods]
+        columns["Paper"] = [percent_entry(float(mean), form) for mean in means]
+    seeds = max((spread.n for spread in comparison.cells.values()), default=0)
+    for task in tasks:
+        entries = [_spread_entry(comparison.cells.get((method, task)), seeds, form) for method in methods]
+        columns[numbered(task)] = _best_bold(entries, comparison)
+    over = f"mean ± standard deviation over {seeds} seeds, in brackets where fewer" if seeds > 1 else "one seed"
+    equals = " alone" if comparison.warning else f" and all not significantly different from it (level {ALPHA:g})"
+    note = [
+        f"{metric.unit.capitalize()}, {'higher' if metric.higher_is_better else 'lower'} is better; {over}.",
+        comparison.rule,
+        f"Bold: the best mean of a column, as printed; of ranks, the best{equals}.",
+    ]
+    if any(method in RECIPES and "*" in method for method in methods):
+        note.append("* = with MCC and SDAT.")
+    if any(numbered(task) != task for task in tasks):
+        note.append("Domains: " + ", ".join(f"{number} = {name}" for number, name in enumerate(CONDITIONS)) + ".")
+    if theirs:
+        note.append("Paper: Forest and Fink 2024, mean of five seeds over the same tasks (ECE by its text of 10 bins).")
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Table(metric.name, f"Target {metric.title}", " ".join(note), tuple(columns), rows)
+
+
+def pair_table(comparison: Comparison, decimals: int = 1) -> Table:
+    """The test of every pair of methods."""
+    signed, metric = f"{{:+.{decimals}f}}", comparison.metric
+    rows = tuple(
+        (
+            TableEntry(pair.first), TableEntry(pair.second),
+            *(percent_entry(value, signed) for value in (pair.difference, pair.low, pair.high)),
+            _p_entry(pair.p), _p_entry(pair.p_holm, pair.significant),
+        )
+        for pair in comparison.pairs
+    )  # fmt: skip
+    note = (
+        f"Two-sided Wilcoxon signed-rank tests over {count(len(comparison.tasks), 'task')} (means of seeds), p adjusted"
+        f" by Holm over {count(len(rows), 'pair')}; bold: below {ALPHA:g}. Difference: first − second in percentage"
+        " points, with its 95 % bootstrap interval over tasks."
+    )
+    header = ("First", "Second", "Difference", "95 % from", "to", "p", "p (Holm)")
+    return Table(f"{metric.name}-tests", f"Pairwise tests of {metric.title}", note, header, rows)
+
+
+def paper_figures(kind: str, score: str) -> dict[tuple[str, str], float]:
+    """(Our method, task) → the paper's accuracy or ECE on Paderborn with this input, as a fraction."""
+    text = (files("bearcat.bench") / "paper.csv").read_text(encoding="utf-8")
+    rows = [row for row in csv.DictReader(text.splitlines()) if (row["input"], row["metric"]) == (kind, score)]
+    return {(row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100 for row in rows}
+
+
+def _counted(runs: Sequence[Result], entry: str) -> TableEntry:
+    number = sum(bool(getattr(run.record, entry)) for run in runs)
+    return TableEntry(f"{number} of {len(runs)}" if number else NOTHING, number)
+
+
+def _best_bold(entries: list[TableEntry], comparison: Comparison) -> list[TableEntry]:
+    """The best of a column in bold, and what prints like it."""
+    values = {entry.value: entry.text.partition(" ")[0] for entry in entries if entry.value is not None}
+    if len(entries) < 2 or not values:
+        return entries
+    best = values[(max if comparison.metric.higher_is_better else min)(values)]
+    return [replace(entry, bold=entry.text.partition(" ")[0] == best) for entry in entries]
+
+
+def _spread_entry(spread: Spread | None, seeds: int, form: str) -> TableEntry:
+    if spread is None:
+        return TableEntry(NOTHING)
+    text = form.format(100 * spread.mean) + (f" ± {form.format(100 * spread.sd)}" if spread.n > 1 else "")
+    return TableEntry(f"{text} ({spread.n})" if spread.n < seeds else text, 100 * spread.mean)
+
+
+def _p_entry(p: float, bold: bool = False) -> TableEntry:
+    return TableEntry("<0.001", p, bold) if p < 0.001 else number_entry(p, "{:.3f}", bold)
+
+
+@house_style()
+def critical_difference(comparison: Comparison) -> ReportFigure:
+    """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
+    posthocs, pandas = bench_library("scikit_posthocs"), bench_library("pandas")
+    rank, style_of, score = comparison.ranks, figures.styles(ordered_names(comparison.ranks)), comparison.metric.title
+    joined = pandas.DataFrame(np.eye(len(rank)), index=list(rank), columns=list(rank))  # 1: no difference
+    for clique in comparison.cliques:
+        joined.loc[list(clique), list(clique)] = 1.0
+    drawing = empty_figure(WIDE, 0.6 + 0.13 * len(comparison.cliques) + 0.19 * math.ceil(len(rank) / 2))
+    axis = drawing.subplots()
+    drawn = posthocs.critical_difference_diagram(
+        dict(rank), joined, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
+        label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8},
+        color_palette={name: style["color"] for name, style in style_of.items()}, marker_props={"s": 14},
+        elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 3}, text_h_margin=0.02 * len(rank),
+    )  # fmt: skip
+    for label in drawn["labels"]:
+        label.set_color("black")
+    axis.set_xlabel("average rank (1 is best)")
+    axis.xaxis.set_label_position("top")
+    axis.spines["top"].set_visible(True)
+    caption = (
+        f"Average ranks of {score} over {count(len(comparison.tasks), 'task')}. A thick bar joins neighbours of which"
+        f" no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does not prove them equal."
+    )
+    caption = f"{caption} {comparison.warning}".strip()
+    return ReportFigure(f"ranks-{comparison.metric.name}", f"Critical differences: {score}", caption, drawing)
+
+
+@house_style()
+def task_bars(results: Sequence[Result], comparison: Comparison) -> ReportFigure | None:
+    """A bar for each method in each task, mean and standard deviation over seeds, as the paper draws its tables."""
+    tasks, methods, score = ordered_tasks(results), ordered_names(comparison.methods), comparison.metric.title
+    if len(methods) < 2 or results[0].cell.dataset == ALL:
+        return None
+    drawing, style_of = empty_figure(WIDE, 2.5), figures.styles(methods)
+    axis, width = drawing.subplots(), 0.85 / len(methods)
+    for number, method in enumerate(methods):
+        cells = [(place, comparison.cells.get((method, task))) for place, task in enumerate(tasks)]
+        bars = [(place, spread) for place, spread in cells if spread is not None]
+        axis.bar(
+            [place + (number - (len(methods) - 1) / 2) * width for place, _ in bars],
+            [100 * spread.mean for _, spread in bars], width, label=shortened(method), color=style_of[method]["color"],
+            yerr=[100 * np.nan_to_num(spread.sd) for _, spread in bars], error_kw={"linewidth": 0.5},
+            edgecolor="black", linewidth=0.3, hatch="" if number < len(PALETTE) else "////",
+        )  # fmt: skip
+    turned = max(map(len, tasks), default=0) * len(tasks) > 90
+    axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
+    axis.set_ylabel(f"target {shortened(score)}, {comparison.metric.unit}")
+    drawing.legend(
+        loc="outside lower center", ncols=figures.legend_columns([shortened(name) for name in methods], WIDE)
+    )
+    caption = f"Target {score} of each method on each task; thin lines are one standard deviation over seeds."
+    return ReportFigure(f"bars-{comparison.metric.name}", f"Target {score}, task by task", caption, drawing)
+
+
+def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
+    if not results:
+        return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
+    seconds = sum(result.record.run_seconds for result in results)
+    took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
+    devices = listed(sorted({result.record.device for result in results}))
+    return (
+        f"{listed(ordered_methods(results))}; {took} of training in all on {devices}. Scores are those of the last"
+        " epoch; no choice is made with target labels."
+    )
+
+
+def _tidy(result: Result) -> dict[str, Any]:
+    """One run as a row; shares are fractions, and what is not known is empty."""
+    cell, record = result.cell, result.record
+    source, _, target = cell.task.partition("→")
+    row: dict[str, Any] = {"dataset": cell.dataset, "input": cell.input, "source": source, "target": target}
+    row |= {"method": cell.method, "seed": cell.seed}
+    for domain in ("target", "source"):
+        row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
+    found = witness_scores(result)
+    for name in (PHYSICS, NETWORK, DIAGNOSIS):  # as missed_network or ece_diagnosis
+        own = found.get(name)
+        row |= {f"{score.name}_{name.split()[0]}": getattr(own, score.name, None) for score in fields(RecordingScores)}
+    row |= {name: getattr(record, name) for name in ("temperature", "at_bound", "failed", "collapsed")}
+    row |= {"seconds": record.run_seconds, "together": record.stack, "parameters": record.parameters}
+    row |= {"memory": record.memory, "device": record.device, "identity": record.data.identity}
+    return row

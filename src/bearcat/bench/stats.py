@@ -1,0 +1,271 @@
+"""Which method is better, and whether the runs support saying so (docs/benchmark.md has formulas and caveats).
+
+Methods are compared over tasks, by the mean over the seeds that all of them finished: the seeds of one task share its
+data, so they are no further evidence. Ranks within tasks and Wilcoxon's signed-rank test for every pair with Holm's
+adjustment follow Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006, without his
+normal approximations: the signed-rank test counts all assignments of signs, ties and zeros included, which scipy does
+not.
+
+>>> comparison = compare(results, "accuracy")
+>>> comparison.best, comparison.equivalent
+('CAT*-Temperature', ('CAT*-CPCS',))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import stats
+
+from bearcat.errors import InputError
+from bearcat.report.results import Floats, Result
+from bearcat.report.typeset import count
+
+ALPHA = 0.05
+# Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
+# 0.85 − 0.80 and 0.75 − 0.70 would not tie.
+SAME = 1e-6
+EXACT_UP_TO = 200  # non-zero differences; counting signs beyond takes seconds, and the normal distribution is as good
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of the target by which methods are compared; tables print it in hundredths."""
+
+    name: str
+    score: str  # a field of DomainScores
+    title: str
+    higher_is_better: bool = True
+    unit: str = "percent"
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "accuracy", "accuracy"),
+        Metric("accuracy-uncalibrated", "accuracy_uncalibrated", "accuracy before calibration"),
+        Metric("balanced", "balanced_accuracy", "balanced accuracy"),
+        Metric("macro-f1", "macro_f1", "macro-F1"),
+        Metric("nll", "nll", "negative log-likelihood", False, "hundredths of a nat"),
+        Metric("brier", "brier", "Brier score", False, "hundredths"),
+        Metric("ece", "ece", "ECE of 10 bins", False),
+        Metric("missed-faults", "missed_faults", "missed faults (faulty windows called healthy)", False),
+    )
+}
+USUAL = ("accuracy", "ece")  # where none is asked for
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of the seeds of one task; `sd` (ddof 1) is nan for a single seed."""
+
+    mean: float
+    sd: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods; `first` has the better average rank."""
+
+    first: str
+    second: str
+    difference: float  # first − second, averaged over tasks, in the score's units: below zero is better for ece
+    p: float
+    p_holm: float
+    low: float  # bootstrap interval of the difference
+    high: float
+    equal: bool  # in every cell
+
+    @property
+    def significant(self) -> bool:
+        return self.p_holm < ALPHA
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods on the tasks of one dataset and input, by one score on the target."""
+
+    metric: Metric
+    cells: Mapping[tuple[str, str], Spread]  # (method, task), where there is a result
+    ranks: Mapping[str, float]  # average rank of each method, the best first; nan without common tasks
+    averages: Mapping[str, float]  # of each method, over the common tasks
+    tasks: tuple[str, ...]  # the common ones: every method has a result of the same seed
+    rule: str  # what averages, ranks and tests are made of
+    warning: str  # "" or why the tests cannot say anything
+    pairs: tuple[Pair, ...]
+    cliques: tuple[tuple[str, ...], ...]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(self.ranks)
+
+    @property
+    def best(self) -> str | None:
+        return self.methods[0] if self.tasks else None
+
+    @property
+    def equivalent(self) -> tuple[str, ...]:
+        """The methods that do not differ significantly from the best, without itself."""
+        return tuple(pair.second for pair in self.pairs if pair.first == self.best and not pair.significant)
+
+
+def compare(results: Sequence[Result], metric: str) -> Comparison:
+    """Results of ONE dataset and input by one of METRICS."""
+    scores, sign = target_scores(results, metric), 1 if METRICS[metric].higher_is_better else -1
+    methods = sorted({method for method, _, _ in scores})
+    every = sorted({(task, seed) for _, task, seed in scores})
+    complete = [block for block in every if all((method, *block) in scores for method in methods)]
+    tasks = sorted({task for task, _ in complete})
+    groups = [  # (seed, method) of each task
+        np.array([[scores[method, *block] for method in methods] for block in complete if block[0] == task])
+        for task in tasks
+    ]
+    means = np.array([group.mean(axis=0) for group in groups]).reshape(len(tasks), len(methods))
+    average = means.mean(axis=0) if tasks else np.full(len(methods), math.nan)
+    rank = ranks(-sign * means).mean(axis=0) if tasks else average
+    # Ties in rank: the better average first, then the alphabet, so that the order of results never matters.
+    order = sorted(range(len(methods)), key=lambda n: (*np.nan_to_num([rank[n], -sign * average[n]]), methods[n]))
+    ordered = [methods[number] for number in order]
+    pairs = _pairs([group[:, order] for group in groups], ordered) if tasks else ()
+    different = {frozenset((pair.first, pair.second)) for pair in pairs if pair.significant}
+    left_out = f", {len(every) - len(complete)} left out" if len(complete) < len(every) else ""
+    return Comparison(
+        METRICS[metric],
+        spreads(scores),
+        {methods[number]: float(rank[number]) for number in order},
+        {methods[number]: float(average[number]) for number in order},
+        tuple(tasks),
+        "Averages, ranks and tests use only the cells (task and seed) in which every compared method has a result:"
+        f" {len(complete)} of {len(every)}{left_out}. The mean of a task uses all its seeds.",
+        _warning(len(tasks), len(pairs)),
+        pairs,
+        cliques(ordered, different) if tasks else (),
+    )
+
+
+def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:
+    """(method, task, seed) → score on the target, where there is one; two datasets or a double cell are errors."""
+    groups = sorted({f"{result.cell.dataset} ({result.cell.input})" for result in results})
+    if len(groups) > 1:
+        raise InputError(f"results of {', '.join(groups)} cannot be compared; give one dataset and input at a time")
+    scores: dict[tuple[str, str, int], float | None] = {}
+    for result in results:
+        cell = result.cell
+        if (cell.method, cell.task, cell.seed) in scores:
+            raise InputError(
+                f"{result.folder}: there are two results of {cell.method} on {cell.task} with seed {cell.seed}; "
+                "give each run a name of its own"
+            )
+        scores[cell.method, cell.task, cell.seed] = result.score("target", METRICS[metric].score)
+    return {key: float(score) for key, score in scores.items() if score is not None and math.isfinite(score)}
+
+
+def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str], Spread]:
+    """(method, task) → mean, standard deviation (ddof 1) and number of its seeds."""
+    found = {}
+    for method, task in sorted({(method, task) for method, task, _ in scores}):
+        values = np.array([scores[key] for key in sorted(scores) if key[:2] == (method, task)])
+        sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        found[method, task] = Spread(float(values.mean()), sd, len(values))
+    return found
+
+
+def ranks(values: Floats) -> Floats:
+    """1 for the lowest of each row, ties averaged: (block, method) → (block, method)."""
+    return np.array([stats.rankdata(_snapped(row)) for row in values]).reshape(values.shape)
+
+
+def signed_rank(differences: Floats) -> float:
+    """Two-sided p of Wilcoxon's signed-rank test, zeros ranked and left out (Pratt)."""
+    sizes = _snapped(np.abs(differences))
+    ranked = stats.rankdata(sizes)[sizes > 0]
+    positive = float(ranked[differences[sizes > 0] > 0].sum())
+    total = float(ranked.sum())
+    if total == 0:
+        return 1.0
+    if len(ranked) > EXACT_UP_TO:
+        return float(2 * stats.norm.sf(abs(positive - total / 2) / math.sqrt(float((ranked**2).sum()) / 4)))
+    # Given the ranks, each sign is a fair coin under the hypothesis: the distribution of the positive ranks' sum.
+    doubled = np.rint(2 * ranked).astype(int)  # averaged ranks are whole or half
+    chance = np.zeros(doubled.sum() + 1)
+    chance[0] = 1
+    for rank in doubled:
+        chance /= 2
+        chance[rank:] += chance[:-rank].copy()
+    lesser = round(2 * min(positive, total - positive))  # the distribution is symmetric
+    return min(1.0, 2 * float(chance[: lesser + 1].sum()))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: the smallest times m, the next times m − 1, …, never falling, at most 1."""
+    values = np.asarray(p, dtype=float)
+    order = np.argsort(values)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)).clip(max=1)
+    return [float(value) for value in adjusted]
+
+
+def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
+    """Bars of the critical-difference diagram: the longest runs of neighbours in which no two methods differ."""
+    found: list[tuple[str, ...]] = []
+    reached = 0
+    for start in range(len(ordered)):
+        end = start + 1
+        while end < len(ordered) and not different & {frozenset((name, ordered[end])) for name in ordered[start:end]}:
+            end += 1
+        if end > reached and end - start > 1:
+            found.append(tuple(ordered[start:end]))
+        reached = max(reached, end)
+    return tuple(found)
+
+
+def bootstrap(means: Floats) -> tuple[float, float]:
+    """A 95 % percentile interval for the mean of the tasks' means; nan for a single task."""
+    if len(means) < 2:
+        return math.nan, math.nan
+    drawn = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
+    low, high = np.quantile(means[drawn].mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _pairs(groups: Sequence[Floats], methods: Sequence[str]) -> tuple[Pair, ...]:
+    """Tests of all pairs; a group holds the scores (seed, method) of a task."""
+    places = list(combinations(range(len(methods)), 2))
+    apart = [[group[:, first] - group[:, second] for group in groups] for first, second in places]
+    means = [np.array([values.mean() for values in of_pair]) for of_pair in apart]
+    p = [signed_rank(differences) for differences in means]
+    return tuple(
+        Pair(
+            methods[first], methods[second], float(means[number].mean()), p[number], adjusted,
+            *bootstrap(means[number]), equal=all(float(np.abs(values).max()) < SAME for values in apart[number]),
+        )
+        for number, ((first, second), adjusted) in enumerate(zip(places, holm(p), strict=True))
+    )  # fmt: skip
+
+
+def _snapped(values: Floats) -> Floats:
+    """Values that differ by rounding alone made equal, and zero where they are next to it."""
+    values = np.where(np.abs(values) < SAME, 0.0, values)
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=-np.inf) > SAME
+    snapped = np.empty_like(values)
+    snapped[order] = values[order][steps][np.cumsum(steps) - 1] if len(values) else values
+    return snapped
+
+
+def _warning(tasks: int, pairs: int) -> str:
+    if tasks == 0:
+        return "No cell has a result of every method, so there are no ranks and no tests."
+    smallest = min(1.0, pairs * 2.0 ** (1 - tasks))
+    if not pairs or smallest < ALPHA:
+        return ""
+    return (
+        f"With {count(tasks, 'task')} and {count(pairs, 'pair')} of methods nothing can be significant: the smallest"
+        f" adjusted p there can be is {smallest:.2g}. Equal standing here means too few tasks, not equal methods."
+    )

@@ -1,0 +1,242 @@
+"""A benchmark's report: the right numbers in the right cells, bold where it is earned, and what is wrong is said."""
+
+from __future__ import annotations
+
+import csv
+import html
+import re
+import sys
+from dataclasses import replace
+from functools import cache
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.bench.report import paper_figures, score_table, write_bench_report
+from bearcat.bench.stats import compare
+from bearcat.cat.recipes import RECIPES
+from bearcat.data.datasets.benches import CONDITIONS
+from bearcat.errors import InputError
+from bearcat.record import DomainScores, FittedCalibration, Scores
+from bearcat.report.results import Cell, Missing, Result, caveats
+from bearcat.report.typeset import ReportFigure, Table, TableEntry, latex
+from tests.conftest import BLANK
+from tests.made_records import bare_record, made_result
+
+PAIRS = list(permutations(range(4), 2))
+PADERBORN = [f"{CONDITIONS[source]}→{CONDITIONS[target]}" for source, target in PAIRS]
+EIGHT = ("source-only", "DANN", "DANN*", "AT*", "CAT*-Temperature", "CAT*-CPCS", "CAT*-Vector", "CAT*-Matrix")
+ATTACK = "<script>document.title='taken'</script>"
+
+
+def result(method: str, task: str, seed: int, accuracy: float, ece: float = 0.1, **record) -> Result:
+    """Without a folder: no curves."""
+    scores = DomainScores(accuracy, ece, ece)
+    made = replace(bare_record(), scores=Scores(None, scores), **record)
+    return Result(Cell("paderborn", "time", task, method, seed), made, Path("nowhere"))
+
+
+@cache
+def grid(methods=EIGHT, tasks=tuple(PADERBORN), seeds=5) -> tuple[Result, ...]:
+    """Each method two points above the one before, tasks of different difficulty, a little noise."""
+    random = np.random.default_rng(0)
+    return tuple(
+        result(
+            method, task, seed, 0.3 + 0.02 * better + 0.03 * easier + random.normal(0, 0.003),
+            0.5 - 0.02 * better + random.normal(0, 0.003),
+        )
+        for better, method in enumerate(methods)
+        for easier, task in enumerate(tasks)
+        for seed in range(seeds)
+    )  # fmt: skip
+
+
+def table_of(results, missing=(), metric="accuracy") -> Table:
+    return score_table(results, missing, compare(results, metric))
+
+
+def column(table: Table, heading: str) -> dict[str, TableEntry]:
+    return {row[0].text: row[table.header.index(heading)] for row in table.rows}
+
+
+def test_the_main_table_has_the_papers_form_and_figures_and_the_numbers_of_the_results():
+    table = table_of(grid())
+    tasks = [f"{source}→{target}" for source, target in PAIRS]
+    assert table.header == ("Method", "Average", "Average rank", "Paper", *tasks)
+    assert [row[0].text for row in table.rows] == [name for name in RECIPES if name in EIGHT]
+    for method in EIGHT:
+        scores = np.array([run.score("target", "accuracy") for run in grid() if run.cell.method == method])
+        by_task = 100 * scores.reshape(12, 5)
+        text = f"{by_task[0].mean():.1f} ± {by_task[0].std(ddof=1):.1f}"
+        assert column(table, "0→1")[method].text == text
+        assert column(table, "Average")[method].value == pytest.approx(by_task.mean(axis=1).mean())
+    assert column(table, "Paper")["DANN"].value == pytest.approx(46.53, abs=0.011)
+    for words in ("over 5 seeds", "60 of 60", "0 = N15_M07_F10, 1 = N09_M07_F10"):
+        assert words in table.note
+
+
+@pytest.mark.parametrize(
+    ("kind", "score", "method", "task", "percent"),
+    [
+        ("time", "accuracy", "CAT*-Temperature", PADERBORN[0], 52.67),
+        ("frequency", "ece", "CAT*-CPCS", f"{CONDITIONS[1]}→{CONDITIONS[3]}", 15.61),
+    ],
+)
+def test_the_papers_figures_are_found_by_our_names(kind, score, method, task, percent):
+    assert paper_figures(kind, score)[method, task] == pytest.approx(percent / 100)
+
+
+def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
+    results = [run for run in grid() if run.cell.method in ("source-only", "CAT*-CPCS")]
+    noise = np.random.default_rng(1)
+    results += [
+        result("CAT*-Vector", run.cell.task, run.cell.seed, run.score("target", "accuracy") + noise.normal(0, 0.01))
+        for run in results
+        if run.cell.method == "CAT*-CPCS"
+    ]
+    table = table_of(results)
+    assert {name for name, entry in column(table, "Average rank").items() if entry.bold} == {"CAT*-CPCS", "CAT*-Vector"}
+    for heading in ("0→1", "Average"):
+        entries = column(table, heading)
+        best = f"{max(entry.value for entry in entries.values()):.1f}"
+        bold = {name for name, entry in entries.items() if entry.bold}
+        assert bold == {name for name, entry in entries.items() if entry.text.partition(" ")[0] == best}
+
+
+def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_cells():
+    results = grid(("DANN", "AT*"), tuple(PADERBORN[:3]), 3)
+    kept = [
+        run for run in results
+        if not (run.cell.method == "AT*" and (run.cell.task == PADERBORN[0] or run.cell.seed == 2))
+    ]  # fmt: skip
+    missing = [
+        Missing(run.cell, *("failed", "it did") if run.cell.seed else ("not run",))
+        for run in results
+        if run not in kept
+    ]
+    missing.append(Missing(Cell("paderborn", "time", PADERBORN[0], "DANN*", 0), "running"))
+    table = table_of(kept, missing)
+    assert column(table, "0→1")["AT*"].text == "–"
+    assert column(table, "0→2")["AT*"].text.endswith(" (2)")
+    common = [run for run in kept if run.cell.method == "DANN" and run.cell.task != PADERBORN[0] and run.cell.seed < 2]
+    expected = np.mean([100 * run.score("target", "accuracy") for run in common])
+    assert column(table, "Average")["DANN"].value == pytest.approx(expected)
+    assert "4 of 9, 5 left out" in table.note
+    (incomplete,) = [caveat for caveat in caveats(kept, missing) if caveat.kind == "Incomplete"]
+    assert "6 of 19" in incomplete.text
+    assert "(4 failed, 1 not run, 1 running)" in incomplete.text
+
+
+def test_runs_that_collapsed_or_whose_temperature_is_at_its_bound_are_counted_in_every_table():
+    bound = FittedCalibration(1.0, True)
+    results = [
+        replace(run, record=replace(run.record, collapsed=run.cell.seed == 0, calibration=bound))
+        if run.cell.method == "DANN"
+        else replace(run, record=replace(run.record, calibration=None))
+        for run in grid(("DANN", "AT*"), tuple(PADERBORN[:3]), 3)
+    ]
+    for metric in ("accuracy", "ece"):
+        table = table_of(results, metric=metric)
+        assert column(table, "Collapsed") == {"DANN": TableEntry("3 of 9", 3), "AT*": TableEntry("–", 0)}
+        assert column(table, "T at bound")["DANN"].text == "9 of 9"
+    assert {"Collapsed", "Temperature at its bound"} <= {caveat.kind for caveat in caveats(results, [])}
+
+
+HOSTILE = Table(
+    "hostile", "A_b & 50 % of #1", r"note with \ and ~ ^ { } $ | <x> → ± − – ✓", ("Method", "a_b→c", "p"),
+    (
+        (TableEntry("*star|pipe*"), TableEntry("−1.0", -1.0, True), TableEntry("<0.001", 0.0001)),
+        (TableEntry("[bracket_\\"), TableEntry("–"), TableEntry("0.5", 0.5)),
+    ),
+)  # fmt: skip
+
+
+def test_latex_is_balanced_escaped_and_even():
+    header, *rows = re.findall(r"^(?!%|\\\w+rule|\\begin|\\end)(.+) \\\\$", latex(HOSTILE), re.MULTILINE)
+    assert header == r"Method & a\_b→c & p"
+    assert rows == [r"{}*star|pipe* & \textbf{−1.0} & <0.001", r"{}[bracket\_\textbackslash  & – & 0.5"]
+
+
+def made_grid(folder: Path):
+    """Four methods × two tasks × three seeds, two of the methods with the other input too: some trouble, two gaps."""
+    results, missing = [], []
+    for kind in ("time", "frequency"):
+        for m, method in enumerate(("source-only", "DANN", "CAT*-Temperature", "DANN*")):
+            for t, task in enumerate(("600rpm→900rpm", "900rpm→600rpm")):
+                for seed in range(3) if kind == "time" or m in (0, 3) else ():
+                    cell = Cell("rig", kind, task, method, seed)
+                    if (method, t, seed) == ("DANN*", 1, 2):
+                        reason = ("failed", "InputError: no recordings") if kind == "time" else ("not run",)
+                        missing.append(Missing(cell, *reason))
+                        continue
+                    accuracy = (0.6, 0.55, 0.9, 0.7)[m] + 0.02 * seed
+                    changes = {"collapsed": True} if (method, t, seed) == ("DANN", 0, 1) else {}
+                    classes = ("healthy", "inner", ATTACK)
+                    results.append(made_result(folder / f"{kind}{m}{t}{seed}", cell, accuracy, classes, **changes))
+    return results, missing
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With blank figures."""
+    folder = tmp_path_factory.mktemp("text")
+    results, missing = made_grid(folder / "runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
+        return write_bench_report("A rig, four methods", results, missing, folder / "out")
+
+
+def test_the_page_warns_of_everything_that_is_wrong_and_escapes_names_from_data(report: Path):
+    page = report.read_text(encoding="utf-8")
+    text = html.unescape(re.sub("<[^>]+>", "", page)).replace("\N{NO-BREAK SPACE}", " ")
+    for words in (
+        "1 of 24 planned runs without a result (1 failed)", "InputError: no recordings", "(1 not run)",
+        "In 1 of 23 runs every target window is given the same class", "DANN, 600rpm→900rpm, time, seed 1",
+        "5 of 6, 1 left out",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "&lt;script&gt;document.title" in page
+    assert ATTACK not in page
+
+
+def test_the_runs_are_a_tidy_table_and_a_second_report_leaves_nothing_of_the_first(report: Path, blank_figures):
+    out, results = report.parent, made_grid(report.parent / "again")[0]
+    rows = list(csv.DictReader((out / "runs.csv").read_text(encoding="utf-8").splitlines()))
+    for row, run in zip(rows, sorted(results, key=lambda run: run.cell), strict=True):
+        assert float(row["target_accuracy"]) == pytest.approx(run.score("target", "accuracy"))
+        assert (row["method"], int(row["seed"]), f"{row['source']}→{row['target']}") == (
+            run.cell.method, run.cell.seed, run.cell.task,
+        )  # fmt: skip
+    (out / "tables" / "mine.csv").write_text("kept")
+    before = {path.name for path in out.glob("[tf]*/*")}
+    write_bench_report("One method", [run for run in results if run.cell.method == "source-only"], [], out)
+    after = {path.name for path in out.glob("[tf]*/*")}
+    assert "rig-time-accuracy-tests.tex" in before - after
+    assert not any("DANN" in name for name in after)
+    assert (out / "tables" / "mine.csv").read_text() == "kept"
+
+
+def test_the_tasks_of_several_datasets_are_also_compared_together(tmp_path: Path, blank_figures):
+    results = [
+        made_result(tmp_path / f"{data}{method}", Cell(data, "time", "a→b", method, 0))
+        for data in ("one", "two")
+        for method in ("source-only", "DANN")
+    ]
+    text = write_bench_report("Two", results, [], tmp_path / "out").read_text(encoding="utf-8")
+    assert "all datasets, time input" in text
+    assert (tmp_path / "out" / "tables" / "all-datasets-time-accuracy-tests.tex").exists()
+
+
+def test_a_benchmark_of_which_nothing_is_finished_has_a_page_that_says_so(tmp_path: Path):
+    cells = [Cell("rig", "time", "a→b", "DANN", seed) for seed in range(2)]
+    text = write_bench_report("Soon", [], [Missing(cell, "not run") for cell in cells], tmp_path).read_text()
+    assert "No run is finished yet" in text
+    assert "(2 not run)" in text
+
+
+def test_without_pandas_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"bearcat\[bench\]"):
+        latex(HOSTILE)
