@@ -1,4 +1,4 @@
-"""Every table and figure of the paper: the grids and the commands of docs/reproduce.md, on files in Paderborn's format."""
+"""Every table and figure of the paper: the grids and the commands of docs/benchmark.md, on files in Paderborn's format."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import pytest
 from scipy import io as scipy_io
 from typer.testing import CliRunner
 
+from bearcat.bench import stats
 from bearcat.cat import scaling
 from bearcat.cli import app
 from bearcat.data.datasets.benches import CONDITIONS, PAPER
-from bearcat.report import pages
-from bearcat.report.results import Cell, Result
-from bearcat.report.stats import Comparison
-from bearcat.report.typeset import ReportFigure
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "reproduce.md").read_text(encoding="utf-8")
+PAGE = (
+    (REPOSITORY / "docs" / "benchmark.md").read_text(encoding="utf-8").partition("## The paper's tables and figures")[2]
+)
 GRIDS = re.findall(r"bearcat bench run grids/([\w-]+)\.toml", PAGE)
 LENGTH, WINDOWS = 68, 7
 FREQUENCY = (
@@ -92,20 +91,9 @@ def rows() -> list[tuple[str, str, list[str]]]:
 
 @pytest.mark.usefixtures("blank_figures")
 def test_every_table_and_figure_of_the_paper_is_made_by_its_command(place, monkeypatch):
-    monkeypatch.setattr("bearcat.report.stats.RESAMPLES", 20)
+    monkeypatch.setattr(stats, "RESAMPLES", 20)
     made: dict[str, Path] = {}
-    drawn: dict[tuple[Cell, ...], list[ReportFigure]] = {}
-    honest, figured = pages._figures, {words for _, words, files in rows() if any("figures/" in name for name in files)}
-
-    def draw(results: list[Result], compared: dict[str, Comparison]) -> list[ReportFigure]:
-        """Each once: some commands have the same runs, and of others the page names tables alone."""
-        cells = tuple(run.cell for run in results)
-        if cells not in drawn:
-            drawn[cells] = honest(results, compared) if words in figured else []
-        return drawn[cells]
-
-    monkeypatch.setattr(pages, "_figures", draw)
-    numbers = {kind: set() for kind in ("Table", "Figure")}
+    numbers = {"Table": set[int](), "Figure": set[int]()}
     for what, words, files in rows():
         options, _, grid = words.replace("`", "").partition(" of grids/")
         if words not in made:
@@ -115,6 +103,6 @@ def test_every_table_and_figure_of_the_paper_is_made_by_its_command(place, monke
             command("report", grid_file, "--store", place / "store", "--out", made[words], *shlex.split(options))
         for name in files:
             assert list(made[words].glob(f"{name}.*")), (what, name)
-        kind, number = what.split(",")[0].split()
-        numbers[kind].add(int(number))
+        kind = what.split()[0].rstrip("s")
+        numbers[kind] |= {int(number) for number in re.findall(r"\d+(?=,| )", what.partition("→")[0].rstrip("0"))}
     assert numbers == {"Table": {1, *range(5, 11)}, "Figure": set(range(2, 13))}

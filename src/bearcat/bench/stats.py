@@ -54,6 +54,7 @@ METRICS = {
         Metric("nll", "nll", "negative log-likelihood", False, "hundredths of a nat"),
         Metric("brier", "brier", "Brier score", False, "hundredths"),
         Metric("ece", "ece", "ECE of 10 bins", False),
+        Metric("ece15", "ece15", "ECE of 15 bins", False),
         Metric("missed-faults", "missed_faults", "missed faults (faulty windows called healthy)", False),
     )
 }

@@ -96,7 +96,7 @@ def bench_report(
         Names,
         Option(
             help="The score of tables, tests and figures: accuracy, accuracy-uncalibrated, balanced, macro-f1, nll,"
-            " brier, ece or missed-faults; repeat for more.  \\[default: accuracy and ece]"
+            " brier, ece, ece15 or missed-faults; repeat for more.  \\[default: accuracy and ece]"
         ),
     ] = None,
 ) -> None:
