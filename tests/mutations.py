@@ -44,9 +44,8 @@ def honest_files(samples: int = 1024) -> dict[str, bytes]:
         table = pa.table({"time": np.arange(samples) / 12_000, "a": values})
         keep(f"{packing}.parquet", lambda file, t=table, p=packing: parquet.write_table(t, file, compression=p))
     keep("tree.h5", lambda file: _hdf5(file, values))
-    for suffix in (".flac", ".tdms"):
-        with tempfile.TemporaryDirectory() as folder:
-            files[f"one{suffix}"] = write_instrument(Path(folder) / f"x{suffix}", {"a": values}, 12_000).read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        files["one.flac"] = write_instrument(Path(folder) / "x.flac", {"a": values}, 12_000).read_bytes()
     rows = [f"{number / 12_000:.6f},{value:.5g}" for number, value in enumerate(values)]
     files["table.csv"] = "\n".join(["time,a", *rows]).encode()
     files["german.txt"] = (

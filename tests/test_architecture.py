@@ -29,7 +29,7 @@ LAYERS = [
 # Inside data/: the same rule.
 DATA_LAYERS = [
     {"bearing", "channels", "clipping", "recording", "physical", "signals", "times", "vibration"},
-    {"archives", "inputs", "catalogue"},
+    {"arrays", "formats", "inputs", "catalogue"},
     {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
     {"choose"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import numpy as np
@@ -15,7 +14,7 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.datasets.folder import Folder, folder_entries
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.data.stream import ChannelStreams, read_channels
+from bearcat.data.stream import TO_DIAGNOSE, ChannelStreams, read_channels
 from bearcat.deploy.find import FoundRecording, find_measurements
 from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.comparison import cross_talk, loudness
@@ -91,7 +90,7 @@ def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind):
     for opened in (
         isolated.open_channels(path),  # in a child process where the format is risky
         ChannelStreams("it", read_channels(path, "it")),
-        ChannelStreams("it", isolated.Readers(1, 2**25).read_channels(path, "it", None, until=time.monotonic() + 60)),
+        ChannelStreams("it", isolated.read_isolated(path, "it", None, TO_DIAGNOSE, most=2**25)),
     ):
         for name in (opened.names[1], opened.names[0], opened.names[2]):  # blocks of the first wait meanwhile
             alone, found = isolated.open_stream(path, name), opened.stream(name)
@@ -104,9 +103,8 @@ def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind):
 
 def test_all_channels_of_a_file_are_read_within_the_limits(tmp_path):
     write_mat(tmp_path / "b.mat", noise(2))
-    blocks = isolated.Readers(1, 2**17).read_channels(tmp_path / "b.mat", "b.mat", None, until=time.monotonic() + 60)
     with pytest.raises(TooLargeError):
-        list(blocks)
+        list(isolated.read_isolated(tmp_path / "b.mat", "b.mat", None, TO_DIAGNOSE, most=2**17))
 
 
 def test_channels_may_be_read_in_turns_and_long_ones_wait_no_longer_than_there_is_room(tmp_path, monkeypatch):

@@ -20,8 +20,8 @@ import pytest
 
 import bearcat.data.fetch as fetch_module
 from bearcat.data import fetch as module
-from bearcat.data.archives import is_archive, members, read_member
 from bearcat.data.catalogue import About, Download
+from bearcat.data.datasets.benches import is_archive, members, read_member
 from bearcat.data.fetch import fetch, require_licence
 from bearcat.errors import InputError
 

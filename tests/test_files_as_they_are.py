@@ -43,7 +43,6 @@ def held(path: Path, **variables) -> dict[str, tuple[int, float | None]]:
         ({"info": {"fs": 100.0}, "data": {"de": SHORT, "fe": SHORT}}, {"data.de": 100.0, "data.fe": 100.0}),
         ({"t": TIMES, "acc": SHORT}, {"acc": RATE}),
         ({"time_ms": 1000 * TIMES, "acc": SHORT}, {"acc": RATE}),
-        ({"data": np.c_[TIMES, SHORT, SHORT]}, {"data.2": RATE, "data.3": RATE}),
         ({"data": np.c_[SHORT, SHORT], "rate": 50.0}, {"data.1": 50.0, "data.2": 50.0}),
         ({"runs": np.array([SHORT, SHORT[:300]], dtype=object), "fs": 50.0}, {"runs.1": 50.0, "runs.2": 50.0}),
         ({"x": SHORT}, {"x": None}),
@@ -56,22 +55,6 @@ def held(path: Path, **variables) -> dict[str, tuple[int, float | None]]:
 def test_structs_cells_and_times_of_matlab_give_channels_and_their_rate(tmp_path, variables, expected):
     found = held(tmp_path / "a.mat", **variables)
     assert {name: rate for name, (_, rate) in found.items()} == pytest.approx(expected)
-
-
-def test_cells_of_matlab_7_3_are_channels_and_tables_are_left_out(tmp_path):
-    import h5py
-
-    with h5py.File(tmp_path / "a.mat", "w") as tree:
-        cells = [
-            tree.create_dataset(f"#refs#/{name}", data=SHORT[None] * number).ref for number, name in enumerate("ab")
-        ]
-        tree.create_dataset("runs", data=np.array([cells], dtype=h5py.ref_dtype), dtype=h5py.ref_dtype)
-        tree["fs"] = np.array([[50.0]])
-        tree["T"] = np.arange(6, dtype=np.uint32)
-        tree["T"].attrs["MATLAB_object_decode"] = np.int32(3)
-    found = read_signals(tmp_path / "a.mat")
-    assert (list(found.channels), found.rate) == (["runs.1", "runs.2"], 50)
-    np.testing.assert_array_equal(found.channels["runs.2"], SHORT.astype(np.float32))
 
 
 def test_a_rate_that_the_file_contradicts_is_refused_and_used_where_it_overrides(tmp_path, outer, command):

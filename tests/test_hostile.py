@@ -91,7 +91,7 @@ WRONG = {
     "preparation": (None, [], 3), "preparation.length": ("256", 1, 2**40, 2.5), "preparation.stride": (0, "1", -3),
     "preparation.rate": ("fast", -1, 0, [1]), "preparation.input": (None, 3, ["time"]), "rate": ("12000", -1, {}, True),
     "channel": (3, ["x"], "x" * 20_000), "bearing": ("6205", {"balls": 9}, {"balls": "9", "ball_diameter": 1, "pitch_diameter": 9}, []),
-    "rpm": ("900", 0, -1, [900]), "needs": ("rpm", ["speed"], None),
+    "rpm": ("900", 0, -1, [900]),
     "encoder": (None, 7, "dense:widths=1-99999999999"), "calibrator": (7,), "calibrated": (None, 1, "no"), "calibration_at_bound": (None, 0),
     "pooled_temperature": (None, "1", 0, -1.0, [1]), "familiarity": (3, "known", []),
     "made_by": (None, 3, "bearcat"), "sha256": (None, 3),

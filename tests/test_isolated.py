@@ -8,6 +8,7 @@ import struct
 import time
 import zipfile
 import zlib
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import h5py
@@ -18,12 +19,11 @@ from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from bearcat.data import isolated
-from bearcat.data.isolated import Readers, open_stream
+from bearcat.data.isolated import open_stream, open_upload
 from bearcat.data.signals import TooLargeError
 from bearcat.errors import InputError
 
 MOST = 2**22
-READERS = Readers(1, MOST)
 MAT_HEAD = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
 
 
@@ -90,14 +90,24 @@ def hostile_files(folder: Path) -> dict[str, Path]:
 
 
 def samples_of(path: Path, channel: str | None = None, seconds: float = 60) -> np.ndarray:
-    with READERS.open_stream(path, channel, path.name, time.monotonic() + seconds) as stream:
+    with opened(path, channel, seconds) as stream:
         return np.concatenate(list(stream.blocks))
+
+
+def opened(path: Path, channel: str | None = None, seconds: float = 60):
+    return open_upload(path, channel, path.name, time.monotonic() + seconds, MOST)
 
 
 @pytest.fixture
 def honest(tmp_path) -> Path:
     savemat(tmp_path / "honest.mat", {"a": np.arange(400_000.0), "fs": 12_000})
     return tmp_path / "honest.mat"
+
+
+@contextmanager
+def own(path: Path):
+    with closing(isolated.open_channels(path)):
+        yield
 
 
 def forking() -> int:
@@ -142,18 +152,16 @@ def test_refusals_keep_their_field(honest):
 
 
 def test_a_stream_can_be_left_and_a_late_one_ends(honest):
-    with READERS.open_stream(honest, None, "it", time.monotonic() + 60) as stream:
+    with opened(honest) as stream:
         assert next(stream.blocks)[1] == 1
     with pytest.raises(TimeoutError):
         samples_of(honest, seconds=0)
-    with READERS.open_stream(honest, None, "it", time.monotonic() + 60), pytest.raises(TimeoutError, match="busy"):
-        samples_of(honest, seconds=0.1)
     assert samples_of(honest).size == 400_000
 
 
 def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest):
     for group in (False, True):
-        with READERS.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
+        with opened(honest) as stream:
             if group:
                 os.killpg(forking(), signal.SIGKILL)
                 isolated._forking[os.getpid()].process.wait()
@@ -167,8 +175,8 @@ def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest):
 def test_a_child_writes_nothing_has_limits_and_no_secrets(honest, monkeypatch):
     isolated._forking_process().end()
     monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
-    for readers, most in ((READERS, 3 * MOST + 2**26), (isolated.OWN, 2**30 + 16 * honest.stat().st_size)):
-        with readers.open_stream(honest, None, honest.name, time.monotonic() + 60):
+    for open_file, most in ((opened, 3 * MOST + 2**26), (own, 2**30 + 16 * honest.stat().st_size)):
+        with open_file(honest):
             limits = Path(f"/proc/{child()}/limits").read_text()
             size = 1024 * int(Path(f"/proc/{child()}/status").read_text().split("VmSize:")[1].split()[0])
             for process in (forking(), child()):

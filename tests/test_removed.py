@@ -122,4 +122,4 @@ def test_every_extra_that_a_sentence_names_is_there():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     named = set(re.findall(r"bearcat\[(\w+)\]", text)) | set(re.findall(r'library\((?:"\w+"|name), "(\w+)"', text))
-    assert {"formats", "audio", "tdms", "serve", "watch"} <= named <= set(extras)
+    assert {"formats", "serve", "watch"} <= named <= set(extras)

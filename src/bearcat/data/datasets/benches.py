@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
-from bearcat.data.archives import is_archive, members, read_member
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import (
     About,
@@ -34,7 +36,7 @@ from bearcat.data.catalogue import (
 )
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, resample
-from bearcat.data.signals import reading, some_names
+from bearcat.data.signals import library, reading, some_names
 from bearcat.errors import InputError, suggest
 
 PADERBORN_RATE = 64_000.0  # of the vibration
@@ -145,6 +147,44 @@ class Paderborn:
             )  # fmt: skip
 
         return Entry(condition, bearing, origin, path, f"paderborn-1 {member} {PADERBORN_CHANNEL}", read)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the name has the ending of an archive we can read."""
+    return path.name.lower().endswith((".zip", ".rar"))
+
+
+def members(path: Path) -> list[str]:
+    """The names of the files of the archive, with forward slashes, in its order."""
+    with _opened(path) as archive:
+        return [info.filename for info in archive.infolist() if not info.is_dir()]
+
+
+def read_member(path: Path, name: str, limit: int) -> bytes:
+    """The bytes of one member, at most `limit`, checked against the archive's checksum."""
+    with _opened(path) as archive, archive.open(name) as stream:
+        content: bytes = stream.read(limit + 1)  # the size in a header is only a claim
+        if len(content) > limit:
+            raise InputError(f"{path}: unpacks {name!r} past the limit of {limit} bytes; check where it is from")
+        return content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The open archive; both libraries have the same methods."""
+    with reading(str(path), "an archive"):
+        with path.open("rb") as stream:
+            is_rar = stream.read(6) == b"Rar!\x1a\x07"
+        if not is_rar:
+            with zipfile.ZipFile(path) as archive:
+                yield archive
+            return
+        rarfile = library("rarfile", "fetch", str(path))
+        try:
+            with rarfile.RarFile(path, errors="strict") as archive:  # else a torn archive counts as a shorter one
+                yield archive
+        except rarfile.RarCannotExec as error:  # stored members need no program
+            raise InputError(f"{path}: is compressed; install unrar, unar, 7-zip or bsdtar to read it") from error
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from bearcat import __version__
-from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
 from bearcat.deploy.predict import open_model
@@ -61,8 +60,7 @@ CONNECTIONS = 256  # beyond the requests that are answered; uvicorn answers 503 
 HEAD_BYTES = 2**14  # of the head of a request, with its address
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
-EXPANSION = 8  # a recording may unpack to so many times max_bytes
-READERS = 2  # of risky formats; each may take 16 × max_bytes
+EXPANSION = 8  # a recording may unpack to so many times max_bytes; reading it may take twice that
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
@@ -126,7 +124,6 @@ class PredictionService:
             ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat") as self.workers,
         ):
             self.folder = Path(folder)
-            self.readers = Readers(READERS, EXPANSION * self.limits.max_bytes)
             yield
 
     async def answer(self, request: Request, query: PredictQuery) -> Response:
@@ -177,7 +174,7 @@ class PredictionService:
         with path.open("xb") as file:
             async for chunk in self._bounded(request, self.limits.max_bytes):
                 file.write(chunk)
-        return partial(self.served.answer_file, self.readers, path, query, until)
+        return partial(self.served.answer_file, path, query, until, EXPANSION * self.limits.max_bytes)
 
     async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The body's chunks; 413 as soon as it is known to be longer than `most`."""

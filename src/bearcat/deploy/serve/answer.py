@@ -1,8 +1,7 @@
 """Recordings and windows → answers, as the server gives them; independent of HTTP.
 
 >>> served, query = Served(model, AlarmRule.of(model.classes)), PredictQuery(filename="monday.wav")
->>> readers = Readers(count=2, most=2**29)
->>> answer = served.answer_file(readers, Path("private/1.wav"), query, time.monotonic() + 30)
+>>> answer = served.answer_file(Path("private/1.wav"), query, time.monotonic() + 30, most=2**29)
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pydantic_core import from_json
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing, asked_bearing
-from bearcat.data.isolated import Readers
+from bearcat.data.isolated import open_upload
 from bearcat.data.recording import Floats
 from bearcat.data.stream import FORMATS
 from bearcat.deploy.find import FoundRecording, alone
@@ -139,14 +138,14 @@ class Served:
     model: Predictor | None
     rule: AlarmRule
 
-    def answer_file(self, readers: Readers, path: Path, query: PredictQuery, until: float) -> Answer:
+    def answer_file(self, path: Path, query: PredictQuery, until: float, most: int) -> Answer:
         """The answer to an uploaded recording; `path` is never shown; the name shown is that in the query."""
         origin, model, (bearing, search) = query.filename or path.name, self.model, query.geometry()
         if model is None and query.by == "window":
             raise field_error("by", "there are no windows without a model; ask by recording")
         log = _WindowLog(() if model is None else model.classes, query, until)
         check_time(until)
-        with readers.open_stream(path, query.channel, origin, until) as stream:
+        with open_upload(path, query.channel, origin, until, most) as stream:
             own_rate = stream.rate or query.rate
             stream = replace(stream, blocks=_timed(stream.blocks, until))
             found = FoundRecording(lambda: stream, origin, channel=stream.channel)

@@ -1,0 +1,264 @@
+"""Files of samples and tables: wav, FLAC, text and parquet, read a block of samples at a time.
+
+Channels without a name are called "1", "2", … In a table, a column of times gives the rate, and a column of sample
+numbers is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import islice
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bearcat.data.arrays import TIME_NAMES, TIME_UNITS, clock, open_mat, open_npy, open_npz, open_tree
+from bearcat.data.channels import unit_of
+from bearcat.data.signals import BLOCK, Samples, SignalFile, TooLargeError, library, rate_of
+from bearcat.errors import InputError
+from bearcat.names import shown
+
+Part = dict[str, Samples]  # the next samples of some columns, by name
+MOST_CHUNKS = 10_000  # of a wav file, before its samples
+# Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
+WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"}
+TEXT_BLOCK = 2**18  # bytes of text read at once
+LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
+LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
+PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
+UNIT = re.compile(  # of a row of units below the header, brackets taken off
+    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db",
+    re.IGNORECASE,
+)  # fmt: skip
+INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
+
+
+def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """RIFF and RF64 files of integers or floats. scipy's reader cannot read 24 bits in blocks; soundfile is an extra.
+
+    Not by a map of the file, which would end the process if the file shrinks.
+    """
+    kind, form = struct.unpack("<4s4x4s", file.read(12))
+    if kind not in (b"RIFF", b"RF64") or form != b"WAVE":
+        raise ValueError("no RIFF header")
+    code, channels, rate, width, long_size = 0, 0, 0, 0, 0
+    for _chunk in range(MOST_CHUNKS):
+        name, size = struct.unpack("<4sI", file.read(8))
+        start = file.tell()
+        if name == b"data":
+            break
+        if name == b"ds64":  # of files beyond 4 GB, whose other sizes say nothing
+            (long_size,) = struct.unpack("<8xQ", file.read(16))
+        elif name == b"fmt ":
+            code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
+            if code == 0xFFFE:  # the kind of sample is given further on
+                (code,) = struct.unpack("<8xH", file.read(10))
+        file.seek(start + size + size % 2)
+    else:
+        raise ValueError("too many chunks before its samples")
+    stored = WAV_SAMPLES.get((code, width // channels)) if channels else None
+    if stored is None or width % channels:
+        raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
+    count = (long_size if kind == b"RF64" else size) // width
+    if start + count * width > file.seek(0, 2):
+        raise EOFError("it ends before its samples do")
+
+    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
+        file.seek(start)
+        for first in range(0, count, BLOCK):
+            frames = min(BLOCK, count - first)
+            content = file.read(frames * width)
+            if len(content) < frames * width:
+                raise EOFError("it became shorter while it was read")
+            samples = np.frombuffer(content, stored).reshape(frames, channels, -1)
+            yield from ((name, _full_scale(samples[:, int(name) - 1])) for name in names)
+
+    sizes = {str(number + 1): 4 * count for number in range(channels if count > 1 else 0)}
+    return SignalFile(origin, sizes, dict.fromkeys(sizes, float(rate)), read)
+
+
+def _full_scale(samples: Samples) -> Samples:
+    """Samples (frame, 1), or (frame, byte) of 24 bits, as floats whose full scale is 1 (frame,)."""
+    if samples.shape[1] == 3:  # the lowest byte first
+        wide = np.zeros((len(samples), 4), dtype=np.uint8)
+        wide[:, 1:] = samples
+        samples = wide.view("<i4")
+    elif samples.dtype.kind == "u":
+        return samples[:, 0] / np.float32(128) - 1
+    if samples.dtype.kind == "i":
+        return samples[:, 0].astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
+    return samples[:, 0]
+
+
+def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """Channels go by their numbers, and full scale is 1, as in wav files."""
+    soundfile = library("soundfile", "formats", origin)
+    if file.read(4) != b"fLaC":  # it would read twenty other formats too
+        raise ValueError("no FLAC header")
+    file.seek(0)
+    sound = stack.enter_context(soundfile.SoundFile(file))
+    sizes = {str(number + 1): 4 * sound.frames for number in range(sound.channels)}
+
+    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
+        for block in sound.blocks(blocksize=BLOCK // len(sizes) + 1, dtype="float32", always_2d=True):
+            yield from ((name, block[:, int(name) - 1]) for name in names)
+
+    return SignalFile(origin, sizes, dict.fromkeys(sizes, float(sound.samplerate)), read)
+
+
+def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterator[Part]], size: int = 0) -> SignalFile:
+    """Channels of a table's columns. `head`: all columns of the first rows, empty where they hold no numbers."""
+    times_name, unit, rate = "", 1.0, None
+    left_out: set[str] = set()
+    for name, values in head.items():
+        if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
+            continue
+        (plain, seconds), times = clock(name), values.astype(np.float64)
+        steps = np.diff(times)
+        even = steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
+        if plain in INDEX_NAMES | {"1"} and even and steps[0] == 1:
+            left_out.add(name)
+        elif plain in TIME_NAMES or (plain == "1" and even):
+            times_name, unit = name, seconds
+            rate = rate_of(origin, name, times * unit)
+            left_out.add(name)
+    numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
+
+    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
+        before = np.empty(0)
+        for part in parts([*names, times_name] if rate else names):
+            if rate:
+                times = np.concatenate([before, part[times_name] * unit])
+                rate_here = rate_of(origin, times_name, times)
+                if times.size > 100 and abs(rate_here / rate - 1) > 0.01:
+                    changes = f"its rate changes from {rate:g} to {rate_here:g} Hz"
+                    raise InputError(f"{origin}: {changes}; cut the file there")
+                before = times[-1:]
+            yield from ((name, part[name]) for name in names)
+
+    sizes = {name: size for name in head if name in numeric}
+    return SignalFile(origin, sizes, dict.fromkeys(sizes, rate), read, head)
+
+
+def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
+    blocks = _line_blocks(file, origin)
+    lines = next(blocks, None)
+    if lines is None:
+        raise InputError(f"{origin}: holds no rows; record or export it again")
+    probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
+    delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
+    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
+    trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
+
+    def trimmed(row: str) -> str:
+        return row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
+
+    def parse(rows: list[str]) -> Samples:
+        rows = [trimmed(row) for row in rows] if trailing else rows
+        rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
+        return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
+
+    def is_numeric(row: str) -> bool:
+        with suppress(ValueError):
+            return parse([row]).size > 0
+        return False
+
+    start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
+    if start is None:
+        raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
+    values = parse(lines[start:])
+    above = [
+        [shown(text.strip().strip('"')) for text in trimmed(row).split(delimiter)]
+        for row in lines[max(start - 2, 0) : start]
+    ]
+    head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
+
+    def parts(_: Sequence[str]) -> Iterator[Part]:
+        yield head
+        for rows in blocks:
+            yield dict(zip(head, parse(rows).T, strict=True))
+
+    return _from_table(origin, head, parts)
+
+
+def _header(rows: list[list[str]], columns: int) -> list[str]:
+    """The names of the columns: the row above the numbers, or the one above that where it is a row of units."""
+    rows = [row[:columns] if len(row) == columns + 1 and not row[-1] else row for row in rows]
+    names, units = rows[-1] if rows else [], [""] * columns
+    if [len(row) for row in rows] == [columns] * 2 and any(names):
+        bare = [text.strip("[]() ") for text in names]
+        if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
+            names, units = rows[0], bare
+    if columns == 1 < len(names) and unit_of(" ".join(names)):
+        names = [" ".join(names)]  # one column whose name has blanks, which are between columns elsewhere
+    if len(names) != columns or len(set(names)) != len(names):
+        return [str(number) for number in range(1, columns + 1)]
+    return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
+            for name, unit in zip(names, units, strict=True)]  # fmt: skip
+
+
+def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
+    """Some lines at a time, without empty ones and comments, as UTF-8 or, as Windows writes them, cp1252."""
+    rest, encoding = b"", "utf-8-sig"
+    while chunk := file.read(TEXT_BLOCK) or rest:
+        at_end = chunk is rest
+        lines = (chunk if at_end else rest + chunk).splitlines(keepends=True)
+        rest = b"" if at_end or lines[-1].endswith(b"\n") else lines.pop()
+        if max(map(len, [*lines, rest])) > LONGEST_LINE:
+            raise TooLargeError(f"{origin}: has a line of more than {LONGEST_LINE} bytes; write a row for each sample")
+        content = b"".join(lines)
+        try:
+            text = content.decode(encoding)
+            encoding = "utf-8" if encoding == "utf-8-sig" else encoding
+        except UnicodeDecodeError:
+            if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:  # UTF-16
+                raise
+            encoding = "cp1252"
+            text = content.decode(encoding)
+        if rows := [line for line in text.splitlines() if line.strip() and line[0] not in "#%"]:
+            yield rows
+
+
+def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    pyarrow, parquet = (library(name, "formats", origin) for name in ("pyarrow", "pyarrow.parquet"))
+    types = pyarrow.types
+
+    def is_numeric(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_integer(kind) or types.is_floating(kind))
+
+    opened = parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
+    schema = opened.schema_arrow
+    stored = {shown(name): name for name in schema.names}
+    if len(stored) != len(schema.names):
+        raise ValueError("two of its columns have the same name")
+
+    def batches(names: Sequence[str], rows: int) -> Iterator[Any]:
+        """At most so many rows at a time; a batch ends where a group of rows does."""
+        columns = [stored[name] for name in names]
+        return opened.iter_batches(rows, columns=columns, use_threads=False) if names else iter(())
+
+    def columns(rows: Sequence[Any]) -> Part:
+        table = pyarrow.Table.from_batches(rows)
+        return {shown(name): table[name].to_numpy() for name in table.column_names}
+
+    first = list(islice(batches([shown(field.name) for field in schema if is_numeric(field.type)], PROBED), 4))
+    head = dict.fromkeys(stored, np.empty(0)) | (columns(first) if first else {})
+    size = 8 * opened.metadata.num_rows
+    return _from_table(origin, head, lambda names: (columns([rows]) for rows in batches(names, BLOCK // 4)), size)
+
+
+OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
+    **dict.fromkeys((".csv", ".tsv", ".txt"), open_text),
+    ".npy": open_npy,
+    ".npz": open_npz,
+    ".mat": open_mat,
+    ".wav": open_wav,
+    ".parquet": open_parquet,
+    **dict.fromkeys((".h5", ".hdf5"), open_tree),
+    ".flac": open_flac,
+}
