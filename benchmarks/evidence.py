@@ -99,7 +99,7 @@ def cell(part: str, spec: Any) -> dict[str, Any]:
 
 def line_of(names: dict[str, Any], result: Any) -> dict[str, Any]:
     """What is kept of a run."""
-    from bearcat.report.results import witness_scores
+    from recording_scores import witness_scores
 
     record = result.record
     target = {name: value for name, value in asdict(record.scores.target).items() if value is not None}

@@ -27,6 +27,7 @@ import numpy as np
 from diagnose import recordings as bench_recordings
 from diagnose import simulated
 from numpy.typing import NDArray
+from recording_scores import calibration_error
 
 from bearcat.adaptation.spec import Library
 from bearcat.bench.grid import plan, read_grid
@@ -51,7 +52,6 @@ from bearcat.diagnosis.fusion import (
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.signal import SignalAnalysis
-from bearcat.report.results import calibration_error
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
 

@@ -26,22 +26,18 @@ import torch
 from bearcat.adaptation.run import run_stack
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.store import FAILURE, RunStore, open_store
-from bearcat.cat import CALIBRATORS
 from bearcat.cat.algorithm import Run
 from bearcat.cat.evaluate import EpochEnd
-from bearcat.cat.networks import ENCODERS, trains_alone
+from bearcat.cat.networks import trains_alone
 from bearcat.child import connect_ray
-from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
-from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-TABLES: dict[str, dict[str, Any]] = {"input": INPUTS, "encoder": ENCODERS, "calibrator": CALIBRATORS}
 # Runs in a stack; half as many where the memory is short.
 LARGEST = {"cpu": 8, "cuda": 60}
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
@@ -291,7 +287,7 @@ def on_ray(
                 spec = waiting.popleft()
                 lock = store.lock(spec.identity)
                 if lock is not None and not store.settled(spec.identity):
-                    tasks[remote.remote(spec, rows_of(spec), device)] = spec, lock
+                    tasks[remote.remote(spec, device)] = spec, lock
             for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
                 spec, lock = tasks.pop(task)
                 with lock:
@@ -314,20 +310,9 @@ def on_ray(
         ray.shutdown()
 
 
-def rows_of(spec: RunSpec) -> list[tuple[str, str, Any]]:
-    """Table, name and row of what a run names, for workers that have not run the driver's script."""
-    recipe = spec.recipe
-    texts = [("input", spec.preparation.input), ("encoder", recipe.encoder)]
-    texts += [("calibrator", text) for text in (recipe.calibration, recipe.final) if text is not None]
-    names = [(table, text.split(":")[0]) for table, text in texts]
-    return [(table, name, TABLES[table][find_name(name, TABLES[table], table)]) for table, name in names]
-
-
-def train_remotely(spec: RunSpec, rows: list[tuple[str, str, Any]], device: str) -> dict[str, bytes] | tuple[str, str]:
+def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes] | tuple[str, str]:
     """On a worker: a run's files, or why there are none, in a sentence and with the traceback."""
     torch.set_num_threads(1)
-    for table, name, row in rows:
-        TABLES[table].setdefault(name, row)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = open_store(Path(folder) / "store", create=True)
         complete([spec], torch.device(device), Execution(store, [spec]))

@@ -30,12 +30,8 @@ from bearcat.names import csv_cell
 from bearcat.record import DomainScores
 from bearcat.report import figures
 from bearcat.report.results import (
-    DIAGNOSIS,
-    NETWORK,
-    PHYSICS,
     Cell,
     Missing,
-    RecordingScores,
     Result,
     caveats,
     data_sentences,
@@ -43,7 +39,6 @@ from bearcat.report.results import (
     ordered_methods,
     ordered_names,
     ordered_tasks,
-    witness_scores,
 )
 from bearcat.report.typeset import (
     NOTHING,
@@ -359,10 +354,6 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
-    found = witness_scores(result)
-    for name in (PHYSICS, NETWORK, DIAGNOSIS):  # as missed_network or ece_diagnosis
-        own = found.get(name)
-        row |= {f"{score.name}_{name.split()[0]}": getattr(own, score.name, None) for score in fields(RecordingScores)}
     row |= {name: getattr(record, name) for name in ("temperature", "at_bound", "failed", "collapsed")}
     row |= {"seconds": record.run_seconds, "together": record.stack, "parameters": record.parameters}
     row |= {"memory": record.memory, "device": record.device, "identity": record.data.identity}
