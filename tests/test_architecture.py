@@ -30,7 +30,7 @@ LAYERS = [
 DATA_LAYERS = [
     {"bearing", "channels", "clipping", "recording", "physical", "signals", "times", "vibration"},
     {"arrays", "formats", "inputs", "catalogue"},
-    {"prepare", "specimens", "stream"},
+    {"prepare", "splits", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
     {"choose"},
     {"__init__"},

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bearcat import AdaptedClassifier, CATClassifier
 from bearcat.cat import CAT
 from bearcat.cat.recipes import RECIPES
-from bearcat.data.specimens import held_out
+from bearcat.data.splits import held_out
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 from tests.commands import bearcat as bearcat_command

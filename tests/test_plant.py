@@ -92,11 +92,14 @@ def test_reference_recordings_are_known_while_training_and_leave_the_evaluation(
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="1.npy")), "names several recordings"),
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="inner/1.npy")), "is labelled 'inner'"),
+        (
+            lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="1.npy")),
+            "the name of one healthy recording",
+        ),
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="inner/1.npy")), "one healthy"),
         (lambda _: Mix(share=(("rest", 0.0),)), "share of 'rest'"),
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(keep=("innr",))), "unknown class 'innr'"),
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="ball")), "--reference: no recording"),
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="ball")), "--reference: 'ball'"),
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(without=CLASSES)), "holds nothing"),
         (lambda _: MatchClusters(fit=2.0), r"matching\.fit"),
     ],

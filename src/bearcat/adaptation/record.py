@@ -27,7 +27,7 @@ from bearcat.cat import Calibration
 from bearcat.cat.algorithm import Trained
 from bearcat.cat.checkpoint import RESULT_VERSION
 from bearcat.data import SplitTask
-from bearcat.data.specimens import specimen_counts
+from bearcat.data.splits import specimen_counts
 from bearcat.diagnosis.decision import decide
 from bearcat.errors import InputError
 from bearcat.record import (

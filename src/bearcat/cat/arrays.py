@@ -34,7 +34,7 @@ from bearcat.cat.scaling import Temperature
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
-from bearcat.data.specimens import held_out
+from bearcat.data.splits import held_out
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.diagnosis.accuracy import Source
 from bearcat.errors import InputError

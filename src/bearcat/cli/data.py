@@ -190,7 +190,7 @@ def _texts(row: Row) -> dict[str, str]:
 
 
 def _print_table(found: Survey, preparation: Preparation) -> None:
-    from bearcat.data.specimens import specimens_sentence
+    from bearcat.data.splits import specimens_sentence
     from bearcat.data.survey import UNLABELLED
 
     rows = [_texts(row) for row in found.rows]

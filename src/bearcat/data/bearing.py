@@ -17,7 +17,7 @@ from pathlib import Path
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.ranges import check_range
-from bearcat.settings import override, pairs
+from bearcat.settings import pairs
 
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")
 # Lines in an envelope spectrum that faults make: multiples of the KINEMATIC orders, and of the shaft's.
@@ -33,7 +33,8 @@ FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {
 }
 TABLE = Path(__file__).parent / "bearings.csv"
 ESTIMATE = "estimate"  # how the source of a row begins whose balls are not published, or not in one voice
-NEAR = 0.25  # relative, by which the bore of a bearing may differ that is named instead; and slack of a data sheet
+INSTEAD = "give a designation, balls=9,ball=7.94,pitch=39.04 (in mm; and angle), or bpfo=…,bpfi=… of its data sheet"
+NEAR = 0.25  # by which the orders of a data sheet may miss a whole number of balls
 UNKNOWN = "unknown"  # in place of a designation: look for lines of any bearing
 _MAKERS = r"\b(?:SKF|FAG|INA|NSK|NTN|SNR|KOYO|JTEKT|NACHI|TIMKEN|FAFNIR|RHP|ZKL|URB|FBJ|LDK|MRC|STEYR|MB|NMB)(?![A-Z])"
 _PREFIXES = "R?N[A-Z]{0,2}|U[A-Z]{1,2}|ER|ZA|[HB]?K|RLS|RMS|[RQ]"  # that belong to a designation
@@ -144,11 +145,6 @@ BEARINGS = BearingTable()
 """
 
 
-def series_of(designation: str) -> str:
-    """All of a designation but its bore and its design: NU2 of NU205E, 62 of 62/28."""
-    return re.sub(r"(/\d+|\d\d)E?$", "", designation)
-
-
 def _designations(text: str) -> Iterator[str]:
     """What a text may mean: NU205E and NU205 of `NU 205 ECP`, 6205 of `SKF 6205-2RS/C3` and of `62052RS`."""
     for match in _NAMED.finditer(re.sub(_MAKERS, " ", text.upper())):
@@ -174,65 +170,33 @@ def find_bearing(text: str) -> Bearing:
     if "=" not in text:
         if (name := next((name for name in _designations(text) if name in BEARINGS), None)) is not None:
             return BEARINGS[name]
-        raise InputError(f"bearing '{text}': {_unknown(text)}", "bearing")
-    given = pairs(re.split("[,;]", text))
-    if "bpfo" in given or "bpfi" in given:
-        orders = {name.upper(): _number(text, name, value) for name, value in given.items()}
-        return _of_orders(text, orders)
-    fields = {"balls": "balls", "ball": "ball_diameter", "pitch": "pitch_diameter", "angle": "contact_angle"}
-    for name in (*given, "balls", "ball", "pitch"):
-        if name not in fields or name not in given:
-            what = "is missing" if name in fields else "is no number of a bearing"
-            raise InputError(f"bearing '{text}': {name} {what}; give balls, ball and pitch (in mm), and angle if not 0")
+        raise InputError(f"bearing '{text}': is not in the table of docs/bearings.md; {INSTEAD}", "bearing")
     try:
-        return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in given.items()})
-    except InputError as error:
-        raise InputError(f"bearing '{text}': {error}") from error
-
-
-def _unknown(text: str) -> str:
-    """What to do about a designation that the table does not have; another one is named if it is of the same series."""
-    instead = "give bpfo=…,bpfi=… of its data sheet, balls=9,ball=7.94,pitch=39.04 (in mm), or a designation"
-    for name in _designations(text):
-        if not (code := re.search(r"\d\d$", name)):
-            continue
-        series = [other for other in BEARINGS if series_of(other) == series_of(name)]
-        size = {0: 10, 1: 12, 2: 15, 3: 17}.get(int(code[0]), 5 * int(code[0]))
-        near = [(abs(float(BEARINGS.rows[other]["bore"]) / size - 1), other) for other in series]
-        if near and min(near)[0] <= NEAR:
-            return f"is not in the table, and the nearest of its type is {min(near)[1]}; {instead}"
-    return f"{instead} of docs/bearings.md"
-
-
-def _number(text: str, name: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError as error:
-        raise InputError(f"bearing '{text}': {name} must be a number, not '{value}'", "bearing") from error
-
-
-def _of_orders(text: str, orders: Mapping[str, float]) -> Bearing:
-    """A bearing with these orders: BPFO and BPFI say how many balls and the ratio of the diameters, BSF the angle."""
-    if unknown := set(orders) - set(KINEMATIC):
-        raise InputError(
-            f"bearing '{text}': {min(unknown).lower()} is no order; give bpfo and bpfi, perhaps bsf and ftf"
-        )
-    try:
-        made = known_orders(None, orders) or {}
+        given = {name: float(value) for name, value in pairs(re.split("[,;]", text)).items()}
+        if {"bpfo", "bpfi"} & given.keys() and given.keys() <= {name.lower() for name in KINEMATIC}:
+            named = ",".join(f"{name}={value:g}" for name, value in given.items())
+            return _of_orders({name.upper(): value for name, value in given.items()}, named)
+        if given.keys() | {"angle"} != {"balls", "ball", "pitch", "angle"} or given["balls"] % 1:
+            raise InputError(f"does not hold the numbers of a bearing; {INSTEAD}")
+        return Bearing(int(given["balls"]), given["ball"], given["pitch"], given.get("angle", 0.0))
     except InputError as error:
         raise InputError(f"bearing '{text}': {error}", "bearing") from error
+    except ValueError as error:
+        raise InputError(f"bearing '{text}': holds something else than numbers; {INSTEAD}", "bearing") from error
+
+
+def _of_orders(orders: Mapping[str, float], text: str) -> Bearing:
+    """A bearing with these orders: BPFO and BPFI say how many balls and the ratio of the diameters, BSF the angle."""
+    made = known_orders(None, orders) or {}
     balls = round(total := made["BPFO"] + made["BPFI"])
     if abs(total - balls) > NEAR:
-        raise InputError(f"bearing '{text}': BPFO + BPFI is {total:g} and must be the number of balls; check both")
+        raise InputError(f"BPFO + BPFI is {total:g} and must be the number of balls; check both")
     ratio = (made["BPFI"] - made["BPFO"]) / total
     cosine = 2 * ratio * orders["BSF"] / (1 - ratio**2) if "BSF" in orders else 1.0
     if cosine > 1 + NEAR:
-        raise InputError(
-            f"bearing '{text}': bsf is too high; give the turns of a ball, not its strikes, which are twice"
-        )
+        raise InputError("bsf is too high; give the turns of a ball, not its strikes, which are twice")
     angle = math.degrees(math.acos(min(cosine, 1.0)))
-    named = ",".join(f"{name.lower()}={value:g}" for name, value in orders.items())
-    return Bearing(balls, 100 * ratio / math.cos(math.radians(angle)), 100.0, angle, named)
+    return Bearing(balls, 100 * ratio / math.cos(math.radians(angle)), 100.0, angle, text)
 
 
 def asked_bearing(bearing: str | Bearing | None) -> tuple[Bearing | None, bool]:

@@ -25,8 +25,9 @@ from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, wi
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
 from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
+from bearcat.data.splits import GAP, TEST_SHARE
 from bearcat.data.survey import ChannelMeasurement, Measurement, measure, odd_rates, odd_recordings
-from bearcat.data.tasks import GAP, TEST_SHARE, Split, Task, classes_of
+from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, to_text
 

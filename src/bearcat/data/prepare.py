@@ -228,11 +228,11 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
         }
         (draft / "index.json").write_text(json.dumps({"checksum": _crc(content), "content": content}))
         if place.exists() and _open(place, preparation) is None:
-            place.rename(tempfile.mkdtemp(prefix=".aside-", dir=place.parent) + "/old")
+            shutil.rmtree(place)
         with suppress(OSError):  # another process was first
             draft.rename(place)
     finally:
-        for leftover in (draft, *place.parent.glob(".aside-*"), *abandoned(place.parent, ".draft-*")):
+        for leftover in (draft, *abandoned(place.parent, ".draft-*")):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.clipping import MEASURED, SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import Floats, RecordingInfo, cut, resample, unlike_vibration
-from bearcat.data.specimens import specimen_counts
+from bearcat.data.splits import specimen_counts
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
 

@@ -16,16 +16,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.catalogue import grouped
 from bearcat.data.prepare import different_rates
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
-from bearcat.data.specimens import GROUPS, keep_apart, names_to_test, shift_of, trust_shift, warnings_of
+from bearcat.data.splits import (
+    GROUPS,
+    SCHEMES,
+    keep_apart,
+    parts_by_group,
+    parts_by_scheme,
+    shift_of,
+    trust_shift,
+    warnings_of,
+)
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
-SCHEMES = ("window", "block", "recording", *GROUPS)
-TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
-GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
 UNKNOWN = -1  # the code of a target label that is no class of the source
 
 
@@ -169,7 +174,13 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Which windows of a task are for training and which for testing: indices into the windows of its two sides."""
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
+
+    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
+    >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
+    >>> split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0).classes
+    ('healthy', 'outer-1', 'outer-2', 'outer-3')
+    """
 
     task: Task
     classes: tuple[str, ...]
@@ -190,7 +201,7 @@ class SplitTask:
 
     @property
     def trust_shift(self) -> str:
-        """The kind of past runs by which estimates are judged: the shift, or "one bearing" (data/specimens.py)."""
+        """The kind of past runs by which estimates are judged: the shift, or "one bearing" (data/splits.py)."""
         return trust_shift(self.source.recordings, self.target.recordings)
 
     @property
@@ -245,11 +256,11 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         sides = source.recordings, target.recordings
         *used, notes = keep_apart(*sides, split.scheme, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
-        source_parts = _parts_by_group(source, split, np.random.default_rng([seed, 0]), notes)
+        source_parts = parts_by_group(source, split.scheme, np.random.default_rng([seed, 0]), notes)
         split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
     else:
-        source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
-    target_parts = _parts(target, None, split, np.random.default_rng([seed, 1]))
+        source_parts = parts_by_scheme(source, _codes(source, classes), split.scheme, np.random.default_rng([seed, 0]))
+    target_parts = parts_by_scheme(target, None, split.scheme, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
     return SplitTask(task, classes, source, target, *source_parts, *target_parts, target_order, notes=tuple(notes))
@@ -324,17 +335,11 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
     label = healthy if wanted == "healthy" and healthy is not None else wanted
     if found := [number for number, info in enumerate(recordings) if info.label == label and label in classes]:
         return dict.fromkeys(found, classes.index(label))
-    named = {number: info for number, info in enumerate(recordings) if f"/{info.origin}".endswith(f"/{wanted}")}
-    if not named:
-        raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
-    if len(named) > 1:
-        raise InputError(f"--reference: '{wanted}' names several recordings; give more of the path")
-    if healthy is None:
-        raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
-    ((number, info),) = named.items()
-    if info.label not in (None, healthy):
-        raise InputError(f"--reference: {info.origin} is labelled '{info.label}'")
-    return {number: classes.index(healthy)}
+    named = [number for number, info in enumerate(recordings) if f"/{info.origin}".endswith(f"/{wanted}")]
+    if len(named) != 1 or healthy is None or recordings[named[0]].label not in (None, healthy):
+        meant = f"must be a class, or the name of one healthy recording, of the target '{domain}'"
+        raise InputError(f"--reference: '{wanted}' {meant}; of a name give more of the path")
+    return {named[0]: classes.index(healthy)}
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:
@@ -361,111 +366,3 @@ def _codes(windows: Windows, classes: tuple[str, ...]) -> Integers:
     code = {label: number for number, label in enumerate(classes)}
     codes = [code.get(recording.label or "", UNKNOWN) for recording in windows.recordings]
     return np.array(codes, dtype=np.int64)[windows.recording]
-
-
-def _parts(
-    windows: Windows, codes: Integers | None, split: Split, random: np.random.Generator
-) -> tuple[Integers, Integers]:
-    """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
-    if split.scheme == "block":
-        train, test = _blocks(windows, random)
-    elif split.scheme == "window":
-        test = _stratified(windows.recording if codes is None else codes, random)
-        train = ~test
-    else:
-        test = _whole_recordings(windows, codes, random)
-        train = ~test
-    return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
-
-
-def _parts_by_group(
-    source: Windows, split: Split, random: np.random.Generator, notes: list[str]
-) -> tuple[Integers, Integers]:
-    """Indices as of `_parts`, with no specimen (or machine) on both sides, where a class has three or more of them.
-
-    Of fewer none can be spared from learning: such a class is divided by recordings, or by a block of its only
-    recording, and a sentence is added to `notes`.
-    """
-    infos = source.recordings
-    names = [str(getattr(info, split.scheme)) for info in infos]
-    classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
-    of_class = {label: {names[number] for number in mine} for label, mine in classes.items()}
-    tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
-    test = np.array([name in tested for name in names])
-    divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
-    for mine in divided.values():
-        test[random.permutation(mine)[: min(max(1, round(TEST_SHARE * len(mine))), len(mine) - 1)]] = True
-    in_test = test[source.recording]
-    in_train = ~in_test
-    if alone := [number for mine in divided.values() for number in mine if len(mine) == 1]:
-        chosen = np.isin(np.arange(len(infos)), alone)
-        members = chosen[source.recording]
-        in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), random)
-    if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
-        few = ", ".join(f"'{label}'" for label in unsaid)
-        fewer = f"the source has fewer than three {split.scheme}s of {few}"
-        notes.append(f"{fewer}, so its source test is of bearings that it has learnt")
-    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
-
-
-def _stratified(strata: Integers, random: np.random.Generator) -> NDArray[np.bool_]:
-    """A random share of every stratum, exact in total by largest remainders, with one or more on either side."""
-    _, members = np.unique(strata, return_inverse=True)
-    sizes = np.bincount(members)
-    wanted = sizes * TEST_SHARE
-    take = np.floor(wanted).astype(np.int64)
-    rest = round(wanted.sum()) - take.sum()
-    order = np.lexsort((random.permutation(len(sizes)), -(wanted - take)))
-    take[order[:rest]] += 1
-    take = np.clip(take, np.minimum(1, sizes - 1), np.maximum(sizes - 1, 0))
-    chosen = np.zeros(len(strata), dtype=bool)
-    for stratum, count in enumerate(take):
-        chosen[random.permutation(np.flatnonzero(members == stratum))[:count]] = True
-    return chosen
-
-
-def _blocks(windows: Windows, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
-    train, test = np.zeros((2, len(windows)), dtype=bool)
-    placed: dict[tuple[int, int], int] = {}  # by measurement and number of windows: channels recorded at once are alike
-    measurements = _measurements(windows.recordings)
-    for number, recording in enumerate(windows.recordings):
-        members = np.flatnonzero(windows.recording == number)
-        members = members[np.argsort(windows.start[members])]
-        step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
-        gap = GAP + -(-windows.span // step) - 1  # windows closer than the span share samples
-        size = max(1, round(TEST_SHARE * len(members)))
-        if len(members) < size + 2 * gap + 1:
-            few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
-            raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")
-        key = measurements[number], len(members)
-        first = placed[key] if key in placed else int(random.integers(len(members) - size + 1))
-        placed[key] = first
-        test[members[first : first + size]] = True
-        train[members[: max(0, first - gap)]] = True
-        train[members[first + size + gap :]] = True
-    return train, test
-
-
-def _measurements(recordings: Sequence[RecordingInfo]) -> list[int]:
-    """(recording,) the number of the measurement each is of: channels of one file, or of one part of it, share it."""
-    numbers: dict[str, int] = {}
-    return [
-        numbers.setdefault(info.origin.replace(f"#{info.channel}", "", 1), number)
-        if f"#{info.channel}" in info.origin else number
-        for number, info in enumerate(recordings)
-    ]  # fmt: skip
-
-
-def _whole_recordings(windows: Windows, codes: Integers | None, random: np.random.Generator) -> NDArray[np.bool_]:
-    """Every measurement on one side only; where classes may be used, each has some on both."""
-    firsts, measurements = np.unique(_measurements(windows.recordings), return_inverse=True)
-    groups = np.zeros(len(firsts), dtype=np.int64)
-    if codes is not None:
-        groups[measurements[windows.recording]] = codes
-    for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
-        if count < 2:
-            single = windows.recordings[firsts[int(np.flatnonzero(groups == group)[0])]]
-            what = f"domain '{single.domain}'" if codes is None else f"class '{single.label}' of '{single.domain}'"
-            raise InputError(f"{what} has a single recording ({single.origin}); add one or use the split 'block'")
-    return _stratified(groups, random)[measurements[windows.recording]]

@@ -40,7 +40,7 @@ PAST_RUNS = Path(__file__).parent / "past_runs.json"
 # Three estimators and the agreement of windows. Chosen by leaving groups and datasets out (docs/results.md).
 EVIDENCE = ("consensus", "votes", "agreement", "window_agreement")
 Past = Mapping[str, Sequence[Sequence[float]]]  # group → its runs: the EVIDENCE in this order, and the truth
-# Kinds of past runs (data/specimens.py, `trust_shift`), and by which of them a run of a kind is judged: what another
+# Kinds of past runs (data/splits.py, `trust_shift`), and by which of them a run of a kind is judged: what another
 # bearing costs is not known from runs on other loads. Chosen by leaving datasets out (docs/results.md).
 SHIFTS = ("condition", "specimen", "machine", "one bearing")
 COMPARED = {
@@ -161,7 +161,7 @@ def estimates(
 
     `names` are of the recordings that `target.recording` points into; `shown` are the same windows with the
     probabilities that users see, where they are others; `shift` is what differs between source and target
-    (data/specimens.py); the others are entries of ModelEvidence.
+    (data/splits.py); the others are entries of ModelEvidence.
     """
     accuracy, united = expected_accuracy(source, target), window_agreement(target)
     found_range = expected_range(accuracy, united, shift)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bearcat.data.specimens import ONE_BEARING
+from bearcat.data.splits import ONE_BEARING
 from bearcat.findings import (
     ENOUGH,
     FEWEST_COMPARED,

@@ -41,7 +41,7 @@ from bearcat.data.channels import CHANNELS, TOGETHER, Declared, points_of, vibra
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
-from bearcat.data.specimens import GROUPS, half_known, two_classes
+from bearcat.data.splits import GROUPS, two_classes
 from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
@@ -237,7 +237,6 @@ class Folder(Dataset):
         if not rows and not problems and only is None:
             raise InputError(f"{root}: holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
-        notes += [text for setting in GROUPS if (text := half_known(usable, setting))]
         if sentence := two_classes(usable):
             problems.append(Problem("specimen", sentence))
         reader = FileReader()

@@ -1,4 +1,4 @@
-"""Which bearings stand on the two sides of a task, and how a split keeps them apart.
+"""How windows are split into training and test, and how source and target are kept apart by bearing.
 
 A specimen is one physical bearing. A model that was trained on recordings of a specimen may recognise the specimen in
 the place of its fault, so scores on other recordings of it say nothing about other bearings (docs/protocol.md).
@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.catalogue import grouped
-from bearcat.data.recording import Integers, RecordingInfo, healthy_class
+from bearcat.data.recording import Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
+SCHEMES = ("window", "block", "recording", *GROUPS)
+TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
+GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
 ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class to other bearings
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
@@ -90,15 +93,6 @@ def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = (
         more = f" and {len(both) - 1} more" if len(both) > 1 else ""
         found.append(f"{both[0]}{more}: in the source and in the target; the split 'specimen' divides such recordings")
     return found
-
-
-def half_known(recordings: Recordings, name: str) -> str | None:
-    """The sentence for recordings of which only some say their specimen or machine."""
-    silent = [info.origin for info in recordings if not getattr(info, name)]
-    if not silent or len(silent) == len(recordings):
-        return None
-    many = f"{len(silent)} of {len(recordings)} recordings do not say their {name}"
-    return f"{many}, the first is {silent[0]}; {name}s count as unknown until all say theirs"
 
 
 def two_classes(recordings: Recordings) -> str | None:
@@ -175,6 +169,114 @@ def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Seq
         )
     if not any(use_target):
         raise InputError(f"the split '{by}' leaves no recording in the target; choose another", "split")
+
+
+def parts_by_scheme(
+    windows: Windows, codes: Integers | None, scheme: str, random: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
+    if scheme == "block":
+        train, test = _blocks(windows, random)
+    elif scheme == "window":
+        test = _stratified(windows.recording if codes is None else codes, random)
+        train = ~test
+    else:
+        test = _whole_recordings(windows, codes, random)
+        train = ~test
+    return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
+
+
+def parts_by_group(
+    source: Windows, scheme: str, random: np.random.Generator, notes: list[str]
+) -> tuple[Integers, Integers]:
+    """Indices as of `parts_by_scheme`, with no specimen (or machine) on both sides.
+
+    Of a class with fewer than three none can be spared from learning: it is divided by recordings, or by a block of
+    its only recording, and a sentence is added to `notes`.
+    """
+    infos = source.recordings
+    names = [str(getattr(info, scheme)) for info in infos]
+    classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
+    of_class = {label: {names[number] for number in mine} for label, mine in classes.items()}
+    tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
+    test = np.array([name in tested for name in names])
+    divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
+    for mine in divided.values():
+        test[random.permutation(mine)[: min(max(1, round(TEST_SHARE * len(mine))), len(mine) - 1)]] = True
+    in_test = test[source.recording]
+    in_train = ~in_test
+    if alone := [number for mine in divided.values() for number in mine if len(mine) == 1]:
+        chosen = np.isin(np.arange(len(infos)), alone)
+        members = chosen[source.recording]
+        in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), random)
+    if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
+        few = ", ".join(f"'{label}'" for label in unsaid)
+        fewer = f"the source has fewer than three {scheme}s of {few}"
+        notes.append(f"{fewer}, so its source test is of bearings that it has learnt")
+    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
+
+
+def _stratified(strata: Integers, random: np.random.Generator) -> NDArray[np.bool_]:
+    """A random share of every stratum, exact in total by largest remainders, with one or more on either side."""
+    _, members = np.unique(strata, return_inverse=True)
+    sizes = np.bincount(members)
+    wanted = sizes * TEST_SHARE
+    take = np.floor(wanted).astype(np.int64)
+    rest = round(wanted.sum()) - take.sum()
+    order = np.lexsort((random.permutation(len(sizes)), -(wanted - take)))
+    take[order[:rest]] += 1
+    take = np.clip(take, np.minimum(1, sizes - 1), np.maximum(sizes - 1, 0))
+    chosen = np.zeros(len(strata), dtype=bool)
+    for stratum, count in enumerate(take):
+        chosen[random.permutation(np.flatnonzero(members == stratum))[:count]] = True
+    return chosen
+
+
+def _blocks(windows: Windows, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
+    train, test = np.zeros((2, len(windows)), dtype=bool)
+    placed: dict[tuple[int, int], int] = {}  # by measurement and number of windows: channels recorded at once are alike
+    measurements = _measurements(windows.recordings)
+    for number, recording in enumerate(windows.recordings):
+        members = np.flatnonzero(windows.recording == number)
+        members = members[np.argsort(windows.start[members])]
+        step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
+        gap = GAP + -(-windows.span // step) - 1  # windows closer than the span share samples
+        size = max(1, round(TEST_SHARE * len(members)))
+        if len(members) < size + 2 * gap + 1:
+            few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
+            raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")
+        key = measurements[number], len(members)
+        first = placed[key] if key in placed else int(random.integers(len(members) - size + 1))
+        placed[key] = first
+        test[members[first : first + size]] = True
+        train[members[: max(0, first - gap)]] = True
+        train[members[first + size + gap :]] = True
+    return train, test
+
+
+def _measurements(recordings: Sequence[RecordingInfo]) -> list[int]:
+    """(recording,) the number of the measurement each is of: channels of one file, or of one part of it, share it."""
+    numbers: dict[str, int] = {}
+    return [
+        numbers.setdefault(info.origin.replace(f"#{info.channel}", "", 1), number)
+        if f"#{info.channel}" in info.origin else number
+        for number, info in enumerate(recordings)
+    ]  # fmt: skip
+
+
+def _whole_recordings(windows: Windows, codes: Integers | None, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Every measurement on one side only; where classes may be used, each has some on both."""
+    firsts, measurements = np.unique(_measurements(windows.recordings), return_inverse=True)
+    groups = np.zeros(len(firsts), dtype=np.int64)
+    if codes is not None:
+        groups[measurements[windows.recording]] = codes
+    for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
+        if count < 2:
+            single = windows.recordings[firsts[int(np.flatnonzero(groups == group)[0])]]
+            what = f"domain '{single.domain}'" if codes is None else f"class '{single.label}' of '{single.domain}'"
+            raise InputError(f"{what} has a single recording ({single.origin}); add one or use the split 'block'")
+    return _stratified(groups, random)[measurements[windows.recording]]
 
 
 def names_to_test(
