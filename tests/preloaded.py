@@ -24,7 +24,7 @@ import bearcat.adaptation.adapt
 import bearcat.bench.execute
 import bearcat.cli.bench
 import bearcat.cli.data
-import bearcat.cli.model
+import bearcat.cli.recordings
 import bearcat.cli.train
 import bearcat.deploy.predict
 import bearcat.deploy.serve

@@ -13,11 +13,12 @@ import pytest
 
 import bearcat
 from bearcat.adaptation.adapt import Adaptation
-from bearcat.adaptation.plan import Wishes, make_plan
+from bearcat.adaptation.plan import make_plan
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck
 from bearcat.errors import InputError
+from bearcat.requests import AdaptRequest
 from tests.test_adapt import page_of
 
 
@@ -152,7 +153,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
 
 
 def test_a_plan_is_of_the_wishes(plant):
-    wishes = Wishes(
+    wishes = AdaptRequest(
         data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", method="dense-MCC", beside=("dense-CAT*-Temperature",),
         epochs=3, seed=4, window=1024, split="block", device="cpu", rate=16_000.0,
     )  # fmt: skip

@@ -52,10 +52,10 @@ def test_missing_files_are_named_and_the_status_is_2(tmp_path):
 
 
 def test_settings_reach_the_dataset():
-    settings = ("--set", "seconds=0.5", "--set", "severities=1", "--window", "512")
+    settings = ("--set", "seconds=0.5", "--set", "severities=1")
     result = bearcat("data", "check", "simulated", *settings)
     assert result.returncode == 0
-    assert "16 recordings in 4 domains, 4 classes; 240 windows" in result.stdout
+    assert "16 recordings in 4 domains, 4 classes; 112 windows" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,15 @@ def test_settings_reach_the_dataset():
         (["data", "check", "simulated", "--set", "second=1"], "did you mean 'seconds'"),
         (["data", "check", "simulated", "--set", "seconds"], "write NAME=VALUE"),
         (["data", "check", "simulated", "--set", "seconds=-1"], "seconds"),
-        (["data", "check", "simulated", "--window", "1"], "length"),
+        (["data", "check", "simulated", "--window", "1"], "bearcat.data.prepare"),
+        (["adapt", "--window", "1"], "length"),
+        (["adapt", "--epochs", "many"], "whole number"),
+        (["diagnose", ".", "--mounting", "soft"], "--mounting"),
+        (["diagnose", ".", "--rate", "fast"], "'rate'"),
+        (["diagnose"], "FILES"),
+        (["dignose"], "dignose"),
+        (["diagnose", ".", "--rmp", "1"], "--rmp"),
+        (["diagnose", ".", "--rpm", "1", "--rpm", "2"], "give it once"),
         (["data", "check", "simulated", "--format", "json"], "bearcat.data.survey"),
         (["data", "check", "simulated", "--channel", "x"], "unknown setting 'channel'"),
         (["data", "check", ".", "--bearing", "nonsense"], "bearing 'nonsense'"),

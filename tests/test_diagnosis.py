@@ -177,7 +177,7 @@ def test_the_command_prints_draws_and_exits(folder, tmp_path, command):
     (found,) = json.loads(output)["recordings"]
     assert set(found["physics"]["faults"]) == {"inner race", "outer race", "ball"}
     assert Diagnosis.from_dict(found).to_dict() == found
-    data_sheet = ("--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95)
+    data_sheet = ("--rpm", 1500, "--bearing", "bpfo=3.05,bpfi=4.95")
     status, output, errors = command("diagnose", folder, folder / "none.wav", *data_sheet)
     assert status == 1
     assert output.splitlines()[-1] == "3 recordings: 1 alarm, 1 unreadable, 1 ok."

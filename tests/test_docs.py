@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import pytest
@@ -121,14 +124,35 @@ def test_what_is_not_run_is_still_shown_and_what_is_run_elsewhere_is():
     assert all(f'follow(ROOT / "docs" / "{name}", tmp_path' in examples for name in FOLLOWED)
 
 
-def test_the_page_of_commands_has_every_command_and_every_option():
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    parts = dict(re.findall(r"^## bearcat (.+?)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
+def page_of_commands() -> str:
+    """docs/commands.md below its first table, made from the commands: options of several stand once."""
+    records = dict[tuple[str, ...], list[tuple[str, str]]]()  # of the options of each command
     for name, command in KNOWN.items():
-        (found,) = [part for title, part in parts.items() if re.match(rf"{' '.join(name)}( [A-Z]|$)", title)]
-        for parameter in command.params:
-            if parameter.opts[0].startswith("--"):
-                assert f"`{parameter.opts[0]}`" in found, (name, parameter.opts[0])
+        context = command.make_context("", [], resilient_parsing=True)
+        found = [each.get_help_record(context) for each in command.params if each.opts[0].startswith("--")]
+        records[name] = [record for record in found if not record[0].startswith("--help")]
+    homes = Counter(record for found in records.values() for record in found)
+
+    def listed(found: Iterable[tuple[str, str]]) -> str:
+        return "".join(f"- `{words}`: {' '.join(text.split())}\n" for words, text in found)
+
+    page = f"## Options that several commands share\n{listed(record for record in homes if homes[record] > 1)}"
+    homes_of = dict[str, str]()  # of what several share, the first command
+    for name, command in KNOWN.items():
+        arguments = [each.metavar for each in command.params if not each.opts[0].startswith("--")]
+        text = " ".join(inspect.cleandoc(command.help).split("\n\n")[0].split())
+        own = listed(record for record in records[name] if homes[record] == 1)
+        shared = ", ".join(f"`{words.split()[0]}`" for words, text in records[name] if homes[words, text] > 1)
+        page += f"\n## {' '.join(('bearcat', *name, *arguments))}\n{text}\n{own and chr(10)}{own}"
+        first = homes_of.setdefault(shared, " ".join(name))
+        page += f"\n{fill(f'Shared: {shared}.', 120)}\n" if shared and first == " ".join(name) else ""
+        page += f"\nShared: as of `{first}`.\n" if shared and first != " ".join(name) else ""
+    return page
+
+
+def test_the_page_of_commands_is_made_from_them():
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert text.endswith(page_of_commands()), "write it anew: python -m tests.test_docs"
 
 
 READERS = r"\bfor (?:\w+ )?(?:everyone|people|readers|users|engineers|researchers|developers)\b"
@@ -183,3 +207,9 @@ def test_the_first_picture_is_drawn_from_the_table_below_it(tmp_path):
         patch.setattr(Axes, "scatter", lambda *words, **more: points.append(words[1:3]) or honest(*words, **more))
         draw_result.draw(tmp_path / "result.png")
     assert points == [(value, place) for place, (_, *values) in enumerate(numbers) for value in values]
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs" / "commands.md"
+    head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
+    page.write_text(head + page_of_commands(), encoding="utf-8")

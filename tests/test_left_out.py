@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.cli.train import exit_status
 from bearcat.data import Task, open_dataset
 from bearcat.data.choose import Requested, choose_settings
 from tests.commands import bearcat
@@ -103,15 +102,3 @@ def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
     _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
     assert [entry.origin for entry in catalogue.entries] == list(GOOD)
     assert [problem.origin for problem in catalogue.left_out] == [GOOD[-1]]
-
-
-@pytest.mark.parametrize(
-    ("decided", "problems", "limit", "status"),
-    [
-        (0, False, None, 0), (0, True, None, 2), (1, True, None, 2), (1, True, "alarm", 1), (3, True, "alarm", 2),
-        (3, True, "check", 3), (0, True, "check", 3), (0, False, "check", 0), (3, False, "alarm", 0),
-        (3, False, "check", 3), (1, True, "check", 1),
-    ],
-)  # fmt: skip
-def test_the_exit_status_of_adapt_tells_decisions_from_bad_files(decided, problems, limit, status):
-    assert exit_status(decided, problems, limit) == status

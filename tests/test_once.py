@@ -16,9 +16,10 @@ import pytest
 from bearcat.adaptation import adapt as adapting
 from bearcat.adaptation import run as running
 from bearcat.adaptation import spec as specs
-from bearcat.adaptation.plan import Wishes, make_plan
+from bearcat.adaptation.plan import make_plan
 from bearcat.data import open_dataset
 from bearcat.record import RECORD, Record
+from bearcat.requests import AdaptRequest
 
 FASTEST = {"input": "frequency", "window": 256, "epochs": 2, "method": "dense-MCC", "device": "cpu"}
 _watched: list[tuple[Path, Counter[str]]] = []
@@ -59,8 +60,8 @@ def mine(tmp_path_factory) -> Path:
     return root
 
 
-def wishes(mine: Path, **changes: Any) -> Wishes:
-    return Wishes(**{"data": str(mine), "rate": 16_000.0, "bearing": "6203"} | FASTEST | changes)
+def wishes(mine: Path, **changes: Any) -> AdaptRequest:
+    return AdaptRequest(**{"data": str(mine), "rate": 16_000.0, "bearing": "6203"} | FASTEST | changes)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, of: Callable[..., object]) -> Counter[object]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.adaptation.adapt import adapt
-from bearcat.adaptation.plan import Wishes, make_plan
+from bearcat.adaptation.plan import make_plan
 from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.splits import (
     SAME_BEARINGS,
@@ -21,6 +21,7 @@ from bearcat.data.splits import (
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.record import Record
+from bearcat.requests import AdaptRequest
 from tests.conftest import make_recording
 from tests.test_folder import manifest, put
 
@@ -189,7 +190,7 @@ def change(root: Path, old: str, new: str) -> None:
 
 
 def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
-    wishes = Wishes(
+    wishes = AdaptRequest(
         data=str(plant), source=("lab",), target="pump", method="source-only", epochs=1, window=256, device="cpu"
     )
     found = adapt(make_plan(wishes), tmp_path / "out").record

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing, asked_bearing, known_orders
+from bearcat.data.bearing import asked_bearing
 from bearcat.data.channels import Declared
 from bearcat.data.datasets.folder import MANIFEST
 from bearcat.deploy.find import FoundUnit, alone, array_recording, find_units, number_or_channel
 from bearcat.deploy.predict import Given, Job, diagnose_units, healthy_physics, open_model
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis
 from bearcat.errors import InputError
+from bearcat.requests import AdaptRequest, DiagnoseRequest
 
 if TYPE_CHECKING:
     from bearcat.adaptation.adapt import Adaptation
+    from bearcat.deploy.predictor import Predictor
 
 Recorded = str | Path | NDArray[Any]
 
@@ -39,32 +41,18 @@ def adapt(
     target: str | Path,
     *,
     data: str | Path | None = None,
-    root: str | Path | None = None,
-    method: str | None = None,
     out: str | Path = "bearcat-out",
-    input: str | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    split: str | None = None,
-    window: int | None = None,
-    channel: str | None = None,
-    rate: float | None = None,
-    rpm: float | str | None = None,
-    bearing: str | None = None,
-    specimen: str | None = None,
-    machine: str | None = None,
-    reference: str | None = None,
-    device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     progress: bool = False,
+    **request: Any,
 ) -> Adaptation:
     """Learns from labelled recordings, adapts to unlabelled ones, and says how far to trust the result.
 
     `source` is a folder with a folder for each label (or several such), `target` a folder of recordings; or both are
-    names of domains in `data`, as for `bearcat adapt`. Everything else is chosen from the recordings where it is not
-    given. `reference` names target recordings known to be of a class, or one that is healthy. The results are in `out`;
-    a finished run is not run again. Doubts about the data are Python warnings; so are recordings that cannot be used:
-    they are left out, and `problems` of the result says why. `progress` shows a bar.
+    names of domains in `data`, as for `bearcat adapt`. Other keywords are the fields of `AdaptRequest`, called as the
+    options of `bearcat adapt`; what is not given is chosen from the recordings. The results are in `out`; a finished
+    run is not run again. Doubts about the data are Python warnings; so are recordings that cannot be used: they are
+    left out, and `problems` of the result says why. `progress` shows a bar.
 
     >>> adapted = bearcat.adapt(
     ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
@@ -74,29 +62,19 @@ def adapt(
     True
     """
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.adaptation.plan import Wishes, make_plan
-    from bearcat.data.tasks import Mix
-
-    sources = [source] if isinstance(source, str | Path) else list(source)
-    given = {name: str(value) for name, value in (settings or {}).items()}
-    if data is None:
-        data, folders = _common_root([Path(each) for each in [*sources, target]])
-        given["folders"] = ",".join(folders)
-        sources, target = [Path(name).name for name in folders[:-1]], Path(folders[-1]).name
-    plan = make_plan(Wishes(
-        data=str(data), root=None if root is None else Path(root), source=[str(each) for each in sources],
-        target=str(target), input=input, method=method, epochs=epochs, seed=seed, split=split, window=window,
-        channel=channel, specimen=specimen, machine=machine,
-        rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, device=device,
-        mix=Mix(reference=reference or ""), settings=given or None,
-    ))  # fmt: skip
-    for sentence in (*(problem.sentence for problem in plan.problems), *plan.warnings):
-        warnings.warn(sentence, stacklevel=2)
-    if not progress:
-        return run(plan, Path(out))
+    from bearcat.adaptation.plan import make_plan
     from bearcat.cat.progress import training_progress
 
-    return run(plan, Path(out), training_progress)
+    sources = [source] if isinstance(source, str | Path) else list(source)
+    given = [f"{name}={value}" for name, value in (settings or {}).items()]
+    if data is None:
+        data, folders = _common_root([Path(each) for each in [*sources, target]])
+        given.append(f"folders={','.join(folders)}")
+        sources, target = [Path(name).name for name in folders[:-1]], Path(folders[-1]).name
+    plan = make_plan(AdaptRequest.of(data=data, source=sources, target=target, settings=given, **request))
+    for sentence in (*(problem.sentence for problem in plan.problems), *plan.warnings):
+        warnings.warn(sentence, stacklevel=2)
+    return run(plan, Path(out), training_progress) if progress else run(plan, Path(out))
 
 
 def load(
@@ -145,31 +123,16 @@ def diagnose(
     files: Recorded | Sequence[Recorded],
     *,
     model: str | Path | Adaptation | None = None,
-    rpm: float | str | None = None,
-    bearing: str | Bearing | None = None,
-    orders: Mapping[str, float] | None = None,
-    channel: str | None = None,
-    rate: float | None = None,
     healthy: Recorded | Sequence[Recorded] = (),
-    channels: str | None = None,
-    trust_speed: bool = False,
-    unit: str | None = None,
-    group: int | None = None,
-    mounting: str | None = None,
-    override: bool = False,
-    jobs: int = 1,
+    **request: Any,
 ) -> Diagnoses:
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
     Physics and the general model look at each recording whose speed and bearing are known, and a `model` (its folder,
-    an ONNX file, or what `adapt` returned) too where it is given. `orders` (BPFO, BPFI, perhaps BSF and FTF, as
-    multiples of the shaft's speed) may stand in for a bearing. `healthy` are known good recordings of the same point:
-    lines that were always there are no alarm. `channels` of a file are axes of one bearing ("together") or bearings of
-    their own ("apart"); their names say it otherwise. A speed that is not given is measured, and one that is given is
-    checked, unless you `trust_speed`; `rpm` may name the channel that holds it. `rpm`, `bearing` and `rate` are of
-    recordings that do not say their own; with `override` they replace what files and manifests say. With
-    `bearing="unknown"` lines of any bearing are looked for. `unit` of the samples, `group` and `mounting` of the
-    machine give its zone of ISO 20816-3. `jobs` processes share the recordings (0: one for each core).
+    an ONNX file, or what `adapt` returned) too where it is given. `healthy` are known good recordings of the same
+    point: lines that were always there are no alarm. Other keywords are the fields of `DiagnoseRequest`, called as the
+    options of `bearcat diagnose`. `rpm`, `bearing` and `rate` are of recordings that do not say their own; a speed
+    that is not given is measured. With `bearing="unknown"` lines of any bearing are looked for.
 
     A file that cannot be used is to be checked, and `problems` of the result says why. InputError is raised where one
     file or array was given and it cannot be used, and not for folders and lists, whatever is in them.
@@ -179,39 +142,53 @@ def diagnose(
     {'ok': 1, 'check': 0, 'alarm': 0}
     """
     path = None if model is None else Path(model) if isinstance(model, str | Path) else model.model
-    opened = None if path is None else open_model(path)
-    known = None if orders is None else known_orders(bearing, orders)
-    geometry, search = asked_bearing(bearing)
-    number, speed = number_or_channel(rpm)
+    asked, opened = DiagnoseRequest.of(**request), None if path is None else open_model(path)
+    one = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
+    single = one and Path(str(files)).name != MANIFEST
+    return diagnosed(_several(files), asked, opened, path, _several(healthy), single=single)
+
+
+def diagnosed(
+    files: Sequence[Recorded], request: DiagnoseRequest, model: Predictor | None = None, path: Path | None = None,
+    healthy: Sequence[Recorded] = (), note: Callable[[str], None] | None = None, single: bool = False,
+) -> Diagnoses:  # fmt: skip
+    """Diagnoses by an opened model and its `path`, or without; what cannot be used is raised if there is a `single`
+    recording. `note` gets sentences about files.
+    """
+    geometry, search = asked_bearing(request.bearing)
+    number, speed = number_or_channel(request.rpm)
+    declared = Declared(request.unit, request.group, request.mounting)
+    rule = None if model is None else AlarmRule.of(model.classes, request.alarm or None)
     given = Given(
-        rate, number, geometry, known, trust_speed=trust_speed, search=search, declared=Declared(unit, group, mounting),
-        override=override,
+        request.rate, number, geometry, rule=rule, trust_speed=request.trust_speed, search=search, declared=declared,
+        override=request.override,
     )  # fmt: skip
 
-    def units(files: Recorded | Sequence[Recorded]) -> Iterator[FoundUnit]:
-        several = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
-        for number, each in enumerate(several):
+    def units(files: Sequence[Recorded]) -> Iterator[FoundUnit]:
+        for number, each in enumerate(files):
             if isinstance(each, np.ndarray):
-                _check_array_speed(speed)
-                array = array_recording(each, rate, f"array {number}" if len(several) > 1 else "array")
+                if speed is not None:
+                    raise InputError(f"rpm: an array has no channel '{speed}'; give a number", "rpm")
+                array = array_recording(each, request.rate, f"array {number}" if len(files) > 1 else "array")
                 yield FoundUnit(array.name, partial(iter, [alone(array)]))
             else:
-                yield from find_units([Path(each)], opened, channel, channels, speed, override)
+                yield from find_units([Path(each)], model, request.channel, request.channels, speed, request.override)
 
-    named = not isinstance(healthy, tuple | list) or bool(healthy)
-    usual = (each for unit in units(healthy) for each in unit.measurements())
-    given = replace(given, healthy=healthy_physics(usual, given) if named else {})
-    single = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
+    if len(healthy):
+        usual = (each for unit in units(healthy) for each in unit.measurements())
+        given = replace(given, healthy=healthy_physics(usual, given))
     found = list[Diagnosis]()
-    for answer in diagnose_units(units(files), Job(given, model=opened, path=path), jobs):
+    for answer in diagnose_units(units(files), Job(given, model=model, path=path), request.jobs):
+        if note is not None and len(answer.diagnoses) > 1:
+            for sentence in answer.notes:
+                note(f"{answer.name}: {sentence}")
         found += answer.diagnoses
         if answer.problem is not None:  # the others go on
-            if single and Path(str(files)).name != MANIFEST:
+            if single:
                 raise answer.problem
-            found.append(Diagnosis.undecided(answer.name, answer.problem))
+            found.append(Diagnosis.undecided(answer.name, answer.problem, command_line=note is not None))
     return Diagnoses(found).beside_each_other()
 
 
-def _check_array_speed(channel: str | None) -> None:
-    if channel is not None:
-        raise InputError(f"rpm: an array has no channel '{channel}'; give a number", "rpm")
+def _several(files: Recorded | Sequence[Recorded]) -> Sequence[Recorded]:
+    return [files] if isinstance(files, str | Path | np.ndarray) else list(files)

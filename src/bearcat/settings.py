@@ -46,6 +46,8 @@ REMOVED = dict.fromkeys(
     "Paderborn.channel": "the first vibration channel is read; list the files in a manifest for another",
     "Split.test": "leave it out, as a fifth is held out",
     "Split.gap": "leave it out, as one window is left out on either side",
+    "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
+    "AdaptRequest.recipe": "it is called 'method'",
     "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
 }
 REMOVED_NAMES = {"silero": "use 'cnn' or 'dense', or v0.3", "identity": "use 'none'"}  # of encoders and calibrators
@@ -63,8 +65,10 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return table
 
 
-def override(settings: Settings, texts: Mapping[str, str]) -> Settings:
-    """A copy with these fields changed, each text read as its field's type; an unknown field suggests the nearest."""
+def override(settings: Settings, texts: Mapping[str, Any]) -> Settings:
+    """A copy with these fields changed, each value or text read as its field's type; an unknown field suggests the
+    nearest.
+    """
     kind: Any = type(settings)
     fields = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
     hints = _hints(kind)
@@ -165,12 +169,18 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
     raise ValueError(f"{name} cannot be {value!r:.40}")
 
 
-def _value(text: str, kind: Any) -> Any:
+def _value(given: Any, kind: Any) -> Any:
+    """A value of this type from a text, or from a value that is written like one."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and isinstance(given, list | tuple):
+        return tuple(_value(part, arguments[0]) for part in given)
+    if kind is typing.Any:
+        return given
+    text = str(given)
     if origin in (types.UnionType, typing.Union):
         if type(None) in arguments and text.lower() in ("", "none"):
             return None
-        return _value(text, next(argument for argument in arguments if argument is not type(None)))
+        return _value(given, next(argument for argument in arguments if argument is not type(None)))
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if arguments[0] is int:  # 1,3-5

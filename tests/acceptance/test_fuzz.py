@@ -30,7 +30,7 @@ TEXTS = ("", " ", "x" * 300, "\x1b[2J", "=1+1", "../..", "\u202e", '"')
 BEARINGS = ("balls=1,ball=5e-324,pitch=1", "balls=9,ball=nan,pitch=1", "balls=3,ball=3,pitch=1", "=", *TEXTS)
 ODD = [
     ("--rpm", NUMBERS), ("--rate", NUMBERS), ("--bearing", BEARINGS), ("--channel", TEXTS), ("--channels", TEXTS),
-    ("--healthy", TEXTS), ("--unit", TEXTS), ("--group", NUMBERS), ("--mounting", TEXTS), ("--bpfo", NUMBERS),
+    ("--healthy", TEXTS), ("--unit", TEXTS), ("--group", NUMBERS), ("--mounting", TEXTS),
 ]  # fmt: skip
 MARKUP = "<script>document.title='taken'</script>"
 VALUES = (None, -1, 2**62, 1e300, float("nan"), [], {}, [[]] * 5, "", "\x1b[2J", MARKUP, "../..", "9" * 5000, True)

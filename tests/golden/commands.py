@@ -80,13 +80,6 @@ def record(folder: str) -> Callable[[str], Any]:
     return keep
 
 
-def windows(output: str) -> dict[str, Any]:
-    """Of `--by window --format csv`: how many, and the first ones."""
-    rows = list(csv.DictReader(io.StringIO(output)))
-    first = [{name: row[name] for name in ("start", "class", "confidence")} for row in rows[:5]]
-    return {"count": len(rows), "first": first}
-
-
 def points(output: str) -> list[dict[str, Any]]:
     """Of `watch --format json`."""
     names = ("machine", "point", "status", "fault", "confidence", "recordings")
@@ -108,9 +101,7 @@ def scores(folder: str) -> Callable[[str], Any]:
     return keep
 
 
-def _orders(*names: str) -> tuple[str, ...]:
-    words = {"inner": "--bpfi", "outer": "--bpfo", "ball": "--bsf"}
-    return tuple(word for name in names for word in (words[name], str(ORDERS[name])))
+SHEET = f"bpfo={ORDERS['outer']},bpfi={ORDERS['inner']}"
 
 
 OWN = ("--data", "own", "--source", "900rpm", "--target", "1480rpm", "--bearing", "6205", "--epochs", "6")
@@ -119,7 +110,7 @@ PAPER = ("--input", "time", "--window", "256", "--epochs", "4", "--device", "cpu
 
 CASES = (
     Case("diagnose", ("diagnose", "drawn", *KNOWN, *JSON), diagnoses),
-    Case("diagnose by orders", ("diagnose", "drawn", "--rpm", RPM, *_orders("inner", "outer"), *JSON), diagnoses),
+    Case("diagnose by orders", ("diagnose", "drawn", "--rpm", RPM, "--bearing", SHEET, *JSON), diagnoses),
     Case("diagnose without a speed", ("diagnose", "drawn", "--bearing", "6205", *JSON), diagnoses),
     Case("diagnose without a bearing", ("diagnose", "drawn", "--rpm", RPM, *JSON), diagnoses),
     Case("diagnose an unknown bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "unknown", *JSON), diagnoses),
@@ -166,10 +157,6 @@ CASES = (
     Case("no such method", ("adapt", *OWN, "--method", "CAT-Temperatur", "--out", "never")),
     Case("predict", ("predict", "adapted/model", "drawn", *KNOWN, *JSON), diagnoses),
     Case("predict odd files", ("predict", "adapted/model", "odd", *KNOWN, *JSON), diagnoses),
-    Case(
-        "predict windows",
-        ("predict", "adapted/model", "drawn/inner.wav", *KNOWN, "--by", "window", "--format", "csv"), windows,
-    ),
     Case("predict by CAT*", ("predict", "cat/model", "drawn", *KNOWN, *JSON), diagnoses),
     Case("export", ("export", "adapted/model", "--onnx", "adapted.onnx")),
     Case("predict by the graph", ("predict", "adapted.onnx", "drawn", *KNOWN, *JSON), diagnoses),

@@ -2,16 +2,15 @@
 
 The command line and `bearcat.adapt` both plan here; nothing is printed and nothing is trained.
 
->>> plan = make_plan(Wishes(data="my-recordings", source=("600rpm",), target="1200rpm"))
+>>> plan = make_plan(AdaptRequest(data="my-recordings", source=("600rpm",), target="1200rpm"))
 >>> plan.spec.preparation, plan.choices, plan.warnings
 >>> adapt(plan, Path("out"))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,38 +26,12 @@ from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.methods.before_training import MatchClusters
 from bearcat.methods.known_states import without_own_benches
+from bearcat.requests import AdaptRequest
+from bearcat.settings import pairs
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
 DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defects of 0.15 and 0.5 mm."
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What a user asks for; what is None or empty is chosen, from the recordings where they are the user's own."""
-
-    data: str = "simulated"  # a dataset's name, or a path
-    root: Path | None = None
-    source: Sequence[str] = ()
-    target: str | None = None
-    input: str | None = None
-    method: str | None = None  # None: DEFAULT_RECIPE
-    beside: Sequence[str] = ()  # methods to train too
-    epochs: int | None = None
-    seed: int = 0
-    split: str | None = None
-    device: str = "auto"
-    channel: str | None = None
-    rate: float | None = None
-    rpm: str | None = None
-    bearing: str | None = None
-    window: int | None = None
-    stride: int | None = None
-    mix: Mix = field(default_factory=Mix)
-    settings: Mapping[str, str] | None = None  # of the dataset
-    method_settings: Mapping[str, str] = field(default_factory=dict)
-    specimen: str | None = None  # what of a path names the bearing, and the machine
-    machine: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,25 +53,29 @@ class AdaptationPlan:
         return self.library.left_out(self.spec)
 
 
-def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
-    """The plan for these wishes; `reading` passes on the recordings that are read for it, to show progress."""
-    notes, settings = tuple[str, ...](), wishes.settings
-    if wishes.data == "simulated" and settings is None:
-        notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
-    name = find_recipe(wishes.method or DEFAULT_RECIPE)
-    own = RECIPES[name].with_settings(wishes.method_settings)
-    recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, wishes.beside) if other != name}
-    balance = own.balance if "balance" in wishes.method_settings else None
+def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
+    """The plan for a request; `reading` passes on the recordings that are read for it, to show progress."""
+    demonstrates = request.data == "simulated" and not request.settings
+    name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
+    own = RECIPES[name].with_settings(method_settings)
+    recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, request.beside) if other != name}
+    balance = own.balance if "balance" in method_settings else None
     requested = Requested(
-        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input or own.input, balance
+        request.channel,
+        request.rate,
+        request.window,
+        request.stride,
+        request.split,
+        request.input or own.input,
+        balance,
     )
     paper_settings(requested)  # refuses impossible settings before anything is read
-    device = chosen_device(wishes.device)
-    given = {setting: getattr(wishes, setting) for setting in ("channel", "rpm", "bearing", "specimen", "machine")}
-    asked = dict(settings or {}) | {key: value for key, value in given.items() if value is not None}
-    dataset = open_dataset(wishes.data, wishes.root, asked)
+    device = chosen_device(request.device)
+    asked = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
+    dataset = open_dataset(request.data, request.folder, asked)
     catalogue = dataset.catalogue()
-    task = choose_task(catalogue, wishes.source, wishes.target)
+    mix = Mix(reference=request.reference or "")
+    task = choose_task(catalogue, request.source, request.target)
     chosen: dict[str, DataSettings] = {}  # by the input of recipes
     for kind in dict.fromkeys(recipe.input for recipe in recipes.values()):
         wanted = replace(requested, input=wishes.input or kind)
@@ -106,27 +83,28 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
         requested = replace(requested, split=chosen[own.input].split.scheme)  # holds for the recipes beside it too
 
     def planned(method: str) -> RunSpec:
-        found, epochs = chosen[recipes[method].input], wishes.epochs
+        found, epochs = chosen[recipes[method].input], request.epochs
         if epochs is None:
             epochs = RECIPES[method].schedule.epochs
-            epochs = min(epochs, QUICK_EPOCHS) if wishes.data == "simulated" else epochs
-        changes = {"balance": str(found.balance)} | (dict(wishes.method_settings) if method == name else {})
-        recipe = without_own_benches(make_recipe(method, found.preparation.input, epochs, changes), wishes.data)
+            epochs = min(epochs, QUICK_EPOCHS) if request.data == "simulated" else epochs
+        changes = {"balance": str(found.balance)} | (method_settings if method == name else {})
+        recipe = without_own_benches(make_recipe(method, found.preparation.input, epochs, changes), request.data)
         return RunSpec(
-            dataset_label(wishes.data), opened, task, method, recipe, found.preparation, found.split, wishes.seed,
-            wishes.mix, chosen=found.choices, warnings=found.warnings,
+            dataset_label(request.data), opened, task, method, recipe, found.preparation, found.split, request.seed,
+            mix, chosen=found.choices, warnings=found.warnings,
         )  # fmt: skip
 
     library, spec = Library({opened: catalogue}), planned(name)
     choices, warnings = spec.chosen, list(spec.warnings)
-    if wishes.mix.reference and own.find(MatchClusters) is None:
+    if request.reference and own.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     variants = dict[str, Recipe]()
-    if wishes.method is None and wishes.input is None and not wishes.method_settings:
+    if request.method is None and request.input is None and not request.method_settings:
         spec = library.identified(spec)
         variants = spec.recipe.candidates(spec.preparation.input)
     beside = tuple(planned(other) for other in recipes if other != name)
     candidates = tuple(replace(spec, recipe_name=f"{name}-{kind}", recipe=variants[kind]) for kind in variants)
+    notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
     return AdaptationPlan(spec, beside, library, device, notes, choices, tuple(warnings), candidates)
 
 

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
-from bearcat.cli.options import Device, Names, Root, bars, check_choice, print_note, print_table, program
+from bearcat.cli.options import Commands, Device, Names, Root, bars, check_choice, print_note, print_table, program
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
+from bearcat.requests import ADVANCED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,11 +24,28 @@ if TYPE_CHECKING:
     from bearcat.bench.execute import Executor, Listener
     from bearcat.bench.store import RunStore
 
-commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
+commands = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
-StoreFolder = Annotated[Path, Option("--store", help="The folder that keeps the runs.")]
+StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
+Kind = Annotated[
+    str, Option(metavar="stack|ray", help="Runs trained together, or a cluster.", rich_help_panel=ADVANCED)
+]
+Jobs = Annotated[
+    int | None,
+    Option(min=1, metavar="N", help="Of a local Ray cluster.  [default: one a core]", rich_help_panel=ADVANCED),
+]
+Together = Annotated[
+    int | None,
+    Option(min=1, metavar="N", help="Runs trained together.  [default: 8, on a GPU 60]", rich_help_panel=ADVANCED),
+]
+Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.", rich_help_panel=ADVANCED)]
+Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at the next checkpoint, for queues.")]
+Metric = Annotated[
+    Names,
+    Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, nll, brier, missed-faults, …; repeat for more."),
+]
 LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 
 
@@ -37,18 +54,14 @@ def bench_run(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    executor: Annotated[str, Option(help="stack (runs trained together) or ray (a cluster).")] = "stack",
-    jobs: Annotated[
-        int | None, Option(min=1, help="Processes of a local Ray cluster.  \\[default: one a core]")
-    ] = None,
-    stack: Annotated[int | None, Option(min=1, help="Runs trained together.  \\[default: 8, on a GPU 60]")] = None,
-    address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
+    executor: Kind = "stack",
+    jobs: Jobs = None,
+    stack: Together = None,
+    address: Address = None,
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
     only_method: OnlyMethod = None,
-    limit_seconds: Annotated[
-        float | None, Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
-    ] = None,
+    limit_seconds: Limit = None,
 ) -> None:
     """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
 
@@ -86,19 +99,11 @@ def bench_report(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    out: Annotated[
-        Path | None, Option(help="The folder for tables, figures and the page.  \\[default: bench-report/GRID]")
-    ] = None,
+    out: Annotated[Path | None, Option(metavar="FOLDER", help="For its files.  [default: bench-report/GRID]")] = None,
     only_method: OnlyMethod = None,
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
-    decimals: Annotated[int, Option(min=0, max=4, help="Decimals of percentages in tables; the paper prints two.")] = 1,
-    metric: Annotated[
-        Names,
-        Option(
-            help="The score of tables, tests and figures: accuracy, accuracy-uncalibrated, balanced, macro-f1, nll,"
-            " brier, ece, ece15 or missed-faults; repeat for more.  \\[default: accuracy and ece]"
-        ),
-    ] = None,
+    decimals: Annotated[int, Option(min=0, max=4, metavar="N", help="Of percentages; the paper prints 2.")] = 1,
+    metric: Metric = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.bench.grid import read_grid
@@ -151,11 +156,12 @@ def _executor(name: str, jobs: int | None, stack: int | None, address: str | Non
     from bearcat.fast.device import chosen_device
 
     check_choice("--executor", name, ("stack", "ray"))
-    foreign = {"jobs": jobs, "address": address} if name == "stack" else {"stack": stack}
-    for option, value in foreign.items():
-        if value is not None:
-            other = "ray" if name == "stack" else "stack"
-            raise InputError(f"--{option} is for the executor {other}, not for {name}; leave it out")
+    if unused := [
+        option
+        for option, value in ({"jobs": jobs, "address": address} if name == "stack" else {"stack": stack}).items()
+        if value is not None
+    ]:
+        raise InputError(f"is not for the executor {name}; leave it out", unused[0])
     if name == "ray":
         return partial(on_ray, device=device, jobs=jobs, address=address)
     return partial(in_stacks, device=chosen_device(device), size=stack)
@@ -170,27 +176,25 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
 
     columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), TimeRemainingColumn())
     runs, terminal, printed = {spec.identity: spec for spec in specs}, sys.stderr.isatty(), time.monotonic()
-    shares: dict[str, float] = {}  # of each run that is done or in training
+    settled: set[str] = set()
     with bars(*columns) as bar:
         task = bar.add_task("runs", total=len(runs), state="")
 
         def show(now: str = "") -> None:
             nonlocal printed
-            state = f"{sum(share == 1 for share in shares.values())}/{len(runs)} {now}".strip()
-            bar.update(task, completed=sum(shares.values()), state=state)
+            state = f"{len(settled)}/{len(runs)} {now}".strip()
+            bar.update(task, completed=len(settled), state=state)
             if not terminal and time.monotonic() - printed >= LINE_SECONDS:
                 printed = time.monotonic()
                 print(f"runs: {shown(state)}", file=sys.stderr, flush=True)
 
         def finish(run: str, by_us: bool) -> None:
-            shares[run] = 1
+            settled.add(run)
             trained.update([run] if by_us else [])
             show()
 
         def epoch(members: Sequence[str], done: int, epochs: int) -> None:
-            shares.update({run: done / epochs for run in members if shares.get(run) != 1 and done < epochs})
-            many = f" × {len(members)}" if len(members) > 1 else ""
-            show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
+            show(f"{runs[members[0]].cell.method} × {len(members)}: epoch {done}/{epochs}")
 
         yield Listener(finish, epoch, message=print_note)
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, dataset_named, print_lines, print_note, print_table
+from bearcat.cli.options import Commands, dataset_named, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError
+from bearcat.requests import DataRequest
 
 if TYPE_CHECKING:
     from bearcat.data import Preparation
     from bearcat.data.survey import Row, Survey
 
-commands = typer.Typer(no_args_is_help=True, help="Find, fetch, check and draw recordings.")
+commands = Commands(help="Find, fetch, check and draw recordings.")
 
 COLUMNS = ("domain", "class", "recordings", "seconds", "rate", "windows", "rpm", "bearing")
-Name = Annotated[str, Argument(help="A dataset (see `bearcat data list`), or the path of your own folder.")]
-Domains = Annotated[Names, Option("--domain", help="Only this domain, by name or index; repeat for more.")]
+Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data list`, or your own folder.")]
 
 
 @commands.command("list")
@@ -42,7 +41,7 @@ def fetch(
     accept_licence: Annotated[
         bool, Option("--accept-licence", help="You have read the licence and accept it.")
     ] = False,
-    domains: Domains = None,
+    domains: options.Domains = None,
     settings: options.Set = None,
 ) -> None:
     """Download a dataset from its official address; an interrupted download goes on where it stopped.
@@ -55,7 +54,7 @@ def fetch(
     from bearcat.data.fetch import fetch as fetch_files
     from bearcat.data.fetch import require_licence
 
-    dataset = dataset_named(name, root, settings, None, None, None)
+    dataset = dataset_named(name, DataRequest.of(root=root, settings=settings))
     if name == "simulated":
         from bearcat.data.datasets.folder import write_folder
 
@@ -82,34 +81,22 @@ def fetch(
 
 
 @commands.command()
-def check(
-    name: Name,
-    root: options.Root = None,
-    domains: Domains = None,
-    channel: options.Channel = None,
-    rate: options.Rate = None,
-    rpm: options.Rpm = None,
-    bearing: options.Bearing = None,
-    specimen: options.Specimen = None,
-    machine: options.Machine = None,
-    window: Annotated[int, Option(help="Samples of a window.")] = 1024,
-    stride: Annotated[int | None, Option(help="Samples from one window to the next.  \\[default: no overlap]")] = None,
-    settings: options.Set = None,
-) -> None:
+@takes(DataRequest)
+def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
     """Read every recording and report what is there, what is missing and what `adapt` could not use."""
     from bearcat.data import Preparation
     from bearcat.data.choose import as_adapt_reads
     from bearcat.data.survey import survey
 
-    preparation = Preparation(length=window, stride=stride, rate=rate)
-    dataset = dataset_named(name, root, settings, channel, rpm, bearing, specimen, machine)
+    preparation = Preparation(rate=request.rate)
+    dataset = dataset_named(name, request)
     catalogue = dataset.catalogue().only(domains or None)
-    catalogue, preparation, choices = as_adapt_reads(dataset, catalogue, preparation, channel)
+    catalogue, preparation, choices = as_adapt_reads(dataset, catalogue, preparation, request.channel)
     for choice in choices:
         print_note(f"{choice.setting} {choice.value}: {choice.reason}")
     found = survey(catalogue, preparation, progress=options.reading_bar())
     _print_table(found, preparation)
-    place = options.data_folder(name, root)
+    place = options.data_folder(name, request.folder)
     for note in found.notes:
         print_note(options.from_here(note, place))
     for problem in found.problems:
@@ -123,30 +110,24 @@ def check(
 
 
 @commands.command()
+@takes(DataRequest)
 def show(
     name: Name,
-    root: options.Root = None,
-    domains: Domains = None,
-    channel: options.Channel = None,
-    rate: options.Rate = None,
-    rpm: options.Rpm = None,
-    bearing: options.Bearing = None,
-    settings: options.Set = None,
-    out: Annotated[
-        Path | None, Option(help="The picture to write, .png, .svg or .pdf.  \\[default: shift.png]")
-    ] = None,
+    request: DataRequest,
+    domains: options.Domains = None,
+    out: Annotated[Path, Option(metavar="FILE", help="The picture: .png, .svg or .pdf.")] = Path("shift.png"),
 ) -> None:
     """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
     from bearcat.data import Recording, resample
     from bearcat.data.survey import UNLABELLED
 
-    if root is None and Path(name).is_file():
+    if request.root is None and Path(name).is_file():
         raise InputError(
             f"{name}: is one recording; draw it by bearcat diagnose --png FOLDER, or name a folder with two domains"
         )
     from bearcat.report.figures import draw_shift
 
-    catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
+    catalogue = dataset_named(name, request).catalogue().only(domains or None)
     count = len(catalogue.domains)
     if count < 2 or (domains and count != 2):
         raise InputError(f"a picture compares two domains, not {count}; name them with --domain A --domain B")
@@ -158,7 +139,7 @@ def show(
     for entry in catalogue.entries:
         label, side = entry.label or UNLABELLED, sides.get(entry.domain)
         if side is not None and label not in side:
-            side[label] = entry.read() if rate is None else resample(entry.read(), rate)
+            side[label] = entry.read() if request.rate is None else resample(entry.read(), request.rate)
     labels = [label for label in catalogue.classes if label in sides[left] or label in sides[right]]
     titles = {left: left, right: right}
     for domain, side in sides.items():  # one without labels stands beside every class of the other
@@ -171,7 +152,7 @@ def show(
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
     rows = [(label, sides[left].get(label), sides[right].get(label)) for label in labels]
     pair = titles[left], titles[right]
-    print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, pair).save(out or Path('shift.png'))}")
+    print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, pair).save(out)}")
 
 
 def _texts(row: Row) -> dict[str, str]:

@@ -1,16 +1,22 @@
-"""Options that several commands share, the dataset they name, and what they print with."""
+"""Commands made from requests, the help they print, and what several of them print with."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import sys
+from collections import Counter
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
-from typer import Option
+from typer import Option, Typer
+from typer.core import TyperCommand, TyperGroup
 
 from bearcat.errors import InputError, suggest
-from bearcat.names import shown
+from bearcat.names import csv_cell, shown, to_json
+from bearcat.requests import ADVANCED, DataRequest, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,65 +27,92 @@ if TYPE_CHECKING:
     from bearcat.data import Dataset
     from bearcat.diagnosis.recording import Diagnoses
 
+Function = TypeVar("Function", bound="Callable[..., Any]")
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Names = list[str] | None  # of an option that may be repeated
-Root = Annotated[
-    Path | None, Option(help="The dataset's folder.  \\[default: $BEARCAT_DATA/NAME, or your data folder]")
+Root = Annotated[Path | None, Option(metavar="FOLDER", help="The dataset's folder.  [default: $BEARCAT_DATA/NAME]")]
+Domains = Annotated[
+    Names, Option("--domain", metavar="NAME", help="Only this domain, by name or index; repeat for more.")
 ]
-Channel = Annotated[str | None, Option(help="The channel to read, by name.")]
-Channels = Annotated[
-    str | None, Option(help="Channels of a file are axes of one bearing (together) or bearings of their own (apart).")
-]
-TrustSpeed = Annotated[
-    bool, Option("--trust-speed", help="Keep a stated speed even if a clear shaft line lies at another.")
-]
-Unit = Annotated[
-    str | None, Option(help="Unit of the samples, where a channel's name does not say it: g, m/s², mm/s, …")
-]
-Group = Annotated[int | None, Option(help="Group of machines of ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.")]
-Mounting = Annotated[str | None, Option(help="Mounting of the machine, for ISO 20816-3: rigid or flexible.")]
-Rate = Annotated[
-    float | None,
-    Option(help="Resample to this rate in Hz; also the rate of files that do not say theirs."),
-]
-Jobs = Annotated[int, Option(min=0, help="Processes that share the recordings; 0: one for each core.")]
-Rpm = Annotated[
-    str | None,
-    Option(
-        "--rpm",  # by name: typer 0.27 takes a metavar that is the name in capitals for the option's own name
-        metavar="RPM",
-        help="Speed of the shaft where a recording does not say it: a number, or a channel.",
-    ),
-]
-Bearing = Annotated[
-    str | None,
-    Option(
-        metavar="6205",
-        help="Bearing where a recording does not say it; or balls=9,ball=7.94,pitch=39.04.",
-    ),
-]
-Specimen = Annotated[
-    str | None,
-    Option(
-        metavar="file",
-        help="Part of the path that names the bearing: label, folder, file, 'bearing-(.+)_'.",
-    ),
-]
-Machine = Annotated[
-    str | None, Option(metavar="domain", help="Part of the path that names the machine: domain, or as for --specimen.")
-]
-Order = Annotated[float | None, Option(help="In place of a bearing: this fault's multiple of the shaft's speed.")]
 Healthy = Annotated[
-    Names, Option(metavar="FILE", help="A known good recording of the same point, or a folder; repeat for more.")
+    Names, Option(metavar="FILE", help="A known good recording of the point, or a folder; repeat for more.")
 ]
-FORMATS = ("table", "csv", "json")
-Format = Annotated[str, Option("--format", help="table, csv or json.")]
-OwnRate = Annotated[
-    float | None,
-    Option(help="Sampling rate in Hz of files that do not say it; refused where one says another."),
-]
-Override = Annotated[bool, Option("--override", help="--rate, --rpm, --bearing override files.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
-Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+FORMATS = ("table", "csv", "json")
+Format = Annotated[str, Option("--format", metavar="table|csv|json", help="How results are printed.")]
+Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.", rich_help_panel=ADVANCED)]
+
+
+class Command(TyperCommand):
+    """A command whose help is short, and which refuses options that were removed or are given twice."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_removed(self.name, args, {name for option in self.params for name in option.opts})
+        for option, times in Counter(self.make_parser(ctx).parse_args(args=list(args))[2]).items():
+            if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
+                raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """A line for each option, the rare ones last."""
+        rows = dict[str, list[tuple[str, str]]]()
+        for option in self.get_params(ctx):
+            record = None if option.name == "help" else option.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if option.param_type_name == "argument" else "Options"
+                rows.setdefault(getattr(option, "rich_help_panel", None) or usual, []).append(record)
+        for group in sorted(rows, key=(*rows, ADVANCED).index):
+            with formatter.section(group):
+                formatter.write_dl(rows[group])
+
+
+class Group(TyperGroup):
+    """A group of commands that names what replaces one that was removed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_removed(None, args[:1], self.commands)
+        return super().parse_args(ctx, args)
+
+
+class Commands(Typer):
+    """Commands of this kind, with plain help."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(
+            cls=given.pop("cls", Group), no_args_is_help=True, add_completion=False, rich_markup_mode=None, **given
+        )
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[Function], Function]:
+        return super().command(name, cls=Command, **given)
+
+
+def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command an option for each field of its `request`."""
+    made, hints = list[inspect.Parameter](), get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in (name for part in kind.__mro__ for name in vars(part).get("__annotations__", ())):  # its own first
+        field = fields[name]
+        hint, words, text = hints[name], field.metadata, field.metadata["help"]
+        value: Any = bool if hint is bool else Names if hint == tuple[str, ...] else str | None
+        if value == str | None and field.default is not None:
+            text += f"  [default: {field.default}]"
+        flag, metavar = words["flag"] or f"--{name.replace('_', '-')}", words["metavar"] or None
+        option = Option(flag, metavar=metavar, help=text, rich_help_panel=words["group"] or None)
+        default = False if hint is bool else None
+        made.append(inspect.Parameter(name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option]))
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            command(request=kind.of(**{each.name: given.pop(each.name) for each in made}), **given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [each.replace(kind=KEYWORD_ONLY) for each in own if each.name != "request"]
+        run.__signature__ = inspect.Signature([*kept, *made])  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in (*kept, *made)}
+        return run
+
+    return decorate
 
 
 def data_folder(name: str, root: Path | None) -> Path | None:
@@ -143,6 +176,20 @@ def print_table(
     screen.print(table)
 
 
+def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
+    """Rows as csv, or as a list of this name in JSON."""
+    import csv
+
+    check_choice("--format", form, FORMATS)
+    if form == "json":
+        print(to_json({name: rows}, indent=1), flush=True)
+        return
+    writer = csv.DictWriter(sys.stdout, list(columns), extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+    sys.stdout.flush()
+
+
 def print_recordings(found: Diagnoses, folder: Path | None = None) -> None:
     """Diagnosed recordings as a table; those of a folder by the path that leads there."""
     if rows := [row | {"recording": from_here(row["recording"], folder)} for row in found.table()]:
@@ -167,21 +214,13 @@ def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
     return partial(track, description="reading", console=console(to_error=True), transient=True)
 
 
-def dataset_named(
-    name: str, root: Path | None, settings: Names, channel: str | None, rpm: str | None, bearing: str | None,
-    specimen: str | None = None, machine: str | None = None,
-) -> Dataset:  # fmt: skip
+def dataset_named(name: str, request: DataRequest) -> Dataset:
     """The dataset, with the settings that were given as NAME=VALUE or as options of their own."""
     from bearcat.data import open_dataset
-    from bearcat.settings import pairs
 
-    options = {"channel": channel, "rpm": rpm, "bearing": bearing, "specimen": specimen, "machine": machine}
-    return open_dataset(name, root, pairs(settings or ()) | {k: v for k, v in options.items() if v is not None})
+    return open_dataset(name, request.folder, request.dataset_settings)
 
 
-_OF_DIAGNOSE = (
-    "bpfo", "bpfi", "bsf", "ftf", "override", "channels", "trust-speed", "healthy", "unit", "group", "mounting", "jobs",
-)  # fmt: skip
 # Options and commands of earlier versions, and what to use instead; by command too where others have the option.
 REMOVED = {
     "recipes": "use `bearcat methods`",
@@ -206,18 +245,22 @@ REMOVED = {
     "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
     "--mqtt": "write --notify mqtt://host/topic for events, and let a bridge write recordings into the folder",
     "--metrics": "bearcat watch export and --format json have the numbers",
+    "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
+    "--bpfi": "write --bearing bpfo=3.585,bpfi=5.415",
+    "--by": "bearcat.deploy.predictor has the windows' probabilities",
+    "--min-confidence": "take the confidence from --format json",
+    "--no-unfamiliar-alarm": "take the findings from --format json",
+    "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
     "--executor": "write --jobs 2, for processes of this machine",
     "--address": "write --jobs 2, for processes of this machine",
+    "--stride": "leave it out: adapt says how windows are cut",
     "check --format": "bearcat.data.survey.survey has the numbers",
-    **dict.fromkeys(
-        [f"report --{name}" for name in _OF_DIAGNOSE], "diagnose with --format json, and report the file it wrote"
-    ),
     "--speeds": "leave it out: recordings whose speeds are within 5 % are one operating state",
     "--loads": "leave it out: recordings whose loads are within 20 % of the highest are one operating state",
     "FOLDER --rate": "list files that do not say their rate in a manifest.csv with the column rate",
     "show --view": "bearcat diagnose FILE --png FOLDER draws the evidence of a recording",
     "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
-    "show --window": "bearcat.data.prepare gives the windows that a network reads, to draw with matplotlib",
+    "--window": "bearcat.data.prepare gives the windows that a network reads, to draw with matplotlib",
 }
 
 

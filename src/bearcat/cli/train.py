@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, print_lines, print_note, print_recordings, print_table, reading_bar
+from bearcat.cli.options import print_lines, print_note, print_recordings, print_table, reading_bar, takes
+from bearcat.requests import AdaptRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,96 +18,36 @@ if TYPE_CHECKING:
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
-OWN = "; chosen for your own folder"
 
 
+@takes(AdaptRequest)
 def adapt(
-    data_name: Annotated[str, Option("--data", help="A dataset, or the path of your own folder.")] = "simulated",
-    root: options.Root = None,
-    source: Annotated[Names, Option(help="Labelled domain, by name or index; repeat for more.")] = None,
-    target: Annotated[str | None, Option(help="The domain to adapt to.")] = None,
-    kind: Annotated[
-        str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the method's]")
-    ] = None,
-    method: Annotated[
-        str | None, Option("--method", metavar="NAME", help="See `bearcat methods`.  \\[default: match-clusters]")
-    ] = None,
-    beside: Annotated[Names, Option(help="Train this method too, and show both; repeat for more.")] = None,
-    epochs: Annotated[
-        int | None,
-        Option(help="Phases are scaled to fit.  \\[default: the method's; simulated: at most 40]"),
-    ] = None,
-    seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
-    split: Annotated[
-        str | None,
-        Option(help=f"window, block, recording, specimen or machine.  \\[default: window, the paper's{OWN}]"),
-    ] = None,
-    device: options.Device = "auto",
-    out: Annotated[Path | None, Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
-    channel: options.Channel = None,
-    rate: options.Rate = None,
-    rpm: options.Rpm = None,
-    bearing: options.Bearing = None,
-    specimen: options.Specimen = None,
-    machine: options.Machine = None,
-    window: Annotated[int | None, Option(help=f"Samples of a window.  \\[default: 1024{OWN}]")] = None,
-    stride: Annotated[
-        int | None, Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        Option(help="Target recordings known to be of this class, or the file of a healthy one."),
-    ] = None,
-    settings: options.Set = None,
-    method_settings: Annotated[
-        Names, Option("--method-set", metavar="PART.NAME=VALUE", help="A setting of the method, e.g. labels.tau=0.95.")
-    ] = None,
-    fail_on: Annotated[
-        str | None,
-        Option(
-            help="Exit status 1 after an alarm (`alarm`), and 3 after a check without one (`check`), also of one"
-            " left out.  \\[default: 0]"
-        ),
-    ] = None,
+    request: AdaptRequest,
+    out: Annotated[Path, Option(metavar="FOLDER", help="The folder for the results.")] = Path("bearcat-out"),
 ) -> None:
     """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.adaptation.plan import Wishes, make_plan
+    from bearcat.adaptation.plan import make_plan
     from bearcat.cat.progress import training_progress
-    from bearcat.data.tasks import Mix
-    from bearcat.settings import find_name, pairs
 
-    limit = None if fail_on is None else find_name(fail_on, ("alarm", "check"), "decision")
-    wishes = Wishes(
-        data_name, root, source or (), target, kind, method, beside or (), epochs, seed, split,
-        device, channel, rate, rpm, bearing, window, stride, Mix(reference=reference or ""),
-        pairs(settings) if settings else None, pairs(method_settings or ()), specimen, machine,
-    )  # fmt: skip
-    plan = make_plan(wishes, reading_bar())
+    plan = make_plan(request, reading_bar())
     for note in plan.notes:
         print_note(note)
     if plan.choices:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
         print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
-    place = options.data_folder(data_name, root)
+    place = options.data_folder(request.data, request.folder)
     for problem in plan.problems:
         print_note(options.from_here(problem.sentence, place), "problem")
     for warning in plan.warnings:
         print_note(options.from_here(warning, place), "warning")
-    found = run(plan, out or Path("bearcat-out"), training_progress)
+    found = run(plan, out, training_progress)
     _print_adaptation(found, plan.warnings, place)
-    if status := exit_status(found.recordings.exit_status, bool(found.problems), limit):
-        raise Exit(status)
-
-
-def exit_status(decided: int, problems: bool, limit: str | None) -> int:
-    """Decisions where they are asked for, as 1 and 3: what was left out is then to check. Else 2 after problems."""
-    if limit is not None and decided == 1:
-        return 1
-    return 3 if limit == "check" and (decided or problems) else 2 if problems else 0
+    if found.problems:
+        raise Exit(2)
 
 
 def _print_adaptation(found: Adaptation, printed: Sequence[str], folder: Path | None = None) -> None:
@@ -159,8 +100,8 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
 
 
 def check(
-    run: Annotated[Path, Argument(help="The folder of a finished run.", show_default=False)],
-    labels: Annotated[Path, Option(help="A csv with the columns recording and label, of recordings of the target.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)],
+    labels: Annotated[Path, Option(metavar="FILE", help="A csv with the columns recording and label.")],
 ) -> None:
     """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""
     from bearcat.adaptation.adapt import check_run, read_labels
@@ -171,7 +112,7 @@ def check(
 
 
 def methods(
-    name: Annotated[str | None, Argument(help="A method, to see its settings.", show_default=False)] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
 ) -> None:
     """The methods bearcat can run, by where they come from; or the settings of one."""
     from bearcat.cat.about import about, settings_of

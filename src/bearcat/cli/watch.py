@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperGroup
 
 from bearcat.cli import options
-from bearcat.cli.options import FORMATS, check_choice, print_lines, print_note, print_table
+from bearcat.cli.options import (
+    FORMATS,
+    Commands,
+    Group,
+    check_choice,
+    print_data,
+    print_lines,
+    print_note,
+    print_table,
+    takes,
+)
 from bearcat.errors import InputError
-from bearcat.names import csv_cell, to_json
+from bearcat.names import to_json
 from bearcat.report.typeset import count
+from bearcat.requests import WatchRequest
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import PointStatus
@@ -26,12 +35,10 @@ if TYPE_CHECKING:
     from bearcat.watch.store import Store
 
 INTERRUPTED = 130
-A_YEAR = {"year": 1.0, "month": 12.0}
-DAY = 86_400.0  # seconds
 FOLDER = "FOLDER"
 
 
-class FolderOrCommand(TyperGroup):
+class FolderOrCommand(Group):
     """`bearcat watch FOLDER` beside `bearcat watch acknowledge`: what is no command is a folder."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -43,41 +50,28 @@ class FolderOrCommand(TyperGroup):
         return "", self.commands[FOLDER], args
 
 
-commands = typer.Typer(
+commands = Commands(
     cls=FolderOrCommand, add_help_option=False, context_settings={"ignore_unknown_options": True},
     help="Watch machines over time: recordings as they arrive, baselines, and alarms at a stated rate.",
 )  # fmt: skip
 
 StorePlace = Annotated[str, Argument(metavar="STORE", help="The store: a file, or postgresql://user@host/database.")]
 Whose = Annotated[str, Argument(metavar="MACHINE[/POINT]", help="A machine, or a point of it.")]
-Note = Annotated[str, Option(help="A sentence to keep with it.")]
+Note = Annotated[str, Option(metavar="TEXT", help="A sentence to keep with it.")]
 Folder = Annotated[Path, Argument(metavar="FOLDER", help="MACHINE/POINT/TIME.ext lie below it, or a manifest.csv.")]
 StoreFile = Annotated[str, Option(metavar="FILE", help="Keeps all; a file, or postgresql://user@host/database.")]
 Once = Annotated[bool, Option("--once", help="Stop when all files are read, instead of waiting for more.")]
-Rate = "How many false alarms of each point are accepted.  \\[default: 1/year]"
-Learnt = "Recordings, or days, from which a baseline is learnt.  \\[default: 30]"
-Healthy = "Recordings below this path, or until this time, are known to be healthy."
-Speed = "Speed of the shaft in rpm; it is checked, and measured where it is not given."
-Zone = "Of times that do not say theirs.  \\[default: UTC]"
-Address = "Send events to this address of apprise: mailto://…, json://…, mqtt://…; repeat for more."
+Address = "Send events to this address of apprise: mailto://…; repeat for more."
 
 
 @commands.command(FOLDER, hidden=True)
+@takes(WatchRequest)
 def watch(
     folder: Folder,
     store: StoreFile,
+    request: WatchRequest,
     once: Once = False,
     form: options.Format = "table",
-    false_alarms: Annotated[str | None, Option(metavar="1/year", help=Rate)] = None,
-    baseline: Annotated[str | None, Option(metavar="30|7d", help=Learnt)] = None,
-    healthy: Annotated[str | None, Option(metavar="PATH|TIME", help=Healthy)] = None,
-    rpm: Annotated[float | None, Option(help=Speed)] = None,
-    bearing: options.Bearing = None,
-    channel: options.Channel = None,
-    channels: options.Channels = None,
-    trust_speed: options.TrustSpeed = False,
-    timezone: Annotated[str | None, Option(metavar="Europe/Berlin", help=Zone)] = None,
-    jobs: Annotated[int, Option(min=1, help="Processes that measure.")] = 1,
     notify: Annotated[list[str] | None, Option(metavar="URL", envvar="BEARCAT_NOTIFY", help=Address)] = None,
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
@@ -86,23 +80,28 @@ def watch(
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.data.bearing import find_bearing
+    from bearcat.deploy.find import number_or_channel
     from bearcat.watch.folder import WatchedFolder, zone_called
     from bearcat.watch.measuring import Reading
     from bearcat.watch.notify import Notifier
     from bearcat.watch.store import Store
+    from bearcat.watch.usual import WatchRule
     from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, known_healthy
 
     check_choice("--format", form, FORMATS)
-    rule = parsed_rule(false_alarms, baseline)
-    geometry = None if bearing is None else find_bearing(bearing)
-    reading = Reading(rpm, geometry, trust_speed, channel, channels)
-    watched = WatchedFolder(folder, zone_called(timezone))
+    number, speed = number_or_channel(request.rpm)
+    if speed is not None:
+        raise InputError(f"'{speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
+    geometry = None if request.bearing is None else find_bearing(request.bearing)
+    reading = Reading(number, geometry, request.trust_speed, request.channel, request.channels)
+    WatchRule(**request.rule)  # checks their ranges, before there is a store
+    watched = WatchedFolder(folder, zone_called(request.timezone))
     notifier = Notifier(notify, print_note) if notify else None
     with Store.open(store, create=True) as opened:
-        if sentence := choose_rule(opened, rule):
+        if sentence := choose_rule(opened, request.rule):
             print_note(sentence)
-        good = known_healthy(healthy, watched)
-        watching = Watching(watched, opened, reading, good, jobs, notifier, print_note)
+        good = known_healthy(request.healthy, watched)
+        watching = Watching(watched, opened, reading, good, request.jobs, notifier, print_note)
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):
@@ -127,50 +126,17 @@ def exit_status(fleet: Fleet, problems: int, interrupted: bool) -> int:
     return fleet.exit_status or (3 if problems else 0)
 
 
-def parsed_rule(false_alarms: str | None, baseline: str | None) -> dict[str, Any]:
-    """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d."""
-    from bearcat.watch.usual import WatchRule
-
-    rule = dict[str, Any]()
-    if false_alarms is not None:
-        number, unit = _parsed(
-            "--false-alarms", false_alarms, r"([\d.]+) */ *(year|month)", "1/year, 0.2/year or 1/month"
-        )
-        rule["false_alarms"] = number * A_YEAR[unit]
-    if baseline is not None:
-        number, unit = _parsed("--baseline", baseline, r"(\d+)(d?)", "30 (recordings) or 7d (days)")
-        rule |= {"period": DAY * number} if unit else {"baseline": int(number)}
-    WatchRule(**rule)  # checks their ranges, before there is a store
-    return rule
-
-
-def _parsed(option: str, text: str, pattern: str, example: str) -> tuple[float, str]:
-    """A number and its unit."""
-    match = re.fullmatch(pattern, text.strip())
-    try:
-        return float(match[1]), match[2]  # type: ignore[index]  # no match is a mistake like others
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{option}: '{text}' cannot be read; write it as {example}") from error
-
-
 def print_fleet(fleet: Fleet, form: str) -> None:
     """Machines, worst first; the first line of a table is the answer."""
-    import csv
-
-    if form == "json":
-        print(to_json({"points": fleet.rows()}, indent=1), flush=True)
-    elif form == "csv":
-        rows = [row | {"reasons": "; ".join(row["reasons"])} for row in fleet.rows()]
-        writer = csv.DictWriter(sys.stdout, fleet.columns)
-        writer.writeheader()
-        writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
-        sys.stdout.flush()
-    else:
-        print_lines(fleet.summary, flush=True)
-        if rows := fleet.table():
-            print_table(rows, set(rows[0]) - {"confidence"}, ("status", "since", "confidence"))
     if form != "table":
+        rows = fleet.rows()
+        cells = [row | {"reasons": "; ".join(row["reasons"])} for row in rows]
+        print_data(form, "points", cells if form == "csv" else rows, fleet.columns)
         print_note(fleet.summary)
+        return
+    print_lines(fleet.summary, flush=True)
+    if table := fleet.table():
+        print_table(table, set(table[0]) - {"confidence"}, ("status", "since", "confidence"))
 
 
 def print_change(status: PointStatus, form: str) -> None:
@@ -208,7 +174,7 @@ def baseline(
     name: Annotated[str, Argument(metavar="MACHINE/POINT", help="A point.")],
     since: Annotated[
         str | None,
-        Option("--from", metavar="TIME", help="When the repair was, such as 2024-05-01T10:30.  \\[default: now]"),
+        Option("--from", metavar="TIME", help="When the repair was, such as 2024-05-01T10:30.  [default: now]"),
     ] = None,
     note: Note = "",
 ) -> None:

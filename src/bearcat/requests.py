@@ -1,0 +1,175 @@
+"""What a user can ask for: each field once, with its type, default, range and one line of help.
+
+Options of the command line, keywords of Python, the query over HTTP and docs/commands.md are made from these fields.
+
+>>> DiagnoseRequest.of(rpm=1480, bearing="6205", rate="12000").rate
+12000.0
+>>> AdaptRequest.of(methd="DANN")
+bearcat.errors.InputError: unknown setting 'methd'; did you mean 'method'?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from bearcat.errors import InputError, suggest
+from bearcat.ranges import check_range
+from bearcat.settings import override, pairs
+
+ADVANCED = "Advanced"
+DAY = 86_400.0  # seconds
+MANY = "; repeat for more"
+
+
+def option(
+    default: Any, text: str, metavar: str = "", *, choices: tuple[str, ...] = (), limits: str = "", group: str = "",
+    flag: str = "",
+) -> Any:  # fmt: skip
+    """A field with its help; `limits` names its row of RANGES, `flag` what the command line calls it."""
+    words = {"help": text, "metavar": metavar, "choices": choices, "limits": limits, "group": group, "flag": flag}
+    return dataclasses.field(default=default, metadata=words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The base of all requests."""
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """The request with these values, which may be texts; InputError names the field of a wrong one."""
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+        found = override(cls(), {name: value for name, value in plain.items() if value is not None})
+        for field in dataclasses.fields(cls):
+            value, words = getattr(found, field.name), field.metadata
+            if words["choices"] and value is not None and value not in words["choices"]:
+                raise InputError(f"unknown choice '{value}'{suggest(value, words['choices'])}", field.name)
+            if words["limits"]:
+                check_range(words["limits"], value, field=field.name)
+        return found
+
+    def values(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalRequest(Request):
+    """What recordings may not say themselves."""
+
+    rpm: str | None = option(None, "Speed of the shaft, or the channel that holds it.", "RPM")
+    bearing: Any = option(  # noqa: RUF009 (a text, or a Bearing)
+        None, "6205, bpfo=3.59,bpfi=5.42 or balls=9,ball=7.94,pitch=39.", "BEARING"
+    )
+    channel: str | None = option(None, "The channel to read, by name.", "NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointRequest(SignalRequest):
+    """What diagnosing and watching have in common."""
+
+    channels: str | None = option(
+        None, "Channels are axes of one bearing, or of several.", "together|apart", choices=("together", "apart")
+    )
+    trust_speed: bool = option(False, "Keep a stated speed even if the signal contradicts it.", group=ADVANCED)
+    jobs: int = option(1, "Processes that share the recordings; 0: one a core.", "N", group=ADVANCED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseRequest(PointRequest):
+    """Of `diagnose`, `predict`, `report` and the server."""
+
+    rate: float | None = option(None, "Sampling rate of files that do not say it.", "HZ", limits="rate")
+    override: bool = option(False, "--rate, --rpm and --bearing override files.", group=ADVANCED)
+    alarm: tuple[str, ...] = option(
+        (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
+    )
+    unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
+    group: int | None = option(
+        None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", limits="group", group=ADVANCED
+    )
+    mounting: str | None = option(None, "ISO 20816-3.", "rigid|flexible", choices=("rigid", "flexible"), group=ADVANCED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchRequest(PointRequest):
+    """Of `watch`."""
+
+    false_alarms: str | None = option(None, "Accepted false alarms of a point.  [default: 1/year]", "1/year")
+    baseline: str | None = option(None, "Recordings, or days, to learn it from.  [default: 30]", "30|7d")
+    healthy: str | None = option(None, "Recordings below it, or until then, are healthy.", "PATH|TIME")
+    timezone: str | None = option(None, "Of times that do not say theirs.  [default: UTC]", "ZONE", group=ADVANCED)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """What is asked of the rule for alarms, by the names of its settings."""
+        rule = dict[str, Any]()
+        if self.false_alarms is not None:
+            number, unit = self._parsed("false_alarms", r"([\d.]+) */ *(year|month)", "1/year, 0.2/year or 1/month")
+            rule["false_alarms"] = number * (12.0 if unit == "month" else 1.0)
+        if self.baseline is not None:
+            number, unit = self._parsed("baseline", r"(\d+)(d?)", "30 (recordings) or 7d (days)")
+            rule |= {"period": DAY * number} if unit else {"baseline": int(number)}
+        return rule
+
+    def _parsed(self, name: str, pattern: str, example: str) -> tuple[float, str]:
+        """A number and its unit."""
+        text = str(getattr(self, name)).strip()
+        try:
+            number, unit = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]  # refused below
+            return float(number), unit
+        except (AttributeError, ValueError) as error:
+            raise InputError(f"'{text}' cannot be read; write it as {example}", name) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRequest(SignalRequest):
+    """How a dataset, or a folder of one's own, is read."""
+
+    root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER")
+    rate: float | None = option(None, "Resample to it; the rate of files that say none.", "HZ", limits="rate")
+    specimen: str | None = option(
+        None, "Part of the path that names the bearing.", "label|folder|file|PATTERN", group=ADVANCED
+    )
+    machine: str | None = option(None, "Part of the path that names the machine.", "domain|…|PATTERN", group=ADVANCED)
+    settings: tuple[str, ...] = option(
+        (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
+    )
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that is given for a dataset."""
+        return None if self.root is None else Path(self.root)
+
+    @property
+    def dataset_settings(self) -> dict[str, str]:
+        """Settings of the dataset, those with a field of their own among them."""
+        own = {name: getattr(self, name) for name in ("channel", "rpm", "bearing", "specimen", "machine")}
+        return pairs(self.settings) | {name: value for name, value in own.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptRequest(DataRequest):
+    """Of `adapt`; what is None or empty is chosen, from the recordings where they are the user's own."""
+
+    data: str = option("simulated", "A dataset, or the path of your own folder.", "NAME")
+    source: tuple[str, ...] = option((), "Labelled domain, by name or index" + MANY + ".", "NAME")
+    target: str | None = option(None, "The domain to adapt to.", "NAME")
+    method: str | None = option(None, "See `bearcat methods`.  [default: match-clusters]", "NAME")
+    input: str | None = option(None, "physics, time, …  [default: the method's]", "NAME")
+    reference: str | None = option(None, "Target recordings of this class, or a healthy file.", "CLASS|FILE")
+    epochs: int | None = option(None, "Phases are scaled to fit.  [default: the method's]", "N")
+    beside: tuple[str, ...] = option((), "Train this method too" + MANY + ".", "NAME", group=ADVANCED)
+    window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", limits="length", group=ADVANCED)
+    stride: int | None = option(
+        None, "From window to window.  [default: no overlap]", "N", limits="stride", group=ADVANCED
+    )
+    split: str | None = option(None, "window, block, recording, specimen or machine.", "NAME", group=ADVANCED)
+    seed: int = option(0, "Of the split, the weights and the order of windows.", "N", group=ADVANCED)
+    device: str = option("auto", "auto, cpu or cuda.", "NAME", group=ADVANCED)
+    method_settings: tuple[str, ...] = option(
+        (), "A setting of the method" + MANY + ".", "PART.NAME=VALUE", flag="--method-set", group=ADVANCED
+    )
