@@ -236,7 +236,7 @@ def test_a_bug_of_the_package_is_called_one(monkeypatch, capsys):
         raise KeyError("a bug")
 
     broken.__code__ = broken.__code__.replace(co_filename=str(Path(cli.__file__).with_name("data.py")))
-    monkeypatch.setattr(cli, "_command_line", lambda: broken)
+    monkeypatch.setattr(cli, "run", lambda _: broken())
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == cli.BUG

@@ -161,7 +161,7 @@ def _executor(name: str, jobs: int | None, stack: int | None, address: str | Non
         for option, value in ({"jobs": jobs, "address": address} if name == "stack" else {"stack": stack}).items()
         if value is not None
     ]:
-        raise InputError(f"is not for the executor {name}; leave it out", unused[0])
+        raise InputError(f"--{unused[0]} is not for the executor {name}; leave it out")
     if name == "ray":
         return partial(on_ray, device=device, jobs=jobs, address=address)
     return partial(in_stacks, device=chosen_device(device), size=stack)
