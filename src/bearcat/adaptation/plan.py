@@ -78,7 +78,7 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     task = choose_task(catalogue, request.source, request.target)
     chosen: dict[str, DataSettings] = {}  # by the input of recipes
     for kind in dict.fromkeys(recipe.input for recipe in recipes.values()):
-        wanted = replace(requested, input=wishes.input or kind)
+        wanted = replace(requested, input=request.input or kind)
         opened, catalogue, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
         requested = replace(requested, split=chosen[own.input].split.scheme)  # holds for the recipes beside it too
 
