@@ -232,11 +232,11 @@ def test_an_error_in_a_user_s_file_is_no_bug_of_the_package(recordings, code, tm
 
 
 def test_a_bug_of_the_package_is_called_one(monkeypatch, capsys):
-    def broken() -> None:
-        raise KeyError("a bug")
+    def broken(words: list[str]) -> int:
+        raise KeyError(f"a bug {words}")
 
     broken.__code__ = broken.__code__.replace(co_filename=str(Path(cli.__file__).with_name("data.py")))
-    monkeypatch.setattr(cli, "run", lambda _: broken())
+    monkeypatch.setattr(cli, "run", broken)
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == cli.BUG
