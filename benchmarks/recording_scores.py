@@ -27,8 +27,9 @@ from bearcat.diagnosis.decision import (
     RecordingEvidence,
     decide,
 )
+from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import state_of
-from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import CLAIMLESS, Diagnosis
 from bearcat.findings import SURE, Finding
 from bearcat.report.results import Result
 
@@ -105,9 +106,9 @@ def witness_scores(result: Result) -> dict[str, RecordingScores]:
         PHYSICS: [_alone(each, each.physics.probabilities) for each in found if each.physics is not None],
         GENERAL: [_alone(each, seen.probabilities) for each in found if (seen := each.witnesses.general) is not None],
         NETWORK: [_alone(each, own.states, action) for each in found if (own := each.witnesses.network) is not None],
-        UNTRAINED: list(Diagnoses(plain).beside_each_other()),
+        UNTRAINED: list(decide_together(plain)),
         # Of the witnesses as they are kept and the fusion as it is now, so that reports of any runs can be compared.
-        DIAGNOSIS: list(Diagnoses(found).beside_each_other(record.decision.action, record.decision.expected)),
+        DIAGNOSIS: list(decide_together(found, record.decision.action, record.decision.expected)),
     }  # fmt: skip
     return {
         name: score_recordings(diagnoses, labels, record.data.classes if name in (NETWORK, DIAGNOSIS) else ())

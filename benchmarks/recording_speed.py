@@ -13,6 +13,7 @@ floor, one float32 FFT of the recording's length. The model has the default's in
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -105,8 +106,19 @@ def work(way: str, folder: Path) -> None:
 
         use_one_core()
     from bearcat.data.bearing import find_bearing
-    from bearcat.deploy.find import find_measurements
-    from bearcat.deploy.predict import Given, diagnose_measurement, open_model
+
+    new = importlib.util.find_spec("bearcat.deploy.diagnose") is not None
+    try:
+        from bearcat.deploy.diagnose import Given, open_model, read
+        from bearcat.deploy.diagnose import diagnose as run
+    except ModuleNotFoundError:  # v0.3
+        from bearcat.deploy.predict import Given, diagnose_measurement, open_model
+
+        from bearcat.deploy.find import find_measurements as read
+
+        def run(measurements: Any, model: Any, given: Any) -> Any:
+            return [each for found in measurements for each in diagnose_measurement(found, model, given)]
+
     from bearcat.diagnosis.recording import AlarmRule
 
     _, *named = WAYS[way]
@@ -117,8 +129,8 @@ def work(way: str, folder: Path) -> None:
     for number, _ in enumerate(sys.stdin):
         found: Any = None
         wall, processor = time.perf_counter(), processor_time()
-        for measurement in find_measurements([files[number % len(files)]], model):
-            found = diagnose_measurement(measurement, model, given)
+        chosen = [files[number % len(files)]]
+        found = run(read(chosen, given, model) if new else read(chosen, model), model, given=given)
         took = time.perf_counter() - wall, processor_time() - processor
         print(json.dumps([*took, found[0].decision.action]), flush=True)
 

@@ -26,7 +26,7 @@ import bearcat.cli.bench
 import bearcat.cli.data
 import bearcat.cli.recordings
 import bearcat.cli.train
-import bearcat.deploy.predict
+import bearcat.deploy.diagnose
 import bearcat.deploy.serve
 import bearcat.diagnosis.physics
 import bearcat.report.pages

@@ -24,8 +24,8 @@ from bearcat.data.isolated import RISKY, open_stream, read_signals
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import FORMATS, open_signals
 from bearcat.data.survey import survey
+from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import find_measurements
-from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.names import csv_cell, from_csv_cell, shown, to_json
 from bearcat.ranges import check_range

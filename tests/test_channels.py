@@ -15,8 +15,8 @@ from bearcat.data.datasets.folder import Folder, folder_entries
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import TO_DIAGNOSE, ChannelStreams, read_channels
+from bearcat.deploy.diagnose import Given, listen
 from bearcat.deploy.find import FoundRecording, find_measurements
-from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.comparison import cross_talk, loudness
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitudes
 from bearcat.diagnosis.spectra import Spectra
@@ -251,7 +251,7 @@ def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real
     orders = find_bearing("ZA-2115").orders()
     for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
         (found,) = find_measurements([file])
-        evidence = [signal.physics for signal, _, _ in listen(found, None, Given(rpm=2000, orders=orders))[0]]
+        evidence = [each.signal.physics for each in listen(found, Given(rpm=2000, orders=orders))]
         owners = cross_talk([loudness(each) for each in evidence])
         assert "outer race" not in owners[0]
         assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

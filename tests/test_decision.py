@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.channels import Declared
+from bearcat.deploy.diagnose import network_evidence
 from bearcat.diagnosis.decision import (
     Decision,
     Estimate,
@@ -23,12 +24,14 @@ from bearcat.diagnosis.decision import (
     decide,
 )
 from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.quality import VibrationSeverity
-from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
+from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding, highest
+from tests.pooled import decided
 
 often = settings(max_examples=100, deadline=None)
 some = settings(max_examples=25, deadline=None)
@@ -212,9 +215,9 @@ def diagnoses(draw) -> Diagnosis:
     name, physics = draw(words), draw(physics_of())
     kind = draw(st.sampled_from(("model", "physics", "unreadable")))
     if kind == "unreadable":
-        return Diagnosis.undecided(name, InputError("is no file"))
+        return decide_together([Observation(name, problem=InputError("is no file"))])[0]
     if kind == "physics":
-        return Diagnosis.of(name, Witnesses(physics=physics))
+        return decided(name, Witnesses(physics=physics))
     shares = np.array([draw(st.floats(0.01, 1)) for _ in CLASSES])
     familiar = draw(st.none() | st.booleans())
     pooled = Pooled(
@@ -224,7 +227,7 @@ def diagnoses(draw) -> Diagnosis:
     action = draw(st.sampled_from(("use", "check", "do not use")))
     network = network_evidence(pooled, CLASSES, Decision(action), draw(st.sampled_from((None, "machine", "condition"))))
     witnesses = Witnesses(draw(st.none() | st.just(physics)), None, network)
-    return Diagnosis.of(name, witnesses, rule, observed=[RESAMPLED])
+    return decided(name, witnesses, rule=rule, observed=(RESAMPLED,))
 
 
 @some

@@ -15,8 +15,8 @@ from scipy.io import wavfile
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
+from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import alone, array_recording
-from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.diagnosis.physics import (
     FEATURES,
     SCALES,
@@ -31,6 +31,7 @@ from bearcat.diagnosis.physics import (
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
+from tests import pooled
 from tests.reference import diagnosis as slow
 
 ORDERS = BEARINGS["6203"].orders()
@@ -45,7 +46,7 @@ def simulated(state: str, seconds: float = 3.0) -> Recording:
 def diagnosis_of(recording: Recording, rpm: float | None = None) -> Diagnosis:
     found = array_recording(recording.signal, recording.rate, recording.origin)
     given = Given(rpm=rpm or recording.rpm, orders=ORDERS)
-    return diagnose_measurement(alone(found), None, given)[0]
+    return pooled.diagnosed(alone(found), given).usable()[0]
 
 
 def diagnosed(recording: Recording, rpm: float | None = None) -> PhysicsEvidence:

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from bearcat.cli import app
-from bearcat.deploy.serve.answer import PredictQuery
+from bearcat.deploy.serve import PredictQuery
 from bearcat.diagnosis.recording import STATUS
 from tests.test_seams import SEAMS
 

@@ -26,6 +26,7 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra
 from bearcat.errors import InputError
 from bearcat.findings import FAMILY
+from tests.pooled import decided
 
 RATE, RPM, SHARED = 12_800, 1500.0, Path(__file__).parents[2] / "shared" / "data"
 
@@ -63,7 +64,7 @@ def test_noise_and_the_shaft_are_no_family():
     assert family_of(strikes(0)).level < FAMILY / 2
     shaft = family_of(strikes(6.06))
     assert shaft.shaft_multiple == 6  # of a speed that is 1 % off, or of a bearing: nobody can tell
-    assert Diagnosis.of("a", Witnesses(), family=shaft).decision.action == CHECK
+    assert decided("a", Witnesses(), family=shaft).decision.action == CHECK
 
 
 def test_what_explains_an_order_has_it():

@@ -73,7 +73,6 @@ def test_a_rate_that_the_file_contradicts_is_refused_and_used_where_it_overrides
     }
     (changed,) = bearcat.diagnose(tmp_path / "a.wav", rate=0.8 * RATE, override=True, trust_speed=True, **KNOWN)
     assert changed.state != kept.state
-    assert "answer changed" in {finding.kind for finding in changed.findings}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
         assert word in problem
     _, output, notes = command(*words, "--rpm", 1965, "--override")
     assert json.loads(output)["recordings"][0]["physics"]["rpm"] == 1965
-    assert "answer changed" in notes
+    assert "1965 rpm" in notes
     assert "1510 rpm" in command(*words, "--rpm", 1510)[2]
     (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.mat,pump,1510,6203\n")
     (listed,) = bearcat.diagnose(tmp_path)
@@ -147,13 +146,12 @@ def test_speed_and_bearing_fill_what_a_manifest_leaves_empty_and_override_it_wit
     said, silent = json.loads(output)["recordings"]
     assert (said["physics"]["rpm"], silent["physics"]["rpm"]) == (1965, 1500)
     assert silent["state"] == "outer race" != said["state"]
-    assert re.search(r"said\.wav.*1965 rpm.*1500 rpm.*override", notes)
+    assert re.search(r"said\.wav.*1965 rpm.*1500 rpm.*overrid", notes)
     assert said["recording"] == str(tmp_path / "said.wav"), "a path that leads there"
     _, output, notes = command(*words, "--override")
     said, silent = json.loads(output)["recordings"]
     assert said["physics"]["rpm"] == silent["physics"]["rpm"] == 1500
     assert said["state"] == "outer race"
-    assert re.search(r"said\.wav.*answer changed", notes)
     assert "silent.wav" not in notes
 
 

@@ -13,8 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from bearcat.deploy.serve import Limits, make_app
-from bearcat.deploy.serve.answer import Served
+from bearcat.deploy.serve import Limits, Served, make_app
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps

@@ -14,17 +14,18 @@ from scipy.io import wavfile
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording, resample
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
+from bearcat.deploy.diagnose import GENERAL, open_model
 from bearcat.deploy.model import load_model, save_model
-from bearcat.deploy.predict import GENERAL, open_model
 from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselines
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of, shipped
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
+from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
-from bearcat.diagnosis.quality import Quality
-from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.settings import to_plain
 from tests.commands import bearcat
+from tests.pooled import decided
 from tests.reference import fusion as reference
 
 quick = settings(max_examples=60, deadline=None)
@@ -33,7 +34,7 @@ shares = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda found: 
 
 
 def physics_of(levels: dict[str, float], kurtosis: float = 2.1, reference_level: float = 4.0) -> PhysicsEvidence:
-    """Evidence whose three lines of a fault all have this level in dB; 4 dB where none is given."""
+    """Observation whose three lines of a fault all have this level in dB; 4 dB where none is given."""
     faults = {
         name: FaultLines(100.0, levels.get(name, 4.0), (levels.get(name, 4.0),) * 3, None, (0.0, 6000.0))
         for name in FAULTS
@@ -93,8 +94,8 @@ def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
     lines = physics_of({"outer race": 14.0})
     usual = [physics_of({"outer race": 13.0})] * 5
     fresh = [physics_of({"outer race": 3.0})] * 5
-    always = Diagnosis.of("a", Witnesses(lines, baseline=known_baseline(usual, lines)))
-    new = Diagnosis.of("a", Witnesses(lines, baseline=known_baseline(fresh, lines)))
+    always = decided("a", Witnesses(lines, baseline=known_baseline(usual, lines)))
+    new = decided("a", Witnesses(lines, baseline=known_baseline(fresh, lines)))
     assert always.decision.action != "alarm"
     assert (new.decision.action, new.state) == ("alarm", "outer race")
     assert new.severity == "clear, growing"
@@ -116,7 +117,7 @@ def test_a_quiet_majority_is_a_baseline_and_a_faulty_one_is_not():
 @quick
 @given(witnesses())
 def test_witnesses_who_disagree_are_never_healthy(found):
-    diagnosis = Diagnosis.of("a", found)
+    diagnosis = decided("a", found)
     if found.network is None or found.physics is None:
         return
     signal, model = fuse(found.of_signal), found.network.states
@@ -249,24 +250,23 @@ def test_a_dead_axis_is_said_and_a_louder_neighbour_hides_nothing(tmp_path):
 
 def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_faults():
     def made(name, lines, rms):
-        found = Diagnosis.of(name, Witnesses(physics_of(lines)), machine="pump", checked=Quality(None, (), rms))
-        return replace(found, machine_stated=True)
+        return Observation(name, Witnesses(physics_of(lines)), "pump", rms=rms, machine_stated=True)
 
     usual, quiet = [made(f"{number}", {}, 1.0) for number in range(4)], made("quiet", {}, 0.01)
-    *_, stopped = Diagnoses([*usual, quiet]).beside_each_other()
+    *_, stopped = decide_together([*usual, quiet])
     assert (stopped.state, stopped.decision.action) == ("no signal", "check")
     faults = [made(f"{number}", {"outer race": 25.0}, 1.0) for number in range(4)]
-    *_, healthy = Diagnoses([*faults, quiet]).beside_each_other()
+    *_, healthy = decide_together([*faults, quiet])
     assert healthy.state == "healthy"
-    *_, faulty = Diagnoses([*usual, made("faulty", {"outer race": 25.0}, 0.001)]).beside_each_other()
+    *_, faulty = decide_together([*usual, made("faulty", {"outer race": 25.0}, 0.001)])
     assert (faulty.state, faulty.decision.action) == ("outer race", "alarm")
-    *_, other = Diagnoses([replace(each, machine_stated=False) for each in (*usual, quiet)]).beside_each_other()
+    *_, other = decide_together([replace(each, machine_stated=False) for each in (*usual, quiet)])
     assert other.state == "healthy"  # of one folder, which says nothing of the machine
 
 
 def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm_whatever_is_asked():
     strange = replace(network_of({"healthy": 0.9, "inner race": 0.1}), familiar=False)
     rule = AlarmRule.of(("healthy", "inner race"), unfamiliar=False)
-    found = Diagnosis.of("a", Witnesses(physics_of({"outer race": 24.0}), network=strange), rule)
+    found = decided("a", Witnesses(physics_of({"outer race": 24.0}), network=strange), rule=rule)
     assert (found.state, found.decision.action) == ("unknown", "alarm")
     assert {finding.kind for finding in found.findings} >= {"unfamiliar", "physics contradicts"}

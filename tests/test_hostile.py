@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from bearcat.bench.grid import read_grid
+from bearcat.data.isolated import open_stream
 from bearcat.data.recording import resample
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.deploy.model import load_model
-from bearcat.deploy.predict import open_stream
 from bearcat.deploy.predictor import FIELDS, FOLDER, ONNX
 from bearcat.deploy.windows import at_rate_of, resampled
 from bearcat.errors import InputError
@@ -135,7 +135,7 @@ def test_only_an_alarm_has_status_1(models, tmp_path, command, monkeypatch):
         status, _, said = command("predict", models / "model", tmp_path / name, "--rate", RATE)
         assert (status, name in said, "Traceback" in said) == (2, True, False)
 
-    monkeypatch.setattr("bearcat.deploy.predict.open_model", None)  # a bug of ours: what is called is no function
+    monkeypatch.setattr("bearcat.deploy.diagnose.open_model", None)  # a bug of ours: what is called is no function
     status, _, said = command("predict", models / "model", tmp_path / "token.npy")
     assert (status, "report" in said) == (70, True)
 

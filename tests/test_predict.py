@@ -18,10 +18,13 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.api import diagnose
+from bearcat.data.isolated import open_stream
+from bearcat.data.recording import spectral_shape
+from bearcat.deploy.diagnose import Given, open_model
+from bearcat.deploy.diagnose import diagnose as diagnose_units
 from bearcat.deploy.find import FoundUnit, find_files
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.predict import Given, Job, diagnose_units, open_model, open_stream
-from bearcat.deploy.windows import at_rate_of, cut_stream, predict_windows, resampled
+from bearcat.deploy.windows import at_rate_of, cut_stream, resampled
 from bearcat.diagnosis.decision import UNREADABLE
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
@@ -141,7 +144,7 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
 def test_a_model_of_several_channels_says_how_it_can_be_asked(tmp_path):
     np.save(tmp_path / "one.npy", noise(1000))
     stream, _ = at_rate_of(made_model(channels=2), open_stream(tmp_path / "one.npy"), 12_000)
-    with pytest.raises(InputError, match=r"one\.npy: .* 2 channels .* JSON"):
+    with pytest.raises(InputError, match=r"one\.npy: .* 2 channels .* Python"):
         pool_stream(made_model(channels=2), stream)
 
 
@@ -228,11 +231,9 @@ def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_on
         opened = open_model(knowing_folder / place)
         for name, familiar in (("noise", True), ("hum", False)):
             whole = np.load(knowing_folder / f"{name}.npy").reshape(-1, 1, 256)
-            expected = predict_windows(opened, whole).unfamiliar
-            parts = []
+            expected = opened.familiarity.unfamiliar(opened.outputs(whole).features, spectral_shape(whole))
             stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
-            found = pool_stream(opened, stream, parts.append)
-            assert np.array_equal(np.concatenate([part.unfamiliar for part in parts]), expected)
+            found = pool_stream(opened, stream)
             assert found.unfamiliar == pytest.approx(expected.mean())
             assert found.familiar is familiar
 
@@ -370,6 +371,6 @@ def refusing() -> None:
 
 def test_a_process_that_dies_is_a_sentence_about_each_recording_without_an_answer():
     units = [FoundUnit("0.wav", refusing), FoundUnit("1.wav", ending)]
-    answers = list(diagnose_units(units, Job(), 2))
-    assert [answer.name for answer in answers] == ["0.wav", "1.wav"]
+    answers = diagnose_units(units, jobs=2)
+    assert [answer.recording for answer in answers] == ["0.wav", "1.wav"]
     assert "jobs" in str(answers[1].problem)

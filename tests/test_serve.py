@@ -28,8 +28,6 @@ from scipy.io import wavfile
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.serve import Address, Limits, page_policy, serve
-from bearcat.deploy.serve.answer import PredictQuery, Served
-from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from tests import commands
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
@@ -49,7 +47,7 @@ class Without:
 sys.meta_path.insert(0, Without())
 {START}
 """
-BINARY, JSON = {"Content-Type": "application/octet-stream"}, {"Content-Type": "application/json"}
+BINARY = {"Content-Type": "application/octet-stream"}
 TOKEN = "a-token-for-tests"
 
 
@@ -100,10 +98,6 @@ class Server:
 
     def upload(self, name: str, content: bytes, **parameters: object) -> httpx.Response:
         return self.client.post("/predict", params={"filename": name, **parameters}, content=content, headers=BINARY)
-
-    def windows(self, body: object, **parameters: object) -> httpx.Response:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.client.post("/predict", params=parameters, content=content, headers=JSON)
 
     def slow_request(self, size: int, sent: bytes = b"") -> socket.socket:
         """A connection whose request has a head, but not all of its body."""
@@ -208,15 +202,6 @@ def test_an_uploaded_recording_gets_the_diagnosis_that_predict_gives(server, mod
     assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6)
 
 
-def test_windows_as_json_get_what_the_recording_they_were_cut_from_gets(server):
-    signal_ = noise(12 * LENGTH, seed=4)
-    uploaded = server.upload("a.npy", as_npy(signal_), rate=RATE, by="window").json()
-    flat = server.windows({"windows": signal_.reshape(12, LENGTH).tolist(), "rate": RATE}, by="window").json()
-    deep = server.windows({"windows": signal_.reshape(12, 1, LENGTH).tolist()}, by="window").json()
-    assert flat == deep
-    assert flat | {"recording": "a.npy"} == uploaded
-
-
 def test_an_unknown_kind_of_recording_is_answered_as_unfamiliar(server):
     known = server.upload("a.npy", as_npy(noise(100 * LENGTH)), rate=RATE).json()
     tone = np.sin(np.arange(100 * LENGTH) / 7).astype(np.float32)
@@ -229,7 +214,7 @@ def test_an_unknown_kind_of_recording_is_answered_as_unfamiliar(server):
 def test_a_model_folder_gives_the_same_answers_and_sigterm_finishes_what_was_accepted(models, server, tmp_path):
     running = Server(tmp_path, models / "model")
     described, other = (each.client.get("/model").json() for each in (running, server))
-    assert described == other | {"made_by": {}}
+    assert described == other
     content = as_wav(noise(10 * LENGTH))
     slow = running.slow_request(len(content), content[:100])
     time.sleep(0.5)
@@ -261,33 +246,19 @@ def test_without_a_model_fault_lines_and_the_general_model_answer(alone, tmp_pat
     assert unknown["decision"] == "check", "never ok where the bearing is not known"
     assert [finding["kind"] for finding in unknown["findings"]] == ["not diagnosed"]
     for answer, field, status in (
-        (alone.windows({"windows": [[0.0] * LENGTH]}), "content-type", 415),
         (alone.upload("a.wav", machine("outer-1"), by="window"), "by", 422),
         (alone.upload("a.npy", as_npy(noise(9000)), bearing="6203"), "rate", 422),
     ):
         assert (answer.status_code, answer.json()["field"]) == (status, field)
 
 
-def test_the_evidence_is_drawn_and_a_picture_that_cannot_be_is_a_finding(alone):
+def test_the_evidence_is_drawn_where_there_is_any(alone):
     found = alone.upload("a.wav", machine("outer-1"), rpm=1500, bearing="6203", picture=True).json()["picture"]
     kind, content = found.split(",")
     assert kind == "data:image/png;base64"
     assert base64.b64decode(content)[:4] == b"\x89PNG"
     undecided = alone.upload("a.wav", machine("outer-1"), rpm=1500, picture=True).json()
     assert undecided["picture"] is None
-    assert "no picture" in {finding["kind"] for finding in undecided["findings"]}
-
-
-def test_a_model_that_needs_a_speed_takes_it_from_the_address():
-    model = made_model("envelope-orders:last=20:number=80", 512, rate=8000.0)
-    served = Served(model, AlarmRule.of(model.classes))
-    body = json.dumps({"windows": np.random.default_rng(0).standard_normal((3, 512)).tolist()}).encode()
-    with pytest.raises(InputError, match="speed"):
-        served.answer_windows(body, PredictQuery(), float("inf"))
-    first, second = (served.answer_windows(body, PredictQuery(rpm=rpm), float("inf")) for rpm in (900, 1300))
-    assert first.probabilities != second.probabilities
-    with pytest.raises(TimeoutError):
-        served.answer_windows(body, PredictQuery(rpm=900), 0.0)
 
 
 def test_a_model_not_to_be_used_says_so_and_calls_nothing_ok(models, tmp_path):
@@ -297,9 +268,7 @@ def test_a_model_not_to_be_used_says_so_and_calls_nothing_ok(models, tmp_path):
     onnx.save(graph, tmp_path / "model.onnx")
     running = Server(tmp_path, tmp_path / "model.onnx")
     assert running.client.get("/model").json()["decision"]["sentence"] in running.logged()
-    window = running.windows({"windows": noise(LENGTH)[None].tolist()}).json()
-    for answer in (running.upload("a.wav", as_wav(noise(3000))).json(), window):
-        assert answer["decision"] != "ok"
+    assert running.upload("a.wav", as_wav(noise(3000))).json()["decision"] != "ok"
     assert running.stop() == 0
 
 
@@ -312,24 +281,6 @@ def test_many_requests_at_once_get_the_answers_they_get_alone(server):
 
 
 # What is refused, and how.
-
-
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        (b"", "body"), (b"{", "body"), (b"[1]", "body"), (b"\xff\xfe", "body"), (b"[" * 10_000, "body"),
-        (b'{"windows": NaN}', "body"), ({}, "windows"), ({"windows": []}, "windows"), ({"windows": 3}, "windows"),
-        ({"windows": [[1.0] * (LENGTH - 1) + ["2"]]}, "windows"), ({"windows": [[None] * LENGTH]}, "windows"),
-        ({"windows": [[True] * LENGTH]}, "windows"), ({"windows": [[1.0, 2.0]]}, "windows"), ({"windows": [[]]}, "windows"),
-        ({"windows": [[[0.0] * LENGTH] * 2]}, "windows"), ({"windows": [[0.0] * LENGTH, [0.0]]}, "windows"),
-        ({"windows": [[10**400] * LENGTH]}, "windows"), ({"windows": [[1e300] * LENGTH]}, "windows"),
-        ({"windows": [{"a": 1}]}, "windows"), ({"windows": [[[0.0] * LENGTH], [0.0] * LENGTH]}, "windows"),
-        ({"windows": [[0.0] * LENGTH], "rate": 48_000}, "rate"), ({"windows": [[0.0] * LENGTH], "rate": "fast"}, "rate"),
-        ({"windows": [[0.0] * LENGTH], "sample_rate": 1}, "sample_rate"),
-    ],
-)  # fmt: skip
-def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
-    refused(server.windows(body), 422, field)
 
 
 @pytest.mark.parametrize(
@@ -350,10 +301,9 @@ def test_parameters_that_do_not_fit_are_refused_by_their_name(server, parameters
 
 def test_missing_fields_wrong_types_and_unreadable_files_are_named(server):
     content = as_wav(noise(4 * LENGTH))
-    assert "?filename=NAME" in refused(server.client.post("/predict", content=content, headers=BINARY), 422, "filename")
+    refused(server.client.post("/predict", content=content, headers=BINARY), 422, "filename")
     refused(server.client.post("/predict?filename=a.wav", content=content), 415, "content-type")
-    refused(server.client.post("/predict", files={"file": ("a.wav", content)}), 415, "content-type")
-    refused(server.windows({"windows": []}, picture=True), 422, "picture")
+    refused(server.client.post("/predict?filename=a.wav", files={"file": ("a.wav", content)}), 415, "content-type")
     assert "rate" in refused(server.upload("a.npy", as_npy(noise(999))), 422, "rate")
     two = as_npy(noise(2000).reshape(2, 1000))
     refused(server.upload("a.npy", two, rate=RATE), 422, "channel")
@@ -449,7 +399,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, mon
 
 
 def test_the_page_is_one_file_that_asks_nobody_and_only_its_own_script_runs():
-    text = (Path(inspect.getfile(page_policy)).parent / "page.html").read_text(encoding="utf-8")
+    text = (Path(inspect.getfile(page_policy)).parent / "serve.html").read_text(encoding="utf-8")
     policy = page_policy(text)
     assert not re.search(r"""(src|href)=["'](?!/|data:|#)""", text)
     assert not re.search("https?://|@import|innerHTML", text)

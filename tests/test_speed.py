@@ -11,11 +11,12 @@ from scipy.signal import lfilter
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
+from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording
-from bearcat.deploy.predict import Given, diagnose_measurement
 from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.speed import follow_speed, measure_speed, resample_in_angle
+from tests import pooled
 from tests.reference import speed as slow
 
 RATE = 8192.0
@@ -151,7 +152,7 @@ def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tach
     made = {"rpm": speed, "pulses": pulses_of(speed, rate), "six pulses": pulses_of(speed, rate, 6)}.get(str(tacho))
     channel = None if made is None else array_recording(np.asarray(made, dtype=np.float32), rate, "tacho")
     found = FoundMeasurement("x", alone(array_recording(recording.signal, rate, "x")).points, channel)
-    (diagnosis,) = diagnose_measurement(found, None, Given(rpm=1500.0, orders=ORDERS))
+    (diagnosis,) = pooled.diagnosed(found, Given(rpm=1500.0, orders=ORDERS))
     assert (diagnosis.state, diagnosis.decision.action) == (state, "alarm")
     assert diagnosis.speed.by == ("followed" if tacho is None else "tacho")
     assert diagnosis.speed.varies == pytest.approx(0.1, abs=0.03)
@@ -167,12 +168,12 @@ def test_a_corrected_speed_is_used_for_the_lines_and_said_unless_it_is_trusted()
     )
     signal = (outer.signal + 0.3 * outer.signal.std() * shaft).astype(np.float32)
     found = array_recording(signal, rate, "x")
-    (diagnosis,) = diagnose_measurement(alone(found), None, Given(rpm=800.0, orders=ORDERS))
+    (diagnosis,) = pooled.diagnosed(alone(found), Given(rpm=800.0, orders=ORDERS))
     assert diagnosis.speed.corrected
     assert diagnosis.physics.rpm == pytest.approx(1500, rel=0.01)
     assert diagnosis.state == "outer race"
     assert diagnosis.speed.findings[0].kind == "wrong speed"
     again = alone(array_recording(signal, rate, "x"))
-    (trusted,) = diagnose_measurement(again, None, Given(rpm=800.0, orders=ORDERS, trust_speed=True))
+    (trusted,) = pooled.diagnosed(again, Given(rpm=800.0, orders=ORDERS, trust_speed=True))
     assert not trusted.speed.corrected
     assert trusted.physics.rpm == 800

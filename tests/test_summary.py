@@ -17,6 +17,7 @@ from bearcat.adaptation.adapt import Adaptation, decided_record
 from bearcat.cli.train import _print_adaptation
 from bearcat.diagnosis.decision import Estimate, LabelCheck, ModelEvidence, decide
 from bearcat.diagnosis.fusion import fuse
+from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import STATUS, Diagnoses
@@ -85,7 +86,7 @@ def made_record(seed: int) -> Record:
         counted = LabelCheck(labelled, int(random.integers(0, labelled + 1)), int(random.integers(1, 4)))
         evidence = replace(record.evidence, labels=counted)
         decision = decide(evidence)
-        recordings = tuple(each.tempered(1.5).decided(decision.action) for each in record.recordings)
+        recordings = tuple(decide_together([each.tempered(1.5) for each in record.recordings], decision.action))
         record = replace(record, evidence=evidence, decision=decision, recordings=recordings)
     return record
 

@@ -11,8 +11,8 @@ import pytest
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.stream import Stream
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
+from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
-from bearcat.deploy.predict import Given
 from bearcat.findings import Finding
 from bearcat.watch.alarm import assess
 from bearcat.watch.memory import PointState, acknowledge, observe, relearn

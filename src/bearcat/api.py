@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import asked_bearing
-from bearcat.data.channels import Declared
 from bearcat.data.datasets.folder import MANIFEST
-from bearcat.deploy.find import FoundUnit, alone, array_recording, find_units, number_or_channel
-from bearcat.deploy.predict import Given, Job, diagnose_units, healthy_physics, open_model
-from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis
+from bearcat.deploy.diagnose import Given, open_model, read, usual_lines
+from bearcat.deploy.diagnose import diagnose as run
+from bearcat.deploy.find import FoundUnit, alone, array_recording
+from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.requests import AdaptRequest, DiagnoseRequest
 
@@ -143,51 +141,30 @@ def diagnose(
     """
     path = None if model is None else Path(model) if isinstance(model, str | Path) else model.model
     asked, opened = DiagnoseRequest.of(**request), None if path is None else open_model(path)
-    one = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
-    single = one and Path(str(files)).name != MANIFEST
-    return diagnosed(_several(files), asked, opened, path, _several(healthy), single=single)
+    found = diagnosed(_several(files), asked, opened, _several(healthy))
+    single = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
+    return found.usable() if single and Path(str(files)).name != MANIFEST else found
 
 
 def diagnosed(
-    files: Sequence[Recorded], request: DiagnoseRequest, model: Predictor | None = None, path: Path | None = None,
-    healthy: Sequence[Recorded] = (), note: Callable[[str], None] | None = None, single: bool = False,
+    files: Sequence[Recorded], request: DiagnoseRequest, model: Predictor | None = None,
+    healthy: Sequence[Recorded] = (),
 ) -> Diagnoses:  # fmt: skip
-    """Diagnoses by an opened model and its `path`, or without; what cannot be used is raised if there is a `single`
-    recording. `note` gets sentences about files.
-    """
-    geometry, search = asked_bearing(request.bearing)
-    number, speed = number_or_channel(request.rpm)
-    declared = Declared(request.unit, request.group, request.mounting)
-    rule = None if model is None else AlarmRule.of(model.classes, request.alarm or None)
-    given = Given(
-        request.rate, number, geometry, rule=rule, trust_speed=request.trust_speed, search=search, declared=declared,
-        override=request.override,
-    )  # fmt: skip
+    """Diagnoses by an opened model, or without, beside recordings that are known to be healthy."""
+    given = Given.of(request, model)
 
     def units(files: Sequence[Recorded]) -> Iterator[FoundUnit]:
         for number, each in enumerate(files):
             if isinstance(each, np.ndarray):
-                if speed is not None:
-                    raise InputError(f"rpm: an array has no channel '{speed}'; give a number", "rpm")
+                if given.speed is not None:
+                    raise InputError(f"rpm: an array has no channel '{given.speed}'; give a number", "rpm")
                 array = array_recording(each, request.rate, f"array {number}" if len(files) > 1 else "array")
                 yield FoundUnit(array.name, partial(iter, [alone(array)]))
             else:
-                yield from find_units([Path(each)], model, request.channel, request.channels, speed, request.override)
+                yield from read([Path(each)], given, model)
 
-    if len(healthy):
-        usual = (each for unit in units(healthy) for each in unit.measurements())
-        given = replace(given, healthy=healthy_physics(usual, given))
-    found = list[Diagnosis]()
-    for answer in diagnose_units(units(files), Job(given, model=model, path=path), request.jobs):
-        if note is not None and len(answer.diagnoses) > 1:
-            for sentence in answer.notes:
-                note(f"{answer.name}: {sentence}")
-        found += answer.diagnoses
-        if answer.problem is not None:  # the others go on
-            if single:
-                raise answer.problem
-            found.append(Diagnosis.undecided(answer.name, answer.problem, command_line=note is not None))
-    return Diagnoses(found).beside_each_other()
+    history = usual_lines(units(healthy), given) if len(healthy) else None
+    return run(units(files), model, history, given, request.jobs)
 
 
 def _several(files: Recorded | Sequence[Recorded]) -> Sequence[Recorded]:

@@ -32,9 +32,9 @@ class InputError(ValueError):
     def for_command_line(self) -> str:
         return str(self) if self.field is None else f"{self} (--{self.field.replace('_', '-')})"
 
-    def beside(self, name: str, command_line: bool = False) -> str:
+    def beside(self, name: str) -> str:
         """The sentence beside a name with which it may begin."""
-        return (self.for_command_line if command_line else str(self)).removeprefix(f"{name}: ")
+        return str(self).removeprefix(f"{name}: ")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

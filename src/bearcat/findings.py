@@ -29,9 +29,9 @@ Derived = Literal[
 Observed = Literal[
     "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "no vibration", "band limited",
     "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "speed channel differs",
-    "impossible speed", "other rate", "other speed", "own speed counts", "statements differ", "answer changed",
+    "impossible speed", "other rate", "other speed", "own speed counts", "statements differ",
     "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
-    "missing frequencies", "no picture", "lines of baseline",
+    "missing frequencies", "lines of baseline",
 ]  # fmt: skip
 OfModel = Literal[
     "training broke down", "nothing learnt", "one class", "outvoted", "no confidence", "low accuracy", "labelled",

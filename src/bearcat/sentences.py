@@ -121,14 +121,12 @@ def _statements_differ(values: Values) -> str:
         "bearing": "the stated bearing ({stated}) and the given one differ",
         "unknown bearing": "the stated bearing ({stated}) is called unknown",
     }[values["about"]].format(**values)
-    instead = "; --override replaces it" if values["can_override"] else ""
-    return f"{what}: {'the given counts' if values['overridden'] else f'the stated counts{instead}'}"
+    return f"{what}: {'the given counts' if values['overridden'] else 'the stated counts, unless overridden'}"
 
 
 def _own_speed_counts(values: Values) -> str:
-    instead = ", or add --override" if values["can_override"] else ""
     counts = f"its own {values['own']:g} rpm counts, and not the given {values['given']:g} rpm"
-    return f"{counts}; leave the speed out{instead}"
+    return f"{counts}; leave the speed out, or override it"
 
 
 def _usual_lines(values: Values) -> str:
@@ -221,7 +219,6 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "other speed": fixed("it says that it turns at {own:g} rpm, and {given:g} rpm counts"),
     "own speed counts": _own_speed_counts,
     "statements differ": _statements_differ,
-    "answer changed": fixed("the answer changed from {before} to {after}"),
     "no baseline": fixed("no healthy recording of this point at this speed was named, so there is no baseline"),
     "no lines read": fixed("no physics check: {problem}"),
     "measured speed": fixed("nobody says its speed; the model is given the measured {rpm:.0f} rpm"),
@@ -232,7 +229,6 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "missing frequencies": fixed(
         "the model was trained on frequencies above {hertz:g} Hz, which this recording has not"
     ),
-    "no picture": fixed("no picture: {problem}"),
     "lines of baseline": _usual_lines,
     # Of a model.
     "training broke down": fixed("training broke down: the loss became NaN or infinite"),

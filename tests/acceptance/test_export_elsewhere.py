@@ -16,7 +16,6 @@ from packaging.requirements import Requirement
 
 import bearcat
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.windows import predict_windows
 from bearcat.diagnosis.pooling import pool, tally
 from tests.commands import python
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
@@ -68,7 +67,7 @@ def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
 import importlib.util, json, sys
 from bearcat.cli import main
 print(json.dumps([importlib.util.find_spec(name) for name in ("torch", "onnx", "safetensors", "sklearn")]))
-for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window", "--format", "json"], ["model", "x"]):
+for words in (["model.onnx", "recording.npy", "--rate", "12000", "--format", "json"], ["model", "x"]):
     sys.argv = ["bearcat", "predict", *words]
     try:
         main()
@@ -79,10 +78,9 @@ for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window
     assert result.returncode == 0, result.stderr
     modules, printed = result.stdout.split("\n", 1)
     assert json.loads(modules) == [None] * 4
-    rows, expected = json.loads(printed)["windows"], predict_windows(model, windows)
-    assert [row["familiar"] for row in rows] == (~expected.unfamiliar).tolist()
-    found = np.array([row["confidence"] for row in rows])
-    assert np.abs(found - np.exp(expected.log_probabilities.max(axis=1))).max() <= PARITY
+    (row,) = json.loads(printed)["recordings"]
+    expected = pool(tally(model.log_probabilities(windows)), model.pooled_temperature)
+    assert np.abs(np.array(list(row["network"]["probabilities"].values())) - expected.probabilities).max() <= PARITY
     *_, first, sentence, last = result.stderr.splitlines()
     assert first in ("status 0", "status 1", "status 3")
     assert "model folder needs safetensors" in sentence

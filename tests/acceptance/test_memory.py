@@ -20,7 +20,8 @@ from tests.test_serve import noise
 MEMORY = """
 import re, sys
 from pathlib import Path
-from bearcat.deploy.predict import Given, open_model, open_stream
+from bearcat.data.isolated import open_stream
+from bearcat.deploy.diagnose import Given, open_model
 from bearcat.deploy.windows import at_rate_of, cut_stream
 from tests.pooled import pool_stream
 model = open_model(Path(sys.argv[1]))

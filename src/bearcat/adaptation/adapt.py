@@ -28,7 +28,7 @@ import torch
 
 from bearcat.adaptation.plan import AdaptationPlan
 from bearcat.adaptation.record import claim, drawable
-from bearcat.adaptation.run import FinishedRun, decided_record, heard, run_stack
+from bearcat.adaptation.run import FinishedRun, decided_record, diagnose_target, model_says, run_stack
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
@@ -37,6 +37,8 @@ from bearcat.cat.scaling import updated_temperature
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_candidate, choose_model, decide
+from bearcat.diagnosis.judging import decide_together
+from bearcat.diagnosis.pooling import pool
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
@@ -153,7 +155,6 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
             )  # fmt: skip
         return finished
 
-    library.observe(spec)
     own = trained(spec, write=False)
     finding = own.record.adaptation
     supported = None if finding is None else bool(finding["adapted"])
@@ -174,7 +175,7 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     by_class = supported and "states" not in (finding or {})
     if plan.candidates and not own.record.failed and not by_class:
         finished |= {other.recipe_name: trained(other, write=False) for other in plan.candidates}
-        rated = _rated({name: run.record for name, run in finished.items()}, library, spec)
+        rated = _rated(finished, library, spec)
         usual, reason = choose_candidate({each.name: each.score for each in rated if not each.broken}, usual)
         rated = tuple(replace(each, chosen=each.name == usual) for each in rated)
         for other in plan.candidates:
@@ -187,9 +188,11 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     if chosen is not own and own.model is not None:
         place = f"{BESIDE}{usual}"
         save_model(out / "model-adapted", own.model)
-    diagnoses = Diagnoses(heard(library, spec, chosen.record.recordings))
     saved = SavedModel(usual, _adapted(chosen.record), place, reason)
-    record = decided_record(replace(own.record, saved=saved, candidates=rated), chosen.record.evidence, diagnoses)
+    record = replace(own.record, saved=saved, candidates=rated)
+    if chosen.model is not None and not chosen.record.failed:
+        recordings = diagnose_target(chosen.model, library, spec, chosen.unknown)
+        record = decided_record(record, chosen.record.evidence, recordings)
     replace(own, record=record, model=chosen.model and _decided_model(chosen.model, record.decision)).write(out)
     return record, {name: run.record for name, run in kept.items()}
 
@@ -201,7 +204,7 @@ def _adapted(record: Record) -> bool:
     return bool(record.adaptation["adapted"])
 
 
-def _rated(runs: Mapping[str, Record], library: Library, spec: RunSpec) -> tuple[Candidate, ...]:
+def _rated(runs: Mapping[str, FinishedRun], library: Library, spec: RunSpec) -> tuple[Candidate, ...]:
     """How far check models and physics agree with each of these runs about the target's recordings.
 
     Check models vote on a recording by its windows. A recording that physics is certain of counts mostly by that.
@@ -217,17 +220,15 @@ def _rated(runs: Mapping[str, Record], library: Library, spec: RunSpec) -> tuple
         if (recording == number).any() and len(said)
     }
     found = []
-    for name, record in runs.items():
-        shares, scores, agreed, compared = [], [], 0, 0
-        for each in record.recordings:
-            code = split.classes.index(str(each.nearest))
-            counts = votes.get(each.recording)
-            share = 0.0 if counts is None else float(counts[code] / counts.sum())
+    for name, run in runs.items():
+        shares, scores, agreed, compared, record = [], [], 0, 0, run.record
+        for origin, tallied in ({} if run.model is None else model_says(run.model, split.target)).items():
+            pooled, counts = pool(tallied), votes.get(origin)
+            code, share = pooled.index, 0.0 if counts is None else float(counts[pooled.index] / counts.sum())
             shares.append(share)
-            network = each.witnesses.network
-            score = share * (1.0 if network is None else network.agreement)
-            if each.recording in certain:
-                right = certain[each.recording] == code
+            score = share * pooled.agreement
+            if origin in certain:
+                right = certain[origin] == code
                 score = (1 - PHYSICS_SHARE) * score + PHYSICS_SHARE * right
                 agreed, compared = agreed + right, compared + 1
             scores.append(score)
@@ -278,8 +279,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     decision = decide(replace(evidence, uncertain=left))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
-    tempered = Diagnoses(each.tempered(factor / earlier) for each in record.recordings)
-    recordings = tuple(tempered.beside_each_other(decision.action, decision.expected))
+    tempered = [each.tempered(factor / earlier) for each in record.recordings]
+    recordings = tuple(decide_together(tempered, decision.action, decision.expected))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
         if not inside(folder, folder / "model"):

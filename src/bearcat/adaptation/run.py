@@ -15,7 +15,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
+from functools import reduce
+from itertools import islice, zip_longest
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,14 @@ from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.cat.networks import select_run
 from bearcat.data import SplitTask, Windows
-from bearcat.data.recording import RecordingInfo, healthy_class
+from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
+from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, load_model, save_model
-from bearcat.diagnosis.decision import Decision, ModelEvidence, decide
-from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.decision import ModelEvidence, decide
+from bearcat.diagnosis.judging import decide_together, physics_check
 from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis, network_evidence
-from bearcat.diagnosis.signal import SignalEvidence
+from bearcat.diagnosis.recording import Observation
 from bearcat.fast.batches import padded_stack
 from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
@@ -56,6 +58,7 @@ class FinishedRun:
     record: Record
     model: Model | None = None  # if wanted
     tables: Mapping[str, bytes] = field(default_factory=dict)  # predictions.csv and curves.csv; none of a run read back
+    unknown: tuple[str, ...] = ()  # recordings that were found to show a class the source lacks
 
     def write(self, folder: Path) -> None:
         """Writes the folder of the run, its record last; a picture only beside a model."""
@@ -113,19 +116,18 @@ def run_stack(
         numbers = unknown_recordings(trained.findings[place], split)
         unknown = [split.target.recordings[number].origin for number in numbers]
         if not keep_model and not record.failed:
-            diagnoses = diagnose_tested(split, evaluation, unknown, record)
-            diagnoses = heard(library, spec, diagnoses)
-            record = decided_record(record, record.evidence, Diagnoses(diagnoses))
+            tested = diagnose_tested(library, spec, split, evaluation, unknown, record)
+            record = decided_record(record, record.evidence, tested)
         if keep_model:
             model = _model(trained, place, spec, split, evaluation, record)
             if not record.failed:
-                model, diagnoses = diagnose_target(model, split.target, unknown)
-                record = replace(record, recordings=tuple(diagnoses))
+                covering = _covering(model.familiarity, model_says(model, split.target), unknown)
+                model = replace(model, familiarity=covering)
                 if (total := len(split.target.recordings)) > MOST_RECORDINGS:
                     only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
                     record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
         tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, place, split.classes)}
-        found[place] = FinishedRun(record, model, tables)
+        found[place] = FinishedRun(record, model, tables, tuple(unknown))
         if write:
             found[place].write(folders[place])
     return [found[place] for place in range(len(specs))]
@@ -224,8 +226,8 @@ def _number(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[Diagnosis]]:
-    """The model made familiar with the target's recordings, but those of an `unknown` class; its diagnosis of each."""
+def model_says(model: Model, windows: Windows) -> dict[str, Tally]:
+    """What a model says of the windows of each recording, at most MOST_WINDOWS of them, by its name."""
     tallies: dict[str, Tally] = {}
     for number, info in enumerate(windows.recordings[:MOST_RECORDINGS]):
         members = np.flatnonzero(windows.recording == number)
@@ -237,27 +239,45 @@ def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ())
         if model.familiarity is not None and part.shapes is not None:
             unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
         tallies[info.origin] = tally(outputs.log_probabilities, unfamiliar)
-    familiarity = _covering(model.familiarity, tallies, unknown)
-    infos = {info.origin: info for info in windows.recordings}
-    judged = model.decision, model.shift
-    found = _diagnoses(tallies, infos, model.pooled_temperature, familiarity, model.classes, judged, unknown)
-    return replace(model, familiarity=familiarity), found
+    return tallies
 
 
 def diagnose_tested(
-    split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], record: Record
-) -> list[Diagnosis]:
-    """The same by the test windows alone, of a run whose model is not kept."""
+    library: Library, spec: RunSpec, split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], record: Record
+) -> list[Observation]:
+    """The target's recordings by the test windows alone, of a run whose model is not kept."""
     tested, probabilities, tallies = split.held_back.target_test, _log(evaluation.target), dict[str, Tally]()
     for number in np.unique(tested.recording).tolist():
         members = tested.recording == number
         tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.trust.unfamiliar[members])
     temperature = pooled_temperature(probabilities, tested.recording, _mean_confidence(evaluation))
     usable = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
-    familiarity = _covering(usable, tallies, unknown)
-    infos = {info.origin: info for info in tested.recordings}
-    judged = record.decision, record.evidence.shift
-    return _diagnoses(tallies, infos, temperature, familiarity, split.classes, judged, unknown)
+    familiarity, judged = _covering(usable, tallies, unknown), (split.classes, record.decision, record.evidence.shift)
+    diagnosed = []
+    for found, heard in library.heard(spec):
+        every = []
+        for point, each in zip(found.points, heard, strict=True):
+            counted = [tallies[one.name] for one in point.recordings if one.name in tallies]
+            pooled = pool(reduce(add, counted), temperature, familiarity) if counted else None
+            every.append(replace(each, network=None if pooled is None else network_evidence(pooled, *judged)))
+        evidence = evidence_of(found, every, spec.given)
+        diagnosed += [one for one, each in zip(evidence, every, strict=True) if each.network is not None]
+    return [_unknown(each, unknown) for each in diagnosed]
+
+
+def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequence[str] = ()) -> list[Observation]:
+    """The target's recordings, as `bearcat predict` has them, and those of an unknown class."""
+    units = islice(library.units(spec), MOST_RECORDINGS)
+    found = [each for unit in units for each in examine(unit, model, {}, spec.given)[0]]
+    return [_unknown(each, unknown) for each in found]
+
+
+def _unknown(each: Observation, unknown: Sequence[str]) -> Observation:
+    """A recording that was found to show a class the source lacks is unfamiliar, whatever its windows are."""
+    network = each.witnesses.network
+    if network is None or each.recording not in unknown:
+        return each
+    return replace(each, witnesses=replace(each.witnesses, network=replace(network, familiar=False)))
 
 
 def _covering(
@@ -268,49 +288,16 @@ def _covering(
     return None if familiarity is None else familiarity.covering(shares)
 
 
-def _diagnoses(
-    tallies: Mapping[str, Tally], infos: Mapping[str, RecordingInfo], temperature: float,
-    familiarity: Familiarity | None, classes: Sequence[str], judged: tuple[Decision, str | None],
-    unknown: Sequence[str],
-) -> list[Diagnosis]:  # fmt: skip
-    found = []
-    for origin, counted in tallies.items():
-        pooled = pool(counted, temperature, familiarity)
-        pooled = replace(pooled, familiar=False) if origin in unknown else pooled
-        network = network_evidence(pooled, classes, *judged)
-        machine = infos[origin].machine or infos[origin].domain
-        point = infos[origin].channel
-        diagnosis = Diagnosis.of(origin, Witnesses(network=network), machine=machine, point=point)
-        found.append(replace(diagnosis, machine_stated=infos[origin].machine is not None))
-    return found
-
-
-def heard(library: Library, spec: RunSpec, diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
-    """The diagnoses with what the signals say by themselves; they are to be decided again."""
-    signals, found = library.signals(spec, [each.recording for each in diagnoses]), []
-    for each in diagnoses:
-        signal = signals.get(each.recording, SignalEvidence())
-        seen = replace(each.witnesses, physics=signal.physics, general=signal.general, without=spec.tested)
-        if signal.quality is not None and signal.quality.no_signal is not None:
-            silent = Diagnosis.silent(each.recording, signal.quality.no_signal, signal.quality.rms, *each.where)
-            found.append(replace(silent, drawing=signal.drawing, machine_stated=each.machine_stated))
-            continue
-        noticed, rms = ((), None) if signal.quality is None else (signal.quality.findings, signal.quality.rms)
-        again = replace(each, witnesses=seen, rms=rms, drawing=signal.drawing, vibration=signal.vibration)
-        found.append(again.remarked(noticed))
-    return found
-
-
-def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses) -> Record:
-    """The record with the decision on the model, by this evidence and by its diagnoses, and on each recording."""
+def decided_record(record: Record, evidence: ModelEvidence, recordings: Sequence[Observation]) -> Record:
+    """The record with the decision on the model, by this evidence and by its recordings, and then on each of them."""
     healthy = healthy_class(record.data.classes)
-    faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
-    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in diagnoses) else None
-    physics, number = diagnoses.physics_check, len(diagnoses)
+    faulty = None if healthy is None else sum(each.nearest != healthy for each in recordings)
+    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in recordings) else None
+    physics, number = physics_check(recordings), len(recordings)
     evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
     decision = decide(evidence)
-    recordings = tuple(diagnoses.beside_each_other(decision.action, decision.expected))
-    return replace(record, decision=decision, evidence=evidence, recordings=recordings)
+    diagnoses = tuple(decide_together(recordings, decision.action, decision.expected))
+    return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)
 
 
 def _model(

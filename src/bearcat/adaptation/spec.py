@@ -12,9 +12,10 @@ it is kept: its folder in a store, run.json in the folder of `bearcat adapt`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,14 @@ from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import OMIT_DEFAULT, Problem
-from bearcat.data.channels import Declared
 from bearcat.data.choose import Choice, suited_input
-from bearcat.data.datasets.folder import FolderEntry, ManifestRow
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
-from bearcat.data.recording import Recording, parts_of
-from bearcat.data.stream import STATING
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
-from bearcat.diagnosis.fusion import Witnesses, fuse
+from bearcat.deploy.diagnose import Given, Heard, evidence_of, listen
+from bearcat.deploy.find import FoundMeasurement, FoundUnit, units_of
+from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.physics import FAULTS
-from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
 from bearcat.methods.before_training import MatchClusters, has_several_states
 from bearcat.methods.known_states import state_codes
@@ -48,7 +46,6 @@ from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
 
 CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
-SignalByName = dict[str, SignalEvidence]  # of recordings, by origin
 
 
 @dataclass(frozen=True)
@@ -123,6 +120,12 @@ class RunSpec:
         """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
         return next((name for name, kind in DATASETS.items() if type(self.dataset) is kind), None)
 
+    @property
+    def given(self) -> Given:
+        """What the user says of recordings that do not say it themselves."""
+        rpm = getattr(self.dataset, "rpm", None)
+        return Given(rpm=rpm if isinstance(rpm, float) else None, without=self.tested)
+
     @cached_property
     def identity(self) -> str:
         if not self.fingerprints:
@@ -144,40 +147,6 @@ def _split_key(spec: RunSpec) -> Hashable:
     return spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix
 
 
-def _signal_key(spec: RunSpec, domain: str) -> Hashable:
-    return spec.dataset, domain, spec.preparation.rate, spec.preparation.cut
-
-
-def look(recording: Recording, preparation: Preparation, without: str | None) -> SignalByName:
-    """What the signal of a recording, or of its parts, says by itself, by origin; at the preparation's rate if it says
-    none. No witness speaks where what it needs varies or is unknown.
-    """
-    found: SignalByName = {}
-    for part in [recording] if preparation.cut is None else parts_of(recording, preparation.cut):
-        bearing = part.bearing if part.speed is None else None
-        orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
-        rate, declared = part.rate or preparation.rate, part.declared.completed(Declared(), part.channel or "")
-        analysis = SignalAnalysis(
-            part.origin, rate, part.rpm, orders, without=without, unit=declared.unit, doubt=doubt
-        )  # fmt: skip
-        for _ in analysis.observe([part.signal]):
-            pass
-        found[part.origin] = replace(analysis.finish(), vibration=analysis.severity(declared, part.rpm))
-    return found
-
-
-def _observe(
-    found: dict[str, SignalByName], preparation: Preparation, without: str | None, recording: Recording
-) -> None:
-    found[recording.origin] = look(recording, preparation, without)
-
-
-def _worth_reading(row: ManifestRow) -> bool:
-    """Whether a folder's file may say more when it is read again: of known speed and bearing, or of a zone."""
-    turns = row.rpm is not None or row.path.suffix.lower() in STATING
-    return (row.bearing is not None and turns) or row.declared.wanted
-
-
 class Library:
     """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
@@ -191,21 +160,23 @@ class Library:
         self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
         self._splits: dict[Any, SplitTask] = {}
         self._evidence: dict[Any, RunEvidence] = {}
-        self._signals: dict[Hashable, dict[str, SignalByName]] = {}  # by file
+        self._heard: dict[Hashable, list[tuple[FoundMeasurement, list[Heard]]]] = {}
 
-    def observe(self, spec: RunSpec) -> None:
-        """Has the witnesses of signals look at every recording of the run's target while it is decoded for windows."""
-        self._signals.setdefault(_signal_key(spec, spec.task.target), {})
+    def units(self, spec: RunSpec) -> Iterator[FoundUnit]:
+        """The recordings of the run's target, as they are diagnosed."""
+        target = self.catalogue(spec.dataset).only([spec.task.target])
+        return units_of(target, spec.preparation.rate, spec.preparation.cut)
 
-    def signals(self, spec: RunSpec, recordings: Collection[str]) -> SignalByName:
-        """What signals of these recordings of the run's target say by themselves, by origin; each file is read once."""
-        found = self._signals.setdefault(_signal_key(spec, spec.task.target), {})
-        for entry in self.catalogue(spec.dataset).only([spec.task.target]).entries:
-            known = not isinstance(entry, FolderEntry) or _worth_reading(entry.row)
-            wanted = any(name == entry.origin or name.startswith(f"{entry.origin} ") for name in recordings)
-            if known and wanted and entry.origin not in found:
-                found[entry.origin] = look(entry.read(), spec.preparation, spec.tested)
-        return {name: evidence for parts in found.values() for name, evidence in parts.items()}
+    def heard(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[Heard]]]:
+        """What the signals of the run's target say by themselves; each is measured once."""
+        key = spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
+        if key not in self._heard:
+            self._heard[key] = []
+            for unit in self.units(spec):
+                with closing(unit.measurements()) as measurements:
+                    for found in measurements:
+                        self._heard[key].append((found.closed(), listen(found, spec.given)))
+        return self._heard[key]
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         if dataset not in self._catalogues:
@@ -223,9 +194,7 @@ class Library:
             key = (spec.dataset, domain, spec.preparation)
             if key not in self._windows:
                 part = self.catalogue(spec.dataset).only([domain])
-                seen = self._signals.get(_signal_key(spec, domain))
-                observe = None if seen is None else partial(_observe, seen, spec.preparation, spec.tested)
-                self._windows[key] = cached_windows(part, spec.preparation, cache_folder(), observe)
+                self._windows[key] = cached_windows(part, spec.preparation, cache_folder())
             found.append(self._windows[key])
         return found
 
@@ -244,13 +213,14 @@ class Library:
         """The target's recordings, by origin, whose signals are certain by themselves, and their classes: faults alone,
         as one without lines may be faulty too.
         """
-        codes, found = state_codes(split.classes), dict[str, int]()
-        for name, signal in self.signals(spec, [info.origin for info in split.target.recordings]).items():
-            shares = fuse(Witnesses(signal.physics, signal.general, without=spec.tested))
-            state = max(shares, key=lambda each: shares[each], default=None)
-            if state in FAULTS and state in codes and shares[state] >= CERTAIN:
-                found[name] = codes[state]
-        return found
+        codes, certain = state_codes(split.classes), dict[str, int]()
+        for found, heard in self.heard(spec):
+            for point, each in zip(found.points, evidence_of(found, heard, spec.given), strict=True):
+                shares = fuse(each.witnesses)
+                state = max(shares, key=lambda name: shares[name], default=None)
+                if state in FAULTS and state in codes and shares[state] >= CERTAIN:
+                    certain |= {recording.name: codes[state] for recording in point.recordings}
+        return certain
 
     def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
         """The split's training data, with the classes that physics is certain of where the recipe has a use for it."""

@@ -37,7 +37,7 @@ def diagnose(
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     use_one_core()
-    raise typer.Exit(_diagnose(files, request, None, None, form, healthy, png))
+    raise typer.Exit(_diagnose(files, request, None, form, healthy, png))
 
 
 @takes(DiagnoseRequest)
@@ -54,7 +54,7 @@ def predict(
     A file that cannot be used is to be checked, and the others go on.
     """
     use_one_core()
-    from bearcat.deploy.predict import open_model
+    from bearcat.deploy.diagnose import open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     opened = open_model(model)
@@ -72,18 +72,19 @@ def predict(
             print_note(
                 f"where a file does not say otherwise, {value} is assumed, as in adaptation; --{name} changes it"
             )
-    raise typer.Exit(_diagnose(files, request, opened, model, form, healthy, png))
+    raise typer.Exit(_diagnose(files, request, opened, form, healthy, png))
 
 
 def _diagnose(
-    files: list[Path], request: DiagnoseRequest, model: Predictor | None, path: Path | None, form: str,
-    healthy: Names, png: Path | None,
-) -> int:  # fmt: skip
+    files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: Names, png: Path | None
+) -> int:
     """Prints the diagnoses of recordings, a table worst first; the exit status."""
     from bearcat.api import diagnosed
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED
 
-    found = diagnosed(files, request, model, path, healthy or (), print_note)
+    found = diagnosed(files, request, model, healthy or ())
+    for note in found.notes:
+        print_note(note)
     if png is not None:
         _draw(found, png)
     notes = dict[str, list[str]]()
@@ -94,8 +95,10 @@ def _diagnose(
         print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
     decided = any(each.state not in UNDECIDED for each in found)
     if form != "table" or not decided:  # the table says them otherwise
-        for name, problem in found.problems.items():
-            print_note(f"{name}: {problem}", "problem")
+        for each in found:
+            if (problem := each.problem) is not None:
+                option = "" if problem.field is None else f" (--{problem.field.replace('_', '-')})"
+                print_note(f"{each.recording}: {problem.beside(each.recording)}{option}", "problem")
     if form != "table":
         rows = [each.row() if form == "csv" else each.to_dict() for each in found]
         print_data(form, "recordings", rows, COLUMNS)
@@ -163,9 +166,9 @@ def report(
             found = read_results(place)
         else:
             from bearcat.api import diagnosed
-            from bearcat.deploy.predict import open_model
+            from bearcat.deploy.diagnose import open_model
 
-            found = diagnosed([place], request, None if model is None else open_model(model), model)
+            found = diagnosed([place], request, None if model is None else open_model(model))
         problems = [f"{name}: {problem}" for name, problem in found.problems.items()]
         if len(problems) == len(found):
             raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")

@@ -20,7 +20,6 @@ from bearcat.storage import digest_file, real_path
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-Observer = Callable[[Recording], None]  # is shown each recording as it is decoded
 OMIT_DEFAULT = "omit default"  # in the metadata of a setting that a run's name holds only where it is not the default
 
 
@@ -159,9 +158,7 @@ def find_domain(name: str, domains: Sequence[str]) -> str:
     raise InputError(f"unknown domain '{name}'{suggest(name, domains)}")
 
 
-def load(
-    catalogue: Catalogue, domains: Iterable[str] | None = None, observe: Observer | None = None
-) -> list[Recording]:
+def load(catalogue: Catalogue, domains: Iterable[str] | None = None) -> list[Recording]:
     """All recordings of these domains, or the first problem.
 
     >>> [recording.label for recording in load(Simulated(seconds=1.0, faults=("outer",)).catalogue(), ["0"])]
@@ -169,12 +166,7 @@ def load(
     """
     catalogue = catalogue.only(domains)
     catalogue.check()
-    recordings = []
-    for entry in catalogue.entries:
-        recordings.append(entry.read())
-        if observe is not None:
-            observe(recordings[-1])
-    return recordings
+    return [entry.read() for entry in catalogue.entries]
 
 
 def file_state(path: Path) -> list[int]:

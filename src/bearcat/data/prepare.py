@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.catalogue import Catalogue, Observer, content_digest, load
+from bearcat.data.catalogue import Catalogue, content_digest, load
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.recording import (
     Floats,
@@ -144,12 +144,8 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
     return f"the recordings have different sampling rates ({listed}); bring them to one with --rate {lowest:g}"
 
 
-def cached_windows(
-    catalogue: Catalogue, preparation: Preparation, cache: Path, observe: Observer | None = None
-) -> Windows:
+def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path) -> Windows:
     """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
-
-    `observe` is called with every recording that is decoded for them.
 
     >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue().only(["0"])
     >>> len(cached_windows(catalogue, Preparation(length=1000), Path("cache")))
@@ -160,7 +156,7 @@ def cached_windows(
     place = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue)])
     if (found := _open(place, preparation)) is not None:
         return found
-    windows = prepare(load(catalogue, None, observe), preparation)
+    windows = prepare(load(catalogue), preparation)
     with suppress(OSError):
         _store(place, windows, preparation)
     return _open(place, preparation) or windows

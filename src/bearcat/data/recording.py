@@ -160,9 +160,7 @@ def stated_speed(
     instead = "leave the speed out" + ("" if override is None else ", or add --override")
     if abs(other / own - 1) > SAME_SPEED:
         raise InputError(f"{origin}: says that it turns at {own:g} rpm, and {other:g} rpm is given; {instead}", "rpm")
-    return own, Finding(
-        "own speed counts", "remark", {"own": own, "given": other, "can_override": override is not None}
-    )
+    return own, Finding("own speed counts", "remark", {"own": own, "given": other})
 
 
 def healthy_class(classes: Sequence[str]) -> str | None:

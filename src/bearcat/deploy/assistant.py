@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
-from bearcat.data.bearing import asked_bearing
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.find import find_files, find_measurements
-from bearcat.deploy.predict import Given, diagnose_measurement
+from bearcat.deploy.diagnose import Given, read
+from bearcat.deploy.diagnose import diagnose as run
+from bearcat.deploy.find import find_files
 from bearcat.errors import InputError
 from bearcat.names import shown, to_json
+from bearcat.requests import DiagnoseRequest
 from bearcat.storage import real_path
 
 try:
@@ -50,7 +51,7 @@ def escaped(value: Any, hidden: str = "") -> Any:
     return [escaped(item, hidden) for item in value] if isinstance(value, list | tuple) else value
 
 
-def plain(value: Any, hidden: str = "") -> Any:
+def _plain(value: Any, hidden: str = "") -> Any:
     """The same, with null for NaN."""
     return json.loads(to_json(escaped(value, hidden)))
 
@@ -86,7 +87,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         with sentences():
             names = [str(path.relative_to(root)) for path in recordings_below(root)]
         names = [name for name in names if containing in name]
-        return dict(plain({"recordings": names[:ROWS], "left_out": max(len(names) - ROWS, 0)}))
+        return dict(_plain({"recordings": names[:ROWS], "left_out": max(len(names) - ROWS, 0)}))
 
     @assistant.tool(annotations=READS)
     def diagnose(
@@ -103,11 +104,11 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
             if file not in known:
                 name = escaped(file[:SHORT])
                 raise InputError(f"{name}: is no recording below the folder; list_recordings names those", "file")
-            geometry, search = asked_bearing(bearing)
-            given, rows = Given(rate, rpm, geometry, search=search), list[dict[str, Any]]()
-            for found in find_measurements([known[file]], channel=channel):
-                rows += [diagnosis.to_dict() for diagnosis in diagnose_measurement(found, None, given)]
-        return {"recordings": plain([{name: row[name] for name in FIELDS} for row in rows], above)}
+            asked = {"rpm": rpm, "bearing": bearing, "rate": rate, "channel": channel}
+            given = Given.of(DiagnoseRequest.of(**asked))
+            found = run(read([known[file]], given), given=given).usable()
+        rows = [{name: row[name] for name in FIELDS} for row in (each.to_dict() for each in found)]
+        return {"recordings": _plain(rows, above)}
 
     if store is not None:
         from bearcat.watch.status import Fleet
@@ -123,7 +124,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
             if machine is not None and not points:
                 raise ToolError(escaped(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them"))
             rows, left = points.rows()[:ROWS], max(len(points) - ROWS, 0)
-            return dict(plain({"summary": points.summary, "points": rows, "left_out": left}))
+            return dict(_plain({"summary": points.summary, "points": rows, "left_out": left}))
 
     return assistant
 

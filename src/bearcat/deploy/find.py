@@ -8,7 +8,7 @@ A measurement is what was recorded at once: points that are neighbours, each one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.catalogue import Catalogue, grouped
+from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of
 from bearcat.data.datasets.folder import (
     MANIFEST,
@@ -32,7 +32,7 @@ from bearcat.data.datasets.folder import (
     speed_in_name,
 )
 from bearcat.data.isolated import open_channels, open_stream
-from bearcat.data.recording import Recording
+from bearcat.data.recording import Floats, Recording, parts_of
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.deploy.predictor import Predictor
 from bearcat.errors import InputError
@@ -63,6 +63,7 @@ class FoundRecording:
     rpm: float | None = None
     bearing: Bearing | None = None
     machine: str | None = None
+    folder: str | None = None  # in place of the machine, where nobody names it; None: the file's folder
     point: str | None = None
     channel: str | None = None  # whose name may say the unit; None: an array
     declared: Declared = field(default_factory=Declared)  # by a manifest, for the zone of ISO 20816-3
@@ -85,6 +86,15 @@ class FoundMeasurement:
     points: tuple[FoundPoint, ...]
     speed: FoundRecording | None = None
     notes: tuple[str, ...] = ()
+
+    def closed(self) -> FoundMeasurement:
+        """The same by its names, without what is read."""
+        shut = partial(_refuse, InputError(f"{self.name}: was closed"))
+        points = tuple(
+            replace(point, recordings=tuple(replace(each, open=shut) for each in point.recordings))
+            for point in self.points
+        )
+        return replace(self, points=points, speed=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,12 +241,13 @@ def _open_speed(file: Path, channel: str, name: str) -> Stream:
 
 
 def _listed_measurement(
-    entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None
-) -> Iterator[FoundMeasurement]:
+    entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None,
+    folder: str | None = None, rate: float | None = None,
+) -> Iterator[FoundMeasurement]:  # fmt: skip
     """Rows of a manifest that are of one file, or of one part of it."""
     recordings = []
     for entry in entries:
-        read: Callable[[FolderEntry], Stream] = _read
+        read: Callable[[FolderEntry], Stream] = partial(_read, rate=rate)
         try:
             divided = _divided(entry, channel, usual)
         except InputError as error:  # is raised again when it is opened, so that others go on
@@ -244,8 +255,10 @@ def _listed_measurement(
         channels = channels or entry.row.channels
         for each in divided:
             row = each.row
-            said = (row.rpm, row.bearing, row.machine, row.point, row.channel, row.declared)
-            recordings.append(FoundRecording(partial(read, each), each.origin, *said))
+            recordings.append(FoundRecording(
+                partial(read, each), each.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
+                row.point, row.channel, row.declared,
+            ))  # fmt: skip
     first = entries[0]
     name, channel = first.origin, first.row.rpm_channel
     speed = None if channel is None else FoundRecording(
@@ -297,10 +310,9 @@ def _refuse(error: InputError, _: object = None) -> Stream:
     raise error
 
 
-def _read(entry: FolderEntry) -> Stream:
+def _read(entry: FolderEntry, rate: float | None = None) -> Stream:
     recording = entry.read()
-    signal = recording.signal
-    return Stream(recording.origin, recording.rate, iter([signal]), signal.nbytes, recording.channel, recording.own_rpm)
+    return _stream_of(recording, recording.signal, rate)
 
 
 def _read_speed(entry: FolderEntry) -> Stream:
@@ -308,6 +320,42 @@ def _read_speed(entry: FolderEntry) -> Stream:
     found = entry.signals()
     speed = np.empty(0, dtype=np.float32) if found.speed is None else found.speed
     return Stream(entry.origin, found.rate, iter([speed]), speed.nbytes)
+
+
+def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None = None) -> Iterator[FoundUnit]:
+    """The recordings of a catalogue; those of one file are a measurement. `rate` is of files that do not say theirs;
+    with `cut`, a recording counts as several of so many seconds.
+    """
+    for entries in grouped(catalogue.entries, lambda entry: _same_measurement(entry, cut)).values():
+        yield FoundUnit(entries[0].origin, partial(_of_catalogue, entries, rate, cut))
+
+
+def _same_measurement(entry: Entry, cut: float | None) -> Hashable:
+    if isinstance(entry, FolderEntry) and cut is None:
+        return entry.row.path, entry.row.start, entry.row.stop
+    return entry.origin
+
+
+def _of_catalogue(entries: Sequence[Entry], rate: float | None, cut: float | None) -> Iterator[FoundMeasurement]:
+    rows = [entry for entry in entries if isinstance(entry, FolderEntry)]
+    if rows and cut is None:
+        yield from _listed_measurement(rows, None, None, None, rows[0].domain, rate)
+        return
+    for whole in (entry.read() for entry in entries):
+        for part in [whole] if cut is None else parts_of(whole, cut):
+            found = FoundRecording(
+                partial(_stream_of, part, part.signal, rate), part.origin, part.rpm, part.bearing, part.machine,
+                part.domain, None, part.channel, part.declared,
+            )  # fmt: skip
+            speed = None if part.speed is None else FoundRecording(
+                partial(_stream_of, part, part.speed, rate), part.origin
+            )  # fmt: skip
+            yield alone(found, speed)
+
+
+def _stream_of(recording: Recording, samples: Floats, rate: float | None = None) -> Stream:
+    origin, own = recording.origin, recording.own_rpm
+    return Stream(origin, recording.rate or rate, iter([samples]), samples.nbytes, recording.channel, own)
 
 
 def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:

@@ -54,6 +54,7 @@ class Predictor(ABC):
     channels: int = 1
     pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnosis.pooling)
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
+    place: Path | None = None  # which it was read from
 
     @property
     def input(self) -> str:

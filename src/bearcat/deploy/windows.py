@@ -9,10 +9,8 @@ needs no more memory than a minute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import reduce
-from itertools import chain, starmap
 from math import ceil
 from operator import add
 from typing import Any
@@ -21,39 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.recording import Floats, Integers, change_rate, cut_samples, rate_ratio, spectral_shape
+from bearcat.data.recording import Floats, change_rate, cut_samples, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.deploy.predictor import Predictor
-from bearcat.diagnosis.pooling import Booleans, Tally, tally
+from bearcat.diagnosis.pooling import Tally, tally
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 
 BATCH = 256  # windows handed to the model at once
 
 Batches = Iterable[tuple[int, NDArray[Any]]]  # (first window's start, windows (window, channel, sample))
-
-
-@dataclass(frozen=True, eq=False)
-class WindowPredictions:
-    """What a model says of some windows of a recording."""
-
-    starts: Integers  # (window,) the sample at which each begins
-    log_probabilities: NDArray[Any]  # (window, class) calibrated
-    unfamiliar: Booleans | None  # (window,) unlike anything the model was adapted to; None: the model does not know
-
-    def rows(self, classes: Sequence[str], rate: float | None) -> Iterator[dict[str, Any]]:
-        """A line for each window in plain values; `rate` is the model's."""
-        best, unfamiliar = self.log_probabilities.argmax(axis=1), self.unfamiliar
-        confidences = np.minimum(np.exp(self.log_probabilities.max(axis=1).astype(np.float64)), 1.0)
-        for number, (start, confidence) in enumerate(zip(self.starts.tolist(), confidences.tolist(), strict=True)):
-            yield {
-                "start": start, "seconds": None if rate is None else start / rate, "class": classes[best[number]],
-                "confidence": confidence, "familiar": None if unfamiliar is None else not bool(unfamiliar[number]),
-            }  # fmt: skip
-
-
-Show = Callable[[WindowPredictions], None] | None
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
@@ -77,45 +53,21 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
     return Stream(origin, wanted or own, blocks), findings
 
 
-def predict_windows(
-    model: Predictor, windows: NDArray[Any], start: int = 0, rpm: float | None = None, bearing: Bearing | None = None
-) -> WindowPredictions:
-    """Predictions of windows as recorded (window, channel, sample), the model's step apart from sample `start` on."""
-    outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
-    if model.familiarity is not None:
-        unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
-    starts = start + model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
-
-
-def tally_windows(
-    model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
-) -> Tally:
-    """Sums and counts of a recording's windows, which are all that is kept; `show` gets the predictions of a batch."""
-
-    def counted(start: int, windows: NDArray[Any]) -> Tally:
-        found = predict_windows(model, windows, start, rpm, bearing)
-        if show is not None:
-            show(found)
-        return tally(found.log_probabilities, found.unfamiliar)
-
-    return reduce(add, starmap(counted, batches))
-
-
-def tally_stream(
-    model: Predictor, stream: Stream, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
-) -> Tally:
-    """A whole recording of any length, at the model's rate, by batches of windows."""
+def tally_stream(model: Predictor, stream: Stream, rpm: float | None = None, bearing: Bearing | None = None) -> Tally:
+    """Sums and counts of the windows of a recording of any length, at the model's rate."""
     if model.channels != 1:
         several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
-        raise InputError(f"{stream.origin}: {several}; send it windows as JSON (bearcat serve)", readable=True)
-    length = model.preparation.length
-    cut = cut_stream(stream.blocks, length, model.preparation.step, BATCH)
-    batches = ((start, windows[:, None]) for start, windows in cut)
-    if (first := next(batches, None)) is None:
+        raise InputError(f"{stream.origin}: {several}; call the model in Python", readable=True)
+    length, tallies = model.preparation.length, list[Tally]()
+    for _, windows in cut_stream(stream.blocks, length, model.preparation.step, BATCH):
+        outputs, unfamiliar = model.outputs(windows[:, None], rpm or model.rpm, bearing or model.bearing), None
+        if model.familiarity is not None:
+            unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows[:, None]))
+        tallies.append(tally(outputs.log_probabilities, unfamiliar))
+    if not tallies:
         short = f"is shorter than one window of {length} samples"
         raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
-    return tally_windows(model, chain([first], batches), show, rpm, bearing)
+    return reduce(add, tallies)
 
 
 def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:

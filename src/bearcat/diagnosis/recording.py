@@ -1,6 +1,6 @@
-"""The one diagnosis of a recording, from all witnesses. Every table, page and file is made of it.
+"""What is known of a recording, its diagnosis, and the diagnoses of several. Every table, page and file is made of it.
 
->>> found = Diagnosis.of("monday.wav", Witnesses(physics=physics, general=general))
+>>> (found,) = decide_together([Observation("monday.wav", Witnesses(physics=physics, general=general))])
 >>> found.decision.action, found.state, found.confidence
 ('alarm', 'outer race', 0.98)
 >>> Diagnoses([found]).summary, Diagnoses([found]).exit_status
@@ -10,44 +10,37 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.comparison import KNOWN, BaselineEvidence, quiet_baselines
+from bearcat.diagnosis.comparison import BaselineEvidence
 from bearcat.diagnosis.decision import (
     ACTIONS,
     ALARM,
     CANNOT_TELL,
     CHECK,
-    HEALTHY,
     NO_SIGNAL,
     NOT_DIAGNOSED,
     OK,
-    REFUSE,
     UNKNOWN_STATE,
     UNREADABLE,
     Decision,
-    PhysicsCheck,
-    RecordingEvidence,
-    decide,
-    to_be_checked,
 )
 from bearcat.diagnosis.drawing import EvidenceDrawing, draw
 from bearcat.diagnosis.families import LineFamily
-from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
+from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
-from bearcat.diagnosis.pooling import Pooled
-from bearcat.diagnosis.quality import Quality, VibrationSeverity, stopped
+from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
+from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
-from bearcat.findings import DERIVED, GROWN, IMPULSIVE, SAFE_FAULT, SURE, Finding, unique
+from bearcat.findings import DERIVED, GROWN, Finding
 from bearcat.names import to_json
 from bearcat.sentences import capitalised, reasons, sentences
 from bearcat.settings import from_plain, to_plain
@@ -59,6 +52,7 @@ COLUMNS = (
     "general_confidence", "network", "network_confidence", "baseline_change", "fitted_rpm", "speed", "bearing", "rms",
     "velocity", "zone", "findings", "quality", "notes",
 )  # fmt: skip
+TITLE = ("decision", "diagnosis", "confidence")
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
 
@@ -81,31 +75,25 @@ class AlarmRule:
         return AlarmRule(frozenset(faulty), **rest)
 
 
-def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
-    """A model's pooled windows as a witness; `decision` is the model's own, `shift` that to its target."""
-    shares, seen = dict(zip(classes, pooled.probabilities.tolist(), strict=True)), (pooled.unfamiliar, pooled.familiar)
-    return NetworkEvidence(shares, pooled.agreement, pooled.windows, decision.action, decision.expected, *seen, shift)
+def clarity_of(state: str, witnesses: Witnesses) -> str | None:
+    """How clear the lines of this fault are, in words; None where none could be read."""
+    physics, baseline = witnesses.physics, witnesses.baseline
+    if physics is None or state not in FAULTS:
+        return None
+    grown = baseline is not None and baseline.change[state] >= GROWN
+    return physics.clarity(state) + ", growing" * grown
 
 
 @dataclass(frozen=True, eq=False)
-class Diagnosis:
-    """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing.
-
-    >>> noise = np.random.default_rng(0).normal(size=48_000)
-    >>> diagnosis = bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205")[0]
-    >>> diagnosis.state, diagnosis.decision.action
-    ('healthy', 'ok')
-    """
+class Observation:
+    """What is known of one recording before it is decided (bearcat.diagnosis.judging)."""
 
     recording: str
-    decision: Decision
-    state: str  # healthy, inner race, outer race, ball, unknown, cannot tell, no signal; else the model's own class
-    confidence: float  # that the state is right
-    probabilities: Mapping[str, float]  # of the states, by all witnesses
     witnesses: Witnesses = field(default_factory=Witnesses)
-    label: str | None = None  # None without a model
     machine: str | None = None  # recordings of one point of a machine are compared with each other
     point: str | None = None
+    observed: tuple[Finding, ...] = ()  # while it was read and measured
+    rule: AlarmRule | None = None  # what counts as an alarm
     masked: bool = False  # a louder neighbour may hide a fault
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
@@ -116,98 +104,44 @@ class Diagnosis:
     # A manifest says which machine it is, or it lies with others that are called by their times, as those of one point
     # are; else `machine` is a folder of files that may be of several machines.
     machine_stated: bool = False
-    rule: AlarmRule | None = None  # by which it was decided
+    no_signal: Finding | None = None  # why neither lines nor a model count
+    problem: InputError | None = None  # why the file cannot be used
 
-    @staticmethod
-    def of(
-        recording: str,
-        witnesses: Witnesses,
-        rule: AlarmRule | None = None,
-        machine: str | None = None,
-        observed: Iterable[Finding] = (),
-        point: str | None = None,
-        checked: Quality | None = None,
-        speed: SpeedEvidence | None = None,
-        masked: bool = False,
-        family: LineFamily | None = None,
-        vibration: VibrationSeverity | None = None,
-    ) -> Diagnosis:
-        """By all witnesses; `observed` is what was noticed while it was read, `checked` what was found of its signal,
-        `masked` says that a louder neighbour may hide a fault, `family` are lines of an unknown bearing.
-        """
-        if checked is not None and checked.no_signal is not None:
-            return Diagnosis.silent(recording, checked.no_signal, checked.rms, machine, point)
-        noticed = unique((*observed, *(() if checked is None else checked.findings)))
-        rms = None if checked is None else checked.rms
-        before = Diagnosis(
-            recording, Decision(CHECK, findings=noticed), CANNOT_TELL, 0.0, {}, witnesses, None, machine, point, masked,
-            rms, speed, family, vibration, rule=rule,
-        )  # fmt: skip
-        return before.decided()
+    @property
+    def physics(self) -> PhysicsEvidence | None:
+        return self.witnesses.physics
 
-    @staticmethod
-    def silent(recording: str, no_signal: Finding, rms: float, machine: str | None, point: str | None) -> Diagnosis:
-        """Of a sensor or a machine that gives no signal: neither lines nor a model count."""
-        decision = to_be_checked(no_signal)
-        return Diagnosis(recording, decision, NO_SIGNAL, 0.0, {}, machine=machine, point=point, rms=rms)
+    @property
+    def nearest(self) -> str | None:
+        """The model's likeliest class."""
+        return None if self.witnesses.network is None else self.witnesses.network.nearest
 
-    @staticmethod
-    def undecided(recording: str, problem: InputError, command_line: bool = False) -> Diagnosis:
-        """Of a file that cannot be used: a person must look at it."""
-        state: Literal["not diagnosed", "unreadable"] = "not diagnosed" if problem.readable else "unreadable"
-        finding = Finding(state, "check", {"problem": problem.beside(recording, command_line)})
-        return Diagnosis(recording, to_be_checked(finding), state, 0.0, {})
+    @property
+    def contradicted(self) -> bool:
+        """Whether physics finds another state than the model."""
+        return self.physics is not None and self.nearest is not None and self.physics.contradicts(self.nearest)
 
-    def decided(self, action: str | None = None, expected: float | None = None) -> Diagnosis:
-        """Decided again, by its witnesses and by what was observed; with `action`, the model's own decision."""
-        if self.state in (NO_SIGNAL, *UNDECIDED):
-            return self
-        network, physics = self.witnesses.network, self.witnesses.physics
-        if network is not None and action is not None:
-            network = replace(network, action=action, expected=expected)
-        witnesses = replace(self.witnesses, network=network)
-        found = fuse(witnesses.fused)
-        state = _likeliest(found)
-        heard = {} if network is None or physics is None else fuse(witnesses.of_signal)
-        contradiction, strikes = _contradiction(state, witnesses, heard), _strikes(witnesses) and not self.masked
-        if state == HEALTHY and (contradiction is not None or self.masked):
-            state = CANNOT_TELL  # any fault finding prevents `ok`
-        if state in FAULTS and found[state] < SURE and physics is not None and physics.kurtosis > IMPULSIVE:
-            state, strikes = CANNOT_TELL, True  # impulsive, no matching fault line
-        confidence, label = found[state] if state in found else max(found.values(), default=0.0), None
-        if network is not None:
-            classes = [name for name in network.probabilities if state_of_class(name) == state]
-            label = max(classes, key=lambda name: network.probabilities[name], default=state)
-            if network.familiar is False:
-                state = label = UNKNOWN_STATE
-                contradiction = _contradiction(state, witnesses, heard)
-        rule = self.rule or AlarmRule.of([] if network is None else list(network.probabilities))
-        known = network is not None and label in network.probabilities
-        faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE)
-        faulty = faulty or (contradiction is not None and contradiction.severity == "alarm")
-        alone = network is None or network.action == REFUSE  # what physics never met matters where it decides
-        unlike = () if physics is None else physics.findings
-        evidence = RecordingEvidence(
-            state, confidence, 1 - found.get(HEALTHY, 0.0) if found else 0.0,
-            alarming=faulty and (not known or label in rule.classes), min_confidence=rule.min_confidence,
-            agreement=None if network is None else network.agreement,
-            familiar=None if network is None else network.familiar,
-            unfamiliar_alarm=rule.unfamiliar, model=None if network is None else network.action,
-            supported=physics is not None or network is None,
-            shown=_shown(state, witnesses), contradiction=contradiction, strikes=strikes,
-            observed=(*self.observed, *(each if alone else each.but("remark") for each in unlike)),
-            wrong_speed=alone and physics is not None and physics.at_edge and state in FAULTS,
-            family=None if self.family is None else self.family.finding,
-            zone=None if self.vibration is None else self.vibration.finding,
-        )  # fmt: skip
-        return replace(
-            self, decision=decide(evidence), state=state, confidence=confidence, probabilities=found,
-            witnesses=witnesses, label=label,
-        )  # fmt: skip
+    @property
+    def where(self) -> tuple[str | None, str | None]:
+        """Machine and point: recordings that may be compared with each other."""
+        return self.machine, self.point
 
-    def remarked(self, findings: Sequence[Finding]) -> Diagnosis:
-        """With further remarks, which come first."""
-        return replace(self, decision=replace(self.decision, findings=unique((*findings, *self.findings))))
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Diagnosis(Observation):
+    """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing.
+
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> diagnosis = bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205")[0]
+    >>> diagnosis.state, diagnosis.decision.action
+    ('healthy', 'ok')
+    """
+
+    decision: Decision
+    state: str  # healthy, inner race, outer race, ball, unknown, cannot tell, no signal; else the model's own class
+    confidence: float = 0.0  # that the state is right
+    probabilities: Mapping[str, float] = field(default_factory=dict)  # of the states, by all witnesses
+    label: str | None = None  # None without a model
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; it is to be decided again."""
@@ -225,14 +159,9 @@ class Diagnosis:
         return self.decision.findings
 
     @property
-    def observed(self) -> tuple[Finding, ...]:
-        """What was noticed while the recording was read and measured."""
-        return tuple(finding for finding in self.findings if finding.kind not in DERIVED)
-
-    @property
     def flawed(self) -> tuple[Finding, ...]:
         """What is wrong with the recording, or missing."""
-        return tuple(finding for finding in self.observed if finding.severity in ("check", "alarm"))
+        return tuple(f for f in _not_derived(self.findings) if f.severity in ("check", "alarm"))
 
     @property
     def quality(self) -> tuple[str, ...]:
@@ -249,10 +178,6 @@ class Diagnosis:
         return self.decision.reasons
 
     @property
-    def physics(self) -> PhysicsEvidence | None:
-        return self.witnesses.physics
-
-    @property
     def general(self) -> GeneralEvidence | None:
         return self.witnesses.general
 
@@ -265,14 +190,10 @@ class Diagnosis:
         return self.witnesses.baseline
 
     @property
-    def answer(self) -> str:
-        """Decision, diagnosis and confidence."""
-        return ", ".join(filter(None, (self.cells()[name] for name in ("decision", "diagnosis", "confidence"))))
-
-    @property
     def title(self) -> str:
-        """Of a picture: the recording and its answer."""
-        return f"{self.recording}: {self.answer}"
+        """Of a picture: the recording, its decision, diagnosis and confidence."""
+        cells = self.cells()
+        return f"{self.recording}: {', '.join(filter(None, (cells[name] for name in TITLE)))}"
 
     @property
     def sentence(self) -> str:
@@ -286,29 +207,14 @@ class Diagnosis:
         return Diagnoses([self]).plot()
 
     @property
-    def where(self) -> tuple[str | None, str | None]:
-        """Machine and point: recordings that may be compared with each other."""
-        return self.machine, self.point
-
-    @property
     def familiar(self) -> bool | None:
         """Whether the model knows such recordings; None: nobody can say."""
         return None if self.witnesses.network is None else self.witnesses.network.familiar
 
     @property
-    def nearest(self) -> str | None:
-        """The model's likeliest class."""
-        return None if self.witnesses.network is None else self.witnesses.network.nearest
-
-    @property
     def rpm(self) -> float | None:
         """The speed at which fault lines were read; None where nobody knows it."""
         return self.physics.rpm if self.physics is not None else None if self.speed is None else self.speed.rpm
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether physics finds another state than the model."""
-        return self.physics is not None and self.nearest is not None and self.physics.contradicts(self.nearest)
 
     @property
     def line(self) -> str | None:
@@ -318,7 +224,7 @@ class Diagnosis:
     @property
     def severity(self) -> str | None:
         """How clear a fault's lines are, in words; None where none could be read."""
-        return _severity(self.state, self.witnesses)
+        return clarity_of(self.state, self.witnesses)
 
     @property
     def _vibration(self) -> str:
@@ -349,9 +255,9 @@ class Diagnosis:
         seen = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
         noticed = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
         decision = Decision(values["decision"], values["confidence"], None, reasons(noticed), noticed)
-        found: Diagnosis = from_plain(
-            Diagnosis, dict(values) | {"decision": decision, "witnesses": seen, "label": values["class"]}
-        )
+        silent = noticed[0] if values["state"] == NO_SIGNAL else None
+        own = {"decision": decision, "witnesses": seen, "label": values["class"], "no_signal": silent}
+        found: Diagnosis = from_plain(Diagnosis, {**values, **own, "observed": _not_derived(noticed)})
         if found.witnesses.network is not None and not found.witnesses.network.probabilities:
             raise ValueError("the network's probabilities are missing")
         return found
@@ -386,83 +292,9 @@ class Diagnosis:
         }  # fmt: skip
 
 
-def _severity(state: str, witnesses: Witnesses) -> str | None:
-    physics, baseline = witnesses.physics, witnesses.baseline
-    if physics is None or state not in FAULTS:
-        return None
-    grown = baseline is not None and baseline.change[state] >= GROWN
-    return physics.clarity(state) + ", growing" * grown
-
-
-def _likeliest(found: Mapping[str, float]) -> str:
-    """The state that these probabilities are enough for; CANNOT_TELL where they are not."""
-    fault = 1 - found.get(HEALTHY, 0.0)
-    if found and fault <= SAFE_FAULT:
-        return HEALTHY
-    faults = [state for state in found if state != HEALTHY]
-    return max(faults, key=lambda state: found[state], default=HEALTHY) if found and fault >= SURE else CANNOT_TELL
-
-
-def _shown(state: str, witnesses: Witnesses) -> Finding | None:
-    """What shows a fault: its line where there is one, else the class that the model names."""
-    physics, network, baseline = witnesses.physics, witnesses.network, witnesses.baseline
-    if state in FAULTS and physics is not None:
-        values = {"state": state, **physics.strongest_line(state), "clarity": _severity(state, witnesses)}
-        if baseline is not None and baseline.change[state] >= GROWN:
-            values |= {"change": baseline.change[state], "by": baseline.by}
-        return Finding("fault line", "alarm", values)
-    if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None:
-        values = {"label": network.nearest, "probability": max(network.probabilities.values())}
-        return Finding("model class", "alarm", values)
-    return None
-
-
-def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]) -> Finding | None:
-    """A witness that says otherwise; None where they agree. `signal`: what those without the model say."""
-    network, physics = witnesses.network, witnesses.physics
-    if network is None or physics is None or (network.action == REFUSE and state != UNKNOWN_STATE):
-        return None
-    model = network.states
-    heard = max(signal, key=lambda name: signal[name])
-    said = max(model, key=lambda name: model[name])
-    if heard != state and heard != HEALTHY and signal[heard] >= SURE:
-        return Finding("physics contradicts", "alarm", {"state": heard, **physics.strongest_line(heard)})
-    if state not in (HEALTHY, UNKNOWN_STATE) and heard == HEALTHY and signal[heard] >= SURE:
-        return Finding("physics contradicts", "alarm", {"state": HEALTHY})
-    if state != UNKNOWN_STATE and said != state and model[said] >= SURE:
-        return Finding("model contradicts", "check", {"state": said})
-    return None
-
-
-def _strikes(witnesses: Witnesses) -> bool:
-    """Whether something strikes at no line of the bearing, which it did not always do."""
-    physics, baseline = witnesses.physics, witnesses.baseline
-    usual = baseline is not None and baseline.by == KNOWN and baseline.impulsive <= math.log(1.2)
-    return physics is not None and physics.strikes and not usual
-
-
-def _shows_fault(each: Diagnosis) -> bool:
-    """Whether the signal itself shows a fault, or may."""
-    heard = fuse(each.witnesses.of_signal)
-    named = each.family is not None or (each.physics is not None and each.physics.state in FAULTS)
-    return named or (bool(heard) and 1 - heard[HEALTHY] > SAFE_FAULT)
-
-
-def _standing(diagnoses: Sequence[Diagnosis], quiet: Sequence[bool]) -> list[Diagnosis]:
-    """With the state `no signal` for recordings that are far quieter than the healthy ones of their point, and show no
-    fault. Files that only lie in one folder may be of several machines and are not compared.
-    """
-    found, usual = list(diagnoses), defaultdict[tuple[str | None, str | None], list[float]](list)
-    for each, calm in zip(diagnoses, quiet, strict=True):
-        if each.rms is not None and calm and each.machine_stated:
-            usual[each.where].append(each.rms)
-    for number, each in enumerate(diagnoses):
-        if each.rms is None or not each.machine_stated or each.state == NO_SIGNAL or _shows_fault(each):
-            continue
-        if still := stopped(each.rms, usual[each.where]):
-            silent = Diagnosis.silent(each.recording, still, each.rms, *each.where)
-            found[number] = replace(silent, drawing=each.drawing, machine_stated=True)
-    return found
+def _not_derived(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """What was noticed while a recording was read and measured."""
+    return tuple(finding for finding in findings if finding.kind not in DERIVED)
 
 
 def percent(share: float | None) -> str:
@@ -479,14 +311,21 @@ class Diagnoses(Sequence[Diagnosis]):
     ('1 recording: 1 ok.', 0)
     """
 
-    def __init__(self, found: Iterable[Diagnosis]) -> None:
-        self._found = tuple(found)
+    def __init__(self, found: Iterable[Diagnosis], notes: Sequence[str] = ()) -> None:
+        """`notes` are on the channels of files."""
+        self._found, self.notes = tuple(found), tuple(notes)
 
     def __getitem__(self, index: Any) -> Any:
         return Diagnoses(self._found[index]) if isinstance(index, slice) else self._found[index]
 
     def __len__(self) -> int:
         return len(self._found)
+
+    def usable(self) -> Diagnoses:
+        """These; InputError where there is but one, and it cannot be used."""
+        if len(self) == 1 and self[0].problem is not None:
+            raise self[0].problem
+        return self
 
     @property
     def counts(self) -> dict[str, int]:
@@ -527,33 +366,6 @@ class Diagnoses(Sequence[Diagnosis]):
             return -ACTIONS.index(each.decision.action), -each.confidence if alarm else each.confidence
 
         return Diagnoses(sorted(self, key=order))
-
-    @property
-    def physics_check(self) -> PhysicsCheck | None:
-        """Where physics and the model differ; None where no recording could be compared."""
-        compared = [
-            each for each in self
-            if each.physics is not None and each.physics.state != CANNOT_TELL and state_of(str(each.nearest))
-        ]  # fmt: skip
-        differing = [each for each in compared if each.contradicted]
-        missed = tuple(each.recording for each in differing if each.physics and each.physics.state != HEALTHY)
-        return PhysicsCheck(len(compared), len(differing), missed) if compared else None
-
-    def beside_each_other(self, action: str | None = None, expected: float | None = None) -> Diagnoses:
-        """Diagnosed again, each beside the others of its point: whether the machine stands still, and against the quiet
-        majority at its speed where there is one.
-        """
-        alone = [each.decided(action, expected) for each in self]
-        quiet = [each.state == HEALTHY and not _strikes(each.witnesses) and not each.flawed for each in alone]
-        first = _standing(alone, quiet)
-        usual = quiet_baselines([each.physics for each in first], quiet, [each.where for each in first])
-        found = []
-        for each, baseline in zip(first, usual, strict=True):
-            if baseline is not None and each.witnesses.baseline is None:
-                each = replace(each, witnesses=replace(each.witnesses, baseline=baseline))
-                each = each.decided()
-            found.append(each)
-        return Diagnoses(found)
 
     def table(self) -> list[dict[str, str]]:
         """The rows of a table for people, without columns that are empty in all of them."""

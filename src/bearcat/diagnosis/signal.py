@@ -136,11 +136,12 @@ class SignalEvidence:
     drawing: EvidenceDrawing | None = None
     doubt: Finding | None = None  # of the bearing's geometry; in the findings of `physics` too
 
-    def speed_findings(self, alone: bool) -> tuple[Finding, ...]:
-        """What of the speed a person should know before anything is called ok; `alone`: no model can be used."""
+    @property
+    def speed_findings(self) -> tuple[Finding, ...]:
+        """What of the speed a person should know before anything is called ok."""
         if self.speed is None:
             return ()
-        unknown = alone and self.speed.rpm is None and self.problem is not None and self.problem.field == "rpm"
+        unknown = self.speed.rpm is None and self.problem is not None and self.problem.field == "rpm"
         return (*self.speed.findings, *[Finding("speed not found", "check")] * unknown)
 
 

@@ -25,8 +25,8 @@ from bearcat.child import follow_parent
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import points_of
 from bearcat.data.isolated import RISKY
+from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import measurements_of_file
-from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.ranges import check_range
 from bearcat.storage import digest_json

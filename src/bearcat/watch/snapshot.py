@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.channels import unit_of
+from bearcat.deploy.diagnose import Given, listen
 from bearcat.deploy.find import FoundMeasurement
-from bearcat.deploy.predict import Given, listen
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import DECIBELS, FAULTS, PhysicsEvidence, levels_over_background, physics_evidence
 from bearcat.diagnosis.quality import BANDS
@@ -76,17 +76,18 @@ def measure(
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
-    heard, problems = listen(found, None, replace(given, measured=True))
-    if problems and len(problems) == len(found.points):
-        raise next(iter(problems.values()))
+    heard = listen(found, replace(given, measured=True))
+    problems = [each.problem for each in heard if each.problem is not None]
+    if len(problems) == len(found.points):
+        raise problems[0]
     snapshots = []
-    for place, (signal, _, noticed) in zip(found.points, heard, strict=True):
+    for place, each in zip(found.points, heard, strict=True):
+        signal, noticed, problem = each.signal, each.noticed, each.problem
         first = place.recordings[0]
         channel = first.point or place.name.rpartition("#")[2] if "#" in place.name or first.point else None
         name = point or channel or "1"
         if point is not None and channel is not None and len(found.points) > 1:
             name = f"{point} {channel}"
-        problem = problems.get(place.name)
         more = {"load": load, "temperature": temperature}
         zone = None if signal.vibration is None else signal.vibration.finding
         remarks = [*noticed, *([zone] if zone is not None and zone.severity == "remark" else [])]
@@ -101,7 +102,7 @@ def measure(
 
 
 def _sentence(problem: InputError, name: str) -> str:
-    return problem.beside(name, command_line=True)
+    return problem.beside(name)
 
 
 def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | None]) -> Snapshot:
@@ -125,7 +126,7 @@ def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | 
     return replace(
         own, rate=measured.rate, values=values, orders=measured.orders, rpm=rpm, turns=measured.turns,
         quality=(
-            *(quality.findings if quality else ()), *signal.speed_findings(alone=True),
+            *(quality.findings if quality else ()), *signal.speed_findings,
             *(() if signal.doubt is None else (signal.doubt,)),
         ),
         general=None if signal.general is None else dict(signal.general.probabilities), spectra=spectra,

@@ -1,4 +1,4 @@
-"""`bearcat serve`: diagnoses over HTTP, and a page to drop recordings on (docs/serve.md).
+"""`bearcat serve`: diagnoses over HTTP, and a page to drop recordings on (docs/deploy.md).
 
 FastAPI and uvicorn as they are, for one machine or a trusted network; a reverse proxy keeps strangers out. Recordings
 are raw bodies rather than multipart forms: they go from the socket into a temporary file, and browsers ask before they
@@ -22,44 +22,50 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from bearcat import __version__
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.isolated import open_upload
+from bearcat.data.recording import Floats
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.predict import open_model
+from bearcat.deploy.diagnose import Given, diagnose, open_model
+from bearcat.deploy.find import FoundRecording, FoundUnit, alone
 from bearcat.deploy.predictor import Predictor
-from bearcat.diagnosis.recording import AlarmRule
+from bearcat.diagnosis.physics import FAULTS, STATES
+from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError
+from bearcat.names import to_json
+from bearcat.ranges import RANGES
+from bearcat.report.figures import draw_evidence
+from bearcat.requests import DiagnoseRequest
 
 try:
     import uvicorn
     from fastapi import FastAPI, Query, Request, Response
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
-    from pydantic import BaseModel, Field
+    from pydantic import BaseModel, ConfigDict, Field
     from starlette.datastructures import Headers, MutableHeaders
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from bearcat.deploy.serve.answer import REMOVED, Answer, GivenWindows, PredictQuery, Served, field_error
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
 GRACE = 5  # seconds beyond a request's time, after which a shutdown no longer waits for it
 CONNECTIONS = 256  # beyond the requests that are answered; uvicorn answers 503 to others
 HEAD_BYTES = 2**14  # of the head of a request, with its address
-
-MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes; reading it may take twice that
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -70,7 +76,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read the decision and what it rests on."
+ABOUT = "Diagnoses recordings of bearings: send one, and read the decision and what it rests on."
+REMOVED = {  # parameters of earlier versions
+    "view": "was removed; picture=true draws the evidence",
+    "by": "was removed; the answer is on the recording",
+}
+RATE, SPEED = RANGES["rate"], RANGES["rpm"]
+Rate = Annotated[float, Field(ge=RATE.lowest, le=RATE.highest, allow_inf_nan=False)]
+Rpm = Annotated[float, Field(ge=SPEED.lowest, le=SPEED.highest, allow_inf_nan=False)]
 
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
 
@@ -103,6 +116,34 @@ class Limits:
             raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
 
 
+class PredictQuery(BaseModel):
+    """The query of POST /predict, named as the options of `bearcat predict` are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    filename: str = Field(
+        max_length=255, pattern=r"^[^\x00-\x1f\x7f/\\]+$", examples=["monday.wav"],
+        description="The recording's name; its ending says the format (csv, tsv, txt, npy, npz, mat, wav, parquet).",
+    )  # fmt: skip
+    rate: Rate | None = Field(None, description="In Hz, of a recording that does not say its own.")
+    channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
+    picture: bool = Field(
+        False, description="Draw the evidence too: `picture` of the answer is a PNG as a data: address."
+    )
+    rpm: Rpm | None = Field(None, description="Speed of the shaft; measured where it is not given.")
+    bearing: str | None = Field(
+        None, max_length=100, description="6205, unknown, or balls=9,ball=7.94,pitch=39.04 (mm)."
+    )
+
+    def given(self, rule: AlarmRule) -> Given:
+        """What it says of the recording; InputError where the bearing describes none."""
+        try:
+            asked = DiagnoseRequest.of(rate=self.rate, rpm=self.rpm, bearing=self.bearing)
+            return replace(Given.of(asked), rule=rule)
+        except InputError as error:
+            raise InputError(str(error), error.field or "bearing") from error
+
+
 class Refusal(BaseModel):
     """Why there is no answer."""
 
@@ -110,8 +151,65 @@ class Refusal(BaseModel):
     field: str | None = Field(None, description="The parameter or field it is about.")
 
 
+@dataclass(frozen=True)
+class Served:
+    """The model, and what counts as an alarm of it; without a model, fault lines and the general model answer."""
+
+    model: Predictor | None
+    rule: AlarmRule
+
+    def answer(self, path: Path, query: PredictQuery, until: float, most: int) -> dict[str, Any]:
+        """The diagnosis of an uploaded recording as `bearcat diagnose --format json` has it; `path` is never shown."""
+        origin = query.filename
+        _check_time(until)
+        with open_upload(path, query.channel, origin, until, most) as stream:
+            stream = replace(stream, blocks=_timed(stream.blocks, until))
+            measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
+            unit = FoundUnit(origin, lambda: iter([measurement]))
+            (found,) = diagnose([unit], self.model, given=query.given(self.rule))
+        if (problem := found.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
+            raise problem
+        answer = {name: value for name, value in found.to_dict().items() if name != "drawing"}
+        return answer | {"picture": _picture(found) if query.picture else None}
+
+    def describe(self, limits: dict[str, int | float]) -> dict[str, Any]:
+        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
+        described: dict[str, Any] = {
+            "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
+            "pictures": find_spec("matplotlib") is not None, "decision": None, "classes": list(STATES),
+            "alarms": sorted(FAULTS), "input": None, "length": None, "stride": None, "rate": None,
+        }  # fmt: skip
+        if (model := self.model) is not None:
+            described |= {
+                "decision": asdict(model.decision) | {"sentence": model.decision.sentence}, "classes": model.classes,
+                "alarms": sorted(self.rule.classes), "input": model.input, "length": model.preparation.length,
+                "stride": model.preparation.step, "rate": model.sampling_rate,
+            }  # fmt: skip
+        return described
+
+
+def _picture(found: Diagnosis) -> str | None:
+    """The evidence as a data: address; None where there is nothing to draw, or nothing to draw with."""
+    if found.drawing is None or find_spec("matplotlib") is None:
+        return None
+    return f"data:image/png;base64,{base64.b64encode(draw_evidence(found).render('png')).decode()}"
+
+
+def _check_time(until: float) -> None:
+    """TimeoutError where the request has no time left."""
+    if time.monotonic() > until:
+        raise TimeoutError
+
+
+def _timed(blocks: Iterable[Floats], until: float) -> Iterator[Floats]:
+    """The blocks, until the request has no time left."""
+    for block in blocks:
+        _check_time(until)
+        yield block
+
+
 class PredictionService:
-    """Receives recordings and windows and hands them to workers."""
+    """Receives recordings and hands them to workers."""
 
     def __init__(self, served: Served, limits: Limits) -> None:
         self.served, self.limits = served, limits
@@ -133,10 +231,11 @@ class PredictionService:
             return _refuse(429, busy, headers={"Retry-After": "1"})
         self.accepted += 1
         until = time.monotonic() + self.limits.timeout
-        path = self.folder / f"{next(self.numbers)}{Path(query.filename or '').suffix.lower()}"
+        path = self.folder / f"{next(self.numbers)}{Path(query.filename).suffix.lower()}"
         try:
             async with asyncio.timeout(self.limits.timeout):
-                work = await self._receive(request, query, path, until)
+                await self._receive(request, query, path)
+                work = partial(self.served.answer, path, query, until, EXPANSION * self.limits.max_bytes)
                 answer = await asyncio.get_running_loop().run_in_executor(self.workers, work)
         except TimeoutError:
             slow = f"the request took longer than {self.limits.timeout:g} s; send less at once"
@@ -145,7 +244,7 @@ class PredictionService:
             return _refuse(499, "the client went away")
         except InputError as error:
             status = 413 if isinstance(error, TooLargeError) else 415 if error.field == "content-type" else 422
-            return _refuse(status, str(error), error.field or ("file" if query.filename else "body"))
+            return _refuse(status, str(error), error.field or "file")
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else "its folder is gone"
             return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
@@ -153,28 +252,21 @@ class PredictionService:
             self.accepted -= 1
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+        return Response(to_json(answer), media_type="application/json")
 
-    async def _receive(self, request: Request, query: PredictQuery, path: Path, until: float) -> Callable[[], Answer]:
-        """The body, checked as far as can be without reading it, and what is to be done with it."""
+    async def _receive(self, request: Request, query: PredictQuery, path: Path) -> None:
+        """Writes the body to a file, once all is checked that can be without reading it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "application/json":
-            for name in query.model_fields_set - {"by", "rpm", "bearing"}:
-                raise field_error(name, "is for uploaded recordings; leave it out of the address of windows")
-            chunks = [chunk async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON))]
-            return partial(self.served.answer_windows, b"".join(chunks), query, until)
         if kind != "application/octet-stream":
             wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
-            raise InputError(f"send {wanted}, or windows as application/json", "content-type")
-        if query.filename is None:
-            raise field_error("filename", "is missing; add ?filename=NAME to the address, for it says the format")
+            raise InputError(f"send {wanted}", "content-type")
         if path.suffix not in FORMATS:
-            raise field_error("filename", f"unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
-        query.geometry()  # a wrong one need not wait for the recording
+            known = ", ".join(FORMATS)
+            raise InputError(f"filename: unknown format '{path.suffix}'; use one of {known}", "filename")
+        query.given(self.served.rule)  # a wrong one need not wait for the recording
         with path.open("xb") as file:
             async for chunk in self._bounded(request, self.limits.max_bytes):
                 file.write(chunk)
-        return partial(self.served.answer_file, path, query, until, EXPANSION * self.limits.max_bytes)
 
     async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The body's chunks; 413 as soon as it is known to be longer than `most`."""
@@ -247,17 +339,17 @@ def _refuse(status: int, reason: str, field: str | None = None, headers: dict[st
 
 Responses = dict[int | str, dict[str, Any]]
 REFUSALS: Responses = {
-    "4XX": {"model": Refusal, "description": "Why there is no answer (docs/serve.md)."},
+    "4XX": {"model": Refusal, "description": "Why there is no answer (docs/deploy.md)."},
     507: {"model": Refusal, "description": "The server has no room for the upload."},
 }
 ACCESS: Responses = {"4XX": REFUSALS["4XX"]}
+ANSWER = "The diagnosis (docs/record.md), and `picture`."
 UPLOADED = "A recording as it is on disk; ?filename=NAME says its format."
 PREDICT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary", "description": UPLOADED}},
-            "application/json": {"schema": GivenWindows.model_json_schema()},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary", "description": UPLOADED}}
         },
     }
 }
@@ -319,12 +411,12 @@ def make_app(
 def _add_model(app: FastAPI, service: PredictionService) -> None:
     """The addresses of the model, and its page."""
     description = service.served.describe(asdict(service.limits))
-    text = files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8")
+    text = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     policy = page_policy(text)
 
-    @app.post("/predict", response_model=Answer, responses=REFUSALS, openapi_extra=PREDICT_BODY)
+    @app.post("/predict", responses=REFUSALS, openapi_extra=PREDICT_BODY, response_description=ANSWER)
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
-        """Diagnose a recording, or windows as recorded."""
+        """Diagnose a recording."""
         return await service.answer(request, query)
 
     @app.get("/model", responses=ACCESS, response_description="The model.")

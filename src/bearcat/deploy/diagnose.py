@@ -1,0 +1,444 @@
+"""The one way from recordings to diagnoses: read → measure → ask the model, where there is one → decide.
+
+`bearcat diagnose`, `predict`, `adapt`, `watch`, `bearcat.diagnose`, the server and the assistant all come here. A
+signal is measured once, a block of samples at a time, and decided once, beside the others of its point.
+
+>>> model, given = open_model(Path("out/model")), Given.of(DiagnoseRequest(rpm="1480", bearing="6205"))
+>>> diagnose(read([Path("pump")], given, model), model, given=given).summary
+'14 recordings: 9 alarm, 5 ok.'
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial, reduce
+from itertools import chain
+from operator import add
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.data.bearing import Bearing, asked_bearing
+from bearcat.data.channels import Declared, unit_of
+from bearcat.data.recording import Floats, stated_speed
+from bearcat.data.stream import Stream
+from bearcat.data.times import is_time
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit, find_units, number_or_channel
+from bearcat.deploy.folder import open_folder
+from bearcat.deploy.predictor import Predictor, load_onnx
+from bearcat.deploy.windows import at_rate_of, tally_stream
+from bearcat.diagnosis.comparison import cross_talk, known_baseline, loudness
+from bearcat.diagnosis.decision import Decision
+from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
+from bearcat.diagnosis.judging import decide_together
+from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.pooling import Pooled, Tally, pool
+from bearcat.diagnosis.quality import QualityCheck
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Observation
+from bearcat.diagnosis.signal import (
+    FOLLOWED,
+    SignalAnalysis,
+    SignalEvidence,
+    SpeedCourse,
+    speed_course,
+    speed_of_channel,
+)
+from bearcat.errors import InputError
+from bearcat.findings import SHOWN_LINE, Finding
+from bearcat.ranges import check_range
+from bearcat.requests import DiagnoseRequest
+
+MOST_HELD = 1 << 23  # samples of a recording's beginning
+SAME_RATE = 1e-4  # by which two statements of one rate may differ
+GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
+History = Mapping[str | None, Sequence[PhysicsEvidence]]  # of recordings known to be healthy, by point
+
+
+def open_model(path: Path) -> Predictor:
+    """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
+    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
+    if path.suffix.lower() == ".onnx":
+        return replace(load_onnx(path, threads=1), place=path)
+    try:
+        if (found := open_folder(path)) is not None:
+            return replace(found, place=path)
+        from bearcat.deploy.model import load_model
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
+        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
+    return replace(load_model(path), place=path)
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a user says of all recordings, where they do not say it themselves; what is None is the model's.
+
+    With `override`, what the user says replaces what files, manifests and folders say.
+    """
+
+    rate: float | None = None
+    rpm: float | None = None
+    speed: str | None = None  # the channel that holds it
+    bearing: Bearing | None = None
+    orders: Mapping[str, float] | None = None  # in place of a bearing
+    search: bool = False  # look for lines of any bearing where a recording's is not known
+    channel: str | None = None
+    channels: str | None = None  # of a file: axes of one bearing (together) or bearings of their own (apart)
+    rule: AlarmRule | None = None
+    trust_speed: bool = False  # a stated speed is not checked
+    declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
+    override: bool = False
+    measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
+    without: str | None = None  # the dataset that is tested: what was learnt from its bench does not count
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
+
+    @staticmethod
+    def of(request: DiagnoseRequest, model: Predictor | None = None) -> Given:
+        """From what was asked for."""
+        rpm, speed = number_or_channel(request.rpm)
+        bearing, search = asked_bearing(request.bearing)
+        return Given(
+            request.rate, rpm, speed, bearing, None, search, request.channel, request.channels,
+            None if model is None else AlarmRule.of(model.classes, request.alarm or None), request.trust_speed,
+            Declared(request.unit, request.group, request.mounting), request.override,
+        )  # fmt: skip
+
+    def rate_of(self, stream: Stream) -> float | None:
+        """The stream's own, else the given one; InputError where they differ and nothing is to be overridden."""
+        if self.rate is None or stream.rate is None or self.override or abs(stream.rate / self.rate - 1) < SAME_RATE:
+            return (self.rate or stream.rate) if self.override else (stream.rate or self.rate)
+        differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
+        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or override", "rate")
+
+    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
+        """The stated speed, and what a person should know where the file says otherwise."""
+        return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
+
+    def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
+        """The recording's or the given one, else the `assumed` one; None where orders are given, or it is said to be
+        unknown.
+        """
+        said = self.search or (self.bearing or self.orders) is not None
+        if found.bearing is not None and not (said and self.override):
+            return found.bearing
+        return self.bearing if said else assumed
+
+    def declared_of(self, found: FoundRecording) -> Declared:
+        """What a user or a manifest says of the measurement, and the unit that a channel's name says."""
+        return self.declared.completed(found.declared, found.channel or "")
+
+    def differences(self, found: FoundRecording) -> list[Finding]:
+        """Where a recording says otherwise than the user."""
+        said, own = self.orders or _orders(self.bearing), _orders(found.bearing)
+        differing = list[dict[str, Any]]()
+        if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
+            differing.append({"about": "rpm", "stated": found.rpm, "given": self.rpm})
+        if said is not None and own is not None and any(abs(said[name] / own[name] - 1) > 1e-3 for name in said):
+            differing.append({"about": "bearing", "stated": str(found.bearing)})
+        if self.search and self.override and own is not None:
+            differing.append({"about": "unknown bearing", "stated": str(found.bearing)})
+        counts = {"overridden": self.override}
+        return [Finding("statements differ", "remark", values | counts) for values in differing]
+
+
+def _orders(bearing: Bearing | None) -> Mapping[str, float] | None:
+    return None if bearing is None else bearing.orders()
+
+
+def read(paths: Sequence[Path], given: Given, model: Predictor | None = None) -> Iterator[FoundUnit]:
+    """The measurements of files and folders, not opened yet; a path that cannot be used is one with a problem."""
+    return find_units(paths, model, given.channel, given.channels, given.speed, given.override)
+
+
+def diagnose(
+    units: Iterable[FoundUnit], model: Predictor | None = None, history: History | None = None,
+    given: Given | None = None, jobs: int = 1,
+) -> Diagnoses:  # fmt: skip
+    """A diagnosis of every point, by so many processes (0: one for each core); nothing raises InputError.
+
+    `history` holds the lines of healthy recordings (`usual_lines`).
+    """
+    evidence, notes = list[Observation](), list[str]()
+    work = partial(examine, model=model, history=history or {}, given=given or Given())
+    for found, said in map(work, units) if jobs == 1 else _in_processes(list(units), work, jobs):
+        evidence += found
+        notes += said
+    return Diagnoses(decide_together(evidence), notes)
+
+
+def usual_lines(units: Iterable[FoundUnit], given: Given) -> History:
+    """What physics reads in recordings that are known to be healthy, by point; InputError where it can read none."""
+    usual = defaultdict[str | None, list[PhysicsEvidence]](list)
+    for each in diagnose(units, given=given):
+        if each.problem is not None:
+            raise each.problem
+        if each.physics is not None:
+            usual[each.point].append(each.physics)
+    if not usual:
+        raise InputError("--healthy: no line can be read in these recordings; name others, with speed and bearing")
+    return dict(usual)
+
+
+Examined = tuple[list[Observation], tuple[str, ...]]  # of each point, and notes on the channels
+
+
+def examine(unit: FoundUnit, model: Predictor | None, history: History, given: Given) -> Examined:
+    """The evidence of one measurement; an error of ours is printed, and concerns this one alone."""
+    name = unit.name
+    try:
+        with closing(unit.measurements()) as measurements:  # its file too, whatever happens
+            found = next(measurements)
+            name = found.name
+            heard = listen(found, given, model)
+            notes = tuple(f"{name}: {note}" for note in found.notes) if len(found.points) > 1 else ()
+            return evidence_of(found, heard, given, model, history), notes
+    except InputError as error:
+        return [Observation(name, problem=error.with_traceback(None))], ()
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"{name}: {type(error).__name__}; please report this bug with the lines above"
+        return [Observation(name, problem=InputError(sentence, readable=True))], ()
+
+
+def _in_processes(units: Sequence[FoundUnit], work: partial[Examined], jobs: int) -> Iterator[Examined]:
+    """The same, in order, by processes, each of which opens the model for itself."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+
+    model: Predictor | None = work.keywords["model"]
+    # Processes are kept for later calls, when the model or the current folder may have changed.
+    place = None if model is None else model.place
+    task, done = delayed(partial(_examine_there, work=partial(work, model=None), place=place, call=uuid4().hex)), 0
+    try:
+        with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
+            for found in Parallel(return_as="generator")(task(unit, folder=Path.cwd()) for unit in units):
+                done += 1
+                yield found
+    except BrokenProcessPool:
+        for unit in units[done:]:
+            ended = "a process that diagnosed recordings ended, for want of memory perhaps"
+            yield (
+                [Observation(unit.name, problem=InputError(f"{unit.name}: {ended}; run it again with fewer jobs"))],
+                (),
+            )
+
+
+def _examine_there(
+    unit: FoundUnit, work: Callable[..., Examined], place: Path | None, call: str, folder: Path
+) -> Examined:
+    os.chdir(folder)
+    return work(unit) if place is None else work(unit, model=_opened(place, call))
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path, _: str) -> Predictor:
+    return open_model(path)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What the signals of a point say by themselves, what a model says, and what was noticed; or what is wrong."""
+
+    signal: SignalEvidence = field(default_factory=SignalEvidence)
+    network: NetworkEvidence | None = None
+    noticed: tuple[Finding, ...] = ()
+    problem: InputError | None = None
+
+    @property
+    def lacking(self) -> InputError | None:
+        """What nobody can do without, where no model speaks; a speed that was not found is none."""
+        signal, problem = self.signal, self.signal.problem
+        silent = signal.quality is not None and signal.quality.no_signal is not None
+        if problem is None or self.network is not None or signal.family is not None or silent:
+            return None
+        unknown = signal.speed is not None and signal.speed.rpm is None
+        return None if unknown and problem.field == "rpm" else InputError(str(problem), problem.field, readable=True)
+
+
+def listen(found: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[Heard]:
+    """What each point of a measurement says; a point that cannot be used does not stop the others."""
+    heard = []
+    for point in found.points:
+        try:
+            heard.append(_listen(point, given, model, found.speed))
+        except InputError as error:  # frames of the traceback would keep the file open
+            heard.append(Heard(problem=error.with_traceback(None)))
+    return heard
+
+
+def evidence_of(
+    found: FoundMeasurement, heard: Sequence[Heard], given: Given, model: Predictor | None = None,
+    history: History | None = None,
+) -> list[Observation]:  # fmt: skip
+    """What is known of each point. A line that several show belongs to the loudest: on the others it is cross-talk,
+    which is to be checked.
+    """
+    borrowed, evidence = cross_talk([loudness(each.signal.physics) for each in heard]), list[Observation]()
+    for point, each, lines in zip(found.points, heard, borrowed, strict=True):
+        if (problem := each.problem or each.lacking) is not None:
+            evidence.append(Observation(point.name, problem=problem))
+            continue
+        signal, network, talk = each.signal, each.network, list[Finding]()
+        physics, general = signal.physics, signal.general
+        first = point.recordings[0]
+        place = first.point or point.name.partition("#")[2] or None
+        levels = {} if physics is None else {fault: physics.faults[fault].level for fault in lines}
+        for fault in sorted(levels, key=lambda name: -levels[name]):
+            if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN_LINE:
+                owner = found.points[lines[fault].owner].name.rpartition("#")[2]
+                values = {"fault": fault, "decibels": lines[fault].decibels, "owner": owner}
+                talk.append(Finding("cross-talk", "check", values))
+                physics, general = physics.without_lines(fault), None
+        doubts = signal.speed_findings
+        noticed = [*given.differences(first), *talk, *each.noticed]
+        noticed += [doubt.but("remark") if given.trust_speed else doubt for doubt in doubts]
+        known = () if history is None else history.get(place) or history.get(None) or ()
+        baseline = None if physics is None else known_baseline(known, physics)
+        if history and baseline is None and physics is not None:
+            noticed.append(Finding("no baseline", "remark"))
+        physics = None if physics is None else replace(physics, evidence=None, levels=None)
+        file, quality = Path(first.name.partition("#")[0]), signal.quality
+        said = given.orders is not None and (given.override or first.bearing is None)
+        assumed = None if model is None else model.bearing
+        bearing = None if said or physics is None else given.bearing_of(first) or assumed
+        evidence.append(Observation(
+            point.name, Witnesses(physics, general, network, baseline, given.without),
+            first.machine or first.folder or str(file.parent), place,
+            (*noticed, *(() if quality is None else quality.findings)), given.rule, bool(talk),
+            None if quality is None else quality.rms, signal.speed, signal.family, signal.vibration, signal.drawing,
+            None if bearing is None else str(bearing), first.machine is not None or is_time(file.stem),
+            None if quality is None else quality.no_signal,
+        ))  # fmt: skip
+    return evidence
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """One channel of a point, whose beginning was read."""
+
+    found: FoundRecording
+    stream: Stream
+    check: QualityCheck
+    beginning: Floats
+    blocks: Iterator[Floats]  # those of the beginning again
+
+
+def _listen(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> Heard:
+    """What the signals of a point say by themselves, what the model says, and what was noticed while reading."""
+    noticed, axes, courses, orders, doubt = list[Finding](), list[_Axis](), list[SpeedCourse](), None, None
+    for found in point.recordings:
+        stream = found.open()
+        own_rate, (stated, otherwise), assumed = given.rate_of(stream), given.rpm_of(found, stream), None
+        if stream.rate not in (None, own_rate):
+            noticed.append(Finding("other rate", "remark", {"own": stream.rate, "given": own_rate}))
+        noticed += [otherwise] if otherwise is not None else []
+        clock = own_rate / stream.rate if own_rate and stream.rate else 1.0
+        stream = stream if stream.rate == own_rate else replace(stream, rate=own_rate)
+        if model is not None:  # which knows what it was adapted to
+            assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
+        if orders is None:
+            bearing = given.bearing_of(found, assumed)
+            orders, doubt = (given.orders, None) if bearing is None else (bearing.orders(), bearing.doubt)
+        check = QualityCheck(own_rate, unit_of(found.channel or "") or given.declared_of(found).unit)
+        beginning, blocks = _beginning(check.observe(stream.blocks), own_rate)
+        axes.append(_Axis(found, stream, check, beginning, blocks))
+        speed = _tacho(tacho, given.rate, stated, clock)
+        courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
+    course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
+    analyses, tallies = list[SignalAnalysis](), list[Tally]()
+    for axis in axes:
+        analyses.append(SignalAnalysis(
+            axis.stream.origin, axis.check.rate, None, orders, given.without, course=course,
+            beginning=axis.beginning, measured=given.measured, search=given.search, doubt=doubt, quality=axis.check,
+        ))  # fmt: skip
+        blocks = analyses[-1].observe(axis.blocks)
+        if model is None:
+            for _ in blocks:
+                pass
+        else:
+            tallied, about = _ask(model, axis.found, replace(axis.stream, blocks=blocks), course, given)
+            tallies.append(tallied)
+            noticed += about
+    signal, network = _united(analyses, axes, course, given), None
+    if model is not None:
+        pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
+        network = network_evidence(pooled, model.classes, model.decision, model.shift)
+        if model.metadata.get("recipe") == GENERAL.name:
+            signal = replace(signal, general=None)  # it would be heard twice
+    if (problem := signal.problem) is not None and problem.field is None:
+        noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
+    return Heard(signal, network, tuple(noticed))
+
+
+def _ask(
+    model: Predictor, found: FoundRecording, stream: Stream, course: SpeedCourse, given: Given
+) -> tuple[Tally, list[Finding]]:
+    """What the model says of the windows of a channel; it reads them at the speed that was measured or stated."""
+    (rpm, _), measured, noticed = given.rpm_of(found, stream), course.evidence, list[Finding]()
+    unknown = "rpm" in model.needs and rpm is None and model.rpm is None
+    if measured.corrected or measured.by == "tacho" or unknown:
+        rpm = measured.rpm
+    if unknown and rpm is not None:
+        noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
+    elif "rpm" in model.needs and rpm is None:
+        noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
+    stream, about_rate = at_rate_of(model, stream, given.rate)
+    return tally_stream(model, stream, rpm, given.bearing_of(found)), noticed + about_rate
+
+
+def _united(
+    analyses: Sequence[SignalAnalysis], axes: Sequence[_Axis], course: SpeedCourse, given: Given
+) -> SignalEvidence:
+    """What all axes of a point say; of their velocities the worst, as the standard has it."""
+    first, *others = analyses
+    severities = [
+        analysis.severity(given.declared_of(axis.found), course.evidence.rpm)
+        for analysis, axis in zip(analyses, axes, strict=True)
+    ]
+    return replace(first.finish(others), vibration=max(severities, key=lambda each: each.velocity or 0.0))
+
+
+def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
+    """A model's pooled windows as a witness; `decision` is the model's own, `shift` that to its target."""
+    shares, seen = dict(zip(classes, pooled.probabilities.tolist(), strict=True)), (pooled.unfamiliar, pooled.familiar)
+    return NetworkEvidence(shares, pooled.agreement, pooled.windows, decision.action, decision.expected, *seen, shift)
+
+
+def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, Iterator[Floats]]:
+    """The first seconds, in which the speed is measured, and all blocks, those of the beginning again."""
+    held, rest, most = list[Floats](), iter(blocks), int(min(FOLLOWED * (rate or 0.0), MOST_HELD))
+    while sum(map(len, held)) < most and (block := next(rest, None)) is not None:
+        held.append(block)
+    signal = np.concatenate(held)[:most] if held else np.empty(0, dtype=np.float32)
+    return signal, chain(held, rest)
+
+
+def _tacho(
+    found: FoundRecording | None, rate: float | None, stated: float | None, clock: float
+) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds the speed, or pulses; `clock`: the true rate over the stated one."""
+    if found is None:
+        return None
+    stream, speed = found.open(), None
+    own = rate if stream.rate is None else clock * stream.rate
+    samples, _ = _beginning(stream.blocks, own)
+    if own is not None and samples.size:
+        speed = speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
+    if speed is None and found.said_speed and own is not None:
+        holds = f"its channel '{found.channel}' holds neither a speed in rpm nor pulses of one"
+        raise InputError(f"{stream.origin}: {holds}; give the speed as a number", "rpm")
+    return speed
