@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "names", "child"},
     {"findings", "sentences"},
     {"settings", "storage", "ranges"},
-    {"plugins"},
+    {"plugins", "requests"},
     {"data"},
     {"diagnosis"},
     {"record"},
