@@ -254,14 +254,13 @@ class Library:
         try:
             found = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
             recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
-            chosen, choice = suited_input(spec.preparation.input, recordings)
+            choice = suited_input(spec.preparation.input, recordings)
         except InputError:
             if key not in self._remembered:
                 raise
-            chosen = self._remembered[key]
-            choice = Choice("input", chosen, "the recordings allowed it when the run was made")
-        self.fingerprints[key] = chosen  # a store remembers both
-        preparation = replace(spec.preparation, input=chosen)
+            choice = Choice("input", self._remembered[key], "the recordings allowed it when the run was made")
+        self.fingerprints[key] = choice.value  # a store remembers both
+        preparation = replace(spec.preparation, input=choice.value)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, choice))
 
     def _fingerprint(self, spec: RunSpec, domain: str) -> str:

@@ -15,20 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-import numpy as np
-
-from bearcat.data.catalogue import Catalogue, Dataset, Problem, grouped
+from bearcat.data.catalogue import Catalogue, Dataset, Problem
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
 from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
-from bearcat.data.splits import GAP, TEST_SHARE
+from bearcat.data.splits import choose_scheme
 from bearcat.data.survey import ChannelMeasurement, Measurement, measure, odd_rates, odd_recordings
 from bearcat.data.tasks import Split, Task, classes_of
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.settings import cache_folder, to_text
 
 Chosen = TypeVar("Chosen")
@@ -115,8 +113,7 @@ def choose_settings(
     replace(part, problems=tuple(problem for problem in part.problems if problem.domain is None)).check()
 
     def choose_of(rest: Measurements, problems: Sequence[Problem]) -> DataSettings:
-        _check_rest(task, rest, [*part.left_out, *problems])
-        return choose(rest, task, requested)
+        return choose(rest, task, requested, [*part.left_out, *problems])
 
     settings, problems = _without_unusable(part, progress, choose_of)
     catalogue = catalogue.leave_out(problems)
@@ -155,6 +152,9 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
             lost = f"domain '{problem.domain}'" if gone else f"class '{problem.label}' of the source"
             more = f"; {len(problems) - 1} more cannot be used" if len(problems) > 1 else ""
             raise InputError(f"no recording of the {lost} can be used ({problem.sentence}){more}")
+    for domain in (*task.sources, task.target):
+        if domain not in domains:
+            raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
 
 
 def as_adapt_reads(
@@ -181,11 +181,11 @@ def as_adapt_reads(
     return left, replace(preparation, rate=rate), [choice for choice in choices if choice.reason]
 
 
-def choose(measurements: Measurements, task: Task, requested: Requested) -> DataSettings:
-    """Chooses every setting that is not requested; refuses what cannot be a task."""
-    for domain in (*task.sources, task.target):
-        if not any(recording.domain == domain for recording in measurements):
-            raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
+def choose(
+    measurements: Measurements, task: Task, requested: Requested, problems: Sequence[Problem] = ()
+) -> DataSettings:
+    """Chooses every setting that is not requested; refuses what cannot be a task, for lack of those with problems."""
+    _check_rest(task, measurements, problems)
     source = [recording for recording in measurements if recording.domain in task.sources]
     target = [recording for recording in measurements if recording.domain == task.target]
     classes, recordings = classes_of((recording.origin, recording.label) for recording in source), [*source, *target]
@@ -203,14 +203,16 @@ def choose(measurements: Measurements, task: Task, requested: Requested) -> Data
 
     _all_usable(recordings, count)
     sizes = _Sizes(source, target, samples)
-    kind, why_input = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
-    preparation, why_window = _window(sizes, kind, rate, requested)
-    made, length = find_input(kind), preparation.length
+    why_input = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
+    preparation, why_window = _window(sizes, why_input.value, rate, requested)
+    made, length = find_input(preparation.input), preparation.length
     _all_usable(recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing))
-    split, why_split = _split(sizes, preparation, requested.split)
+    counts, *_ = sizes.windows(length, preparation.step)
+    scheme, why_split = choose_scheme(source, target, counts, -(-length // preparation.step))
+    split = Split(requested.split or scheme)
     balance, why_balance = _balance(sizes, preparation)
     given = {name for name, value in vars(requested).items() if value is not None} - {"input"}
-    choices = (why_channel, why_rate, *([why_input] if why_input.reason else []), *why_window, why_split, why_balance)
+    choices = (why_channel, why_rate, why_input, *why_window, Choice("split", scheme, why_split), why_balance)
     warnings = odd_recordings(limits)
     if split.scheme == "window" and preparation.step < preparation.length:
         shared = "test windows share samples with training windows"
@@ -225,16 +227,15 @@ def choose(measurements: Measurements, task: Task, requested: Requested) -> Data
         split,
         channel,
         balance if requested.balance is None else requested.balance,
-        tuple(choice for choice in choices if choice.setting not in given),
+        tuple(choice for choice in choices if choice.reason and choice.setting not in given),
         tuple(warnings),
     )
 
 
-def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> tuple[str, Choice]:
+def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> Choice:
     """The input that these recordings allow, as text, and the reason where there was a choice."""
     chosen, reason = find_input(text).suited(recordings)
-    text = to_text(chosen, INPUTS) if reason else text
-    return text, Choice("input", text, reason)
+    return Choice("input", to_text(chosen, INPUTS) if reason else text, reason)
 
 
 def _channel(recordings: Measurements, requested: str | None) -> tuple[str | None, Choice]:
@@ -247,12 +248,8 @@ def _channel(recordings: Measurements, requested: str | None) -> tuple[str | Non
     common = [name for name, count in names.items() if count == len(recordings)]
     if not common:
         usual, count = names.most_common(1)[0]
-        lacking = [recording for recording in recordings if usual not in recording.channels]
-        raise UnusableError({
-            recording.origin: f"{recording.origin}: has no channel '{usual}', as {count} others have"
-            f"{suggest(usual, recording.channels)}"
-            for recording in lacking
-        })  # fmt: skip
+        lacks = f"has no channel '{usual}', as {count} others have"
+        _refuse([recording for recording in recordings if usual not in recording.channels], lacks)
     left, lost = list[str](), ""
     for name in common:
         unlike = [why for recording in recordings if (why := recording.channels[name].unlike)]
@@ -276,14 +273,18 @@ def _rate(recordings: Measurements, requested: float | None) -> tuple[float | No
     odd = list(odd_rates(recordings))  # of which none decides for all
     usual = Counter(recording.rate for recording in recordings).most_common(1)[0][0]
     rate = (odd and usual) or rates[0]
-    if silent := [recording.origin for recording in recordings if recording.rate is None]:
+    if silent := [recording for recording in recordings if recording.rate is None]:
         advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
-        lacks = f"does not say its sampling rate, as others do; {advice}"
-        raise UnusableError({origin: f"{origin}: {lacks}" for origin in silent})
+        _refuse(silent, f"does not say its sampling rate, as others do; {advice}")
     if len(rates) == 1:
         return rate, Choice("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
     lost = f"it is the lowest; content above {rate / 2:g} Hz of the faster recordings is lost"
     return rate, Choice("rate", f"{rate:g} Hz", "nearly all recordings have it" if odd else lost)
+
+
+def _refuse(recordings: Measurements, sentence: str) -> NoReturn:
+    """Refuses these recordings for one reason."""
+    raise UnusableError({recording.origin: f"{recording.origin}: {sentence}" for recording in recordings})
 
 
 def _all_usable(recordings: Measurements, check: Callable[[Measurement], None]) -> None:
@@ -308,6 +309,10 @@ class _Sizes:
     target: Measurements
     samples: Mapping[str, int]
 
+    @property
+    def both(self) -> Measurements:
+        return [*self.source, *self.target]
+
     def windows(self, length: int, stride: int) -> tuple[list[int], Counter[str], int]:
         """How many each recording, each class of the source, and the target give."""
         of = {origin: count_windows(samples, length, stride) for origin, samples in self.samples.items()}
@@ -319,7 +324,7 @@ class _Sizes:
 
 def _wanted(sizes: _Sizes, rate: float | None, physical: PhysicalInput | None) -> tuple[int, str]:
     """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some; and why."""
-    slowest = min((recording.rpm for recording in (*sizes.source, *sizes.target) if recording.rpm), default=None)
+    slowest = min((recording.rpm for recording in sizes.both if recording.rpm), default=None)
     turn = None if slowest is None or rate is None else rate * 60 / slowest
     if physical is None:
         length = USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
@@ -345,11 +350,14 @@ def _window(
     lengths = [requested.window or wanted]
     while not requested.window and lengths[-1] // 2 >= max(SHORTEST, physical.shortest if physical else 0):
         lengths.append(lengths[-1] // 2)
+
+    def long_enough(recording: Measurement) -> None:
+        if (size := sizes.samples[recording.origin]) < lengths[-1]:
+            few = f"{size} samples are fewer than one window of {lengths[-1]}"
+            raise InputError(f"{few}; use a shorter window or leave the recording out")
+
+    _all_usable(sizes.both, long_enough)
     least = min(sizes.samples.values())
-    if least < lengths[-1]:
-        short = {origin: size for origin, size in sizes.samples.items() if size < lengths[-1]}
-        advice = f"are fewer than one window of {lengths[-1]}; use a shorter window or leave the recording out"
-        raise UnusableError({origin: f"{origin}: {size} samples {advice}" for origin, size in short.items()})
     enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
     for length, part in product([length for length in lengths if length <= least], (1, 2, 4)):
         stride = requested.stride or length // part
@@ -365,37 +373,9 @@ def _window(
     overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
     windows = f"it gives {few} windows of the rarest class '{rare}' and {of_target} of the target"
     step = Choice("stride", "no overlap" if stride == length else overlap, windows)
-    one_rate = requested.rate is None and len({recording.rate for recording in (*sizes.source, *sizes.target)}) == 1
+    one_rate = requested.rate is None and len({recording.rate for recording in sizes.both}) == 1
     preparation = Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)
     return preparation, (Choice("window", f"{length} samples", reason), step)
-
-
-def _split(sizes: _Sizes, preparation: Preparation, requested: str | None) -> tuple[Split, Choice]:
-    """Stretches of time where recordings are long enough, whole recordings where there are many short ones."""
-    if requested is not None:
-        return Split(requested), Choice("split", requested, "")
-    counts, *_ = sizes.windows(preparation.length, preparation.step)
-    gap = GAP + math.ceil(preparation.length / preparation.step) - 1
-    blocks = all(count >= max(1, round(TEST_SHARE * count)) + 2 * gap + 1 for count in counts)
-    fewest = min(Counter(recording.label for recording in sizes.source).values())
-    many = fewest >= 5 and len(sizes.target) >= 10
-    if blocks and _other_specimens(sizes):
-        scheme, reason = "specimen", "all recordings say their specimen, so some are kept whole for testing"
-    elif many and not (blocks and np.median(counts) >= 10 * gap):
-        scheme, reason = "recording", "recordings are short and many, so some are kept whole for testing"
-    elif blocks:
-        scheme, reason = "block", "a stretch of every recording is kept for testing, away from those trained on"
-    else:
-        scheme, reason = "window", "recordings are too short to keep a stretch of each apart"
-    return Split(scheme), Choice("split", scheme, reason)
-
-
-def _other_specimens(sizes: _Sizes) -> bool:
-    """Whether each class of the source has two specimens or more, and the target has others; all must be known."""
-    classes = grouped(sizes.source, lambda recording: recording.label).values()
-    names = [{recording.specimen for recording in mine} for mine in (*classes, sizes.target)]
-    known, several = None not in set.union(*names), all(len(mine) > 1 for mine in names[:-1])
-    return known and several and set.union(*names[:-1]).isdisjoint(names[-1])
 
 
 def _balance(sizes: _Sizes, preparation: Preparation) -> tuple[bool, Choice]:

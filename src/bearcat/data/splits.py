@@ -171,6 +171,28 @@ def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Seq
         raise InputError(f"the split '{by}' leaves no recording in the target; choose another", "split")
 
 
+def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int], covered: int) -> tuple[str, str]:
+    """One of SCHEMES for recordings of so many windows, and why; `covered`: windows begun within one of them."""
+    gap = GAP + covered - 1
+    blocks = all(count >= _test_block(count) + 2 * gap + 1 for count in counts)
+    classes = list(grouped(source, lambda info: info.label).values())
+    names = [{info.specimen for info in mine} for mine in (*classes, target)]
+    known, several = None not in set.union(*names), all(len(mine) > 1 for mine in names[:-1])
+    many = min(map(len, classes)) >= 5 and len(target) >= 10
+    if blocks and known and several and set.union(*names[:-1]).isdisjoint(names[-1]):
+        return "specimen", "all recordings say their specimen, so some are kept whole for testing"
+    if many and not (blocks and np.median(counts) >= 10 * gap):
+        return "recording", "recordings are short and many, so some are kept whole for testing"
+    if blocks:
+        return "block", "a stretch of every recording is kept for testing, away from those trained on"
+    return "window", "recordings are too short to keep a stretch of each apart"
+
+
+def _test_block(count: int) -> int:
+    """Windows of a recording's test block."""
+    return max(1, round(TEST_SHARE * count))
+
+
 def parts_by_scheme(
     windows: Windows, codes: Integers | None, scheme: str, random: np.random.Generator
 ) -> tuple[Integers, Integers]:
@@ -242,7 +264,7 @@ def _blocks(windows: Windows, random: np.random.Generator) -> tuple[NDArray[np.b
         members = members[np.argsort(windows.start[members])]
         step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
         gap = GAP + -(-windows.span // step) - 1  # windows closer than the span share samples
-        size = max(1, round(TEST_SHARE * len(members)))
+        size = _test_block(len(members))
         if len(members) < size + 2 * gap + 1:
             few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
             raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")
