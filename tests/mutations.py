@@ -10,8 +10,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from tests.test_formats import write_instrument
@@ -40,9 +38,6 @@ def honest_files(samples: int = 1024) -> dict[str, bytes]:
     keep("packed.mat", lambda file: savemat(file, {"a": values}, do_compression=True))
     keep("old.mat", lambda file: savemat(file, {"a": values}, format="4"))
     keep("seven.mat", lambda file: _hdf5(file, values))
-    for packing in ("none", "snappy", "zstd", "gzip"):
-        table = pa.table({"time": np.arange(samples) / 12_000, "a": values})
-        keep(f"{packing}.parquet", lambda file, t=table, p=packing: parquet.write_table(t, file, compression=p))
     keep("tree.h5", lambda file: _hdf5(file, values))
     with tempfile.TemporaryDirectory() as folder:
         files["one.flac"] = write_instrument(Path(folder) / "x.flac", {"a": values}, 12_000).read_bytes()

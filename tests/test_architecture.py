@@ -29,7 +29,7 @@ LAYERS = [
 # Inside data/: the same rule.
 DATA_LAYERS = [
     {"bearing", "channels", "clipping", "recording", "physical", "signals", "times", "vibration"},
-    {"arrays", "formats", "inputs", "catalogue"},
+    {"arrays", "catalogue", "formats", "inputs", "manifest"},
     {"prepare", "splits", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
     {"choose"},

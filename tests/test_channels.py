@@ -11,7 +11,7 @@ from scipy.io import savemat, wavfile
 from bearcat.data import isolated
 from bearcat.data.bearing import BEARINGS, find_bearing
 from bearcat.data.channels import is_speed, points_of, vibrations
-from bearcat.data.datasets.folder import Folder, folder_entries
+from bearcat.data.datasets.folder import Folder
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import TO_DIAGNOSE, ChannelStreams, read_channels
@@ -194,27 +194,6 @@ def test_a_manifest_says_what_is_one_point(tmp_path):
     assert {recording.machine for point in found.points for recording in point.recordings} == {"pump"}
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,sideways,pump\n")
     assert "sideways" in Folder(tmp_path).catalogue().problems[0].sentence
-
-
-def test_channels_of_a_folder_become_recordings_where_that_is_asked_for(tmp_path):
-    for label in ("healthy", "outer"):
-        (tmp_path / "a" / label).mkdir(parents=True)
-        write_csv(tmp_path / "a" / label / f"{label}.csv", ["x", "y", "Temp"], noise(3, 500, len(label)))
-    plain = Folder(tmp_path, specimen="file").catalogue()
-    assert [entry.origin for entry in plain.entries] == ["a/healthy/healthy.csv", "a/outer/outer.csv"]
-    assert Folder(tmp_path, specimen="file") == Folder(tmp_path, specimen="file", channels=None)
-    with openings(tmp_path) as opened:
-        for channels, specimens in (("together", {"outer"}), ("apart", {"outer#x", "outer#y"})):
-            catalogue = Folder(tmp_path, specimen="file", channels=channels).catalogue()
-            recordings = [entry.read() for entry in catalogue.entries]
-            assert [each.origin for each in recordings[2:]] == ["a/outer/outer.csv#x", "a/outer/outer.csv#y"]
-            assert {each.label for each in recordings[2:]} == {"outer"}
-            assert {each.specimen for each in recordings[2:]} == specimens
-            assert not np.array_equal(recordings[2].signal, recordings[3].signal)
-            assert len({entry.identity for entry in folder_entries(catalogue)}) == 4
-    assert set(opened.values()) == {2}  # once for each catalogue
-    with pytest.raises(InputError, match="apart"):
-        Folder(tmp_path, channels="asunder")
 
 
 def test_loudness_of_lines_agrees_with_its_slow_twin():

@@ -96,6 +96,34 @@ def test_a_manifest_says_speed_bearing_machine_and_sensor(tmp_path):
     assert (third.rpm, third.bearing, third.machine, third.sensor) == (None, None, None, None)
 
 
+def test_a_manifest_may_be_as_excel_saves_it(tmp_path):
+    put(tmp_path / "müll" / "1.csv")
+    text = "Path;Domain;RPM;Bearing;;\nmüll\\1.csv;pump;1480,5;6205;;\n;;;;;\n"
+    (tmp_path / "manifest.csv").write_bytes(text.encode("cp1252"))
+    (recording,) = load(Folder(root=tmp_path).catalogue())
+    assert (recording.domain, recording.rpm, str(recording.bearing)) == ("pump", 1480.5, "6205")
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("V", 10.0), ("mV", 0.01)])
+def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
+    put(tmp_path / "1.csv")
+    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},100\n")
+    (entry,) = Folder(root=tmp_path).catalogue().entries
+    recording = entry.read()
+    assert recording.declared.unit == "g"
+    np.testing.assert_allclose(recording.signal, factor * np.loadtxt(tmp_path / "1.csv"), rtol=1e-5)
+    manifest(tmp_path, "path,domain\n1.csv,pump\n")
+    assert Folder(root=tmp_path).catalogue().entries[0].identity != entry.identity
+
+
+@pytest.mark.parametrize(("unit", "sensitivity"), [("V", "0"), ("", "-1"), ("g", "100"), ("", "hundred")])
+def test_a_wrong_sensitivity_is_a_problem(tmp_path, unit, sensitivity):
+    put(tmp_path / "1.csv")
+    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},{sensitivity}\n")
+    (problem,) = Folder(root=tmp_path).catalogue().problems
+    assert "sensitivity" in problem.sentence
+
+
 @pytest.mark.parametrize(
     ("domain", "rpm"), [("600rpm", 600), ("600_rpm", 600), ("mill 1200.5 RPM", 1200.5), ("load3", 1480), ("0rpm", 1480)]
 )

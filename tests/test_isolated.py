@@ -13,9 +13,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from bearcat.data import isolated
@@ -50,10 +48,6 @@ def hostile_files(folder: Path) -> dict[str, Path]:
     zeros = np.zeros(2**20)
     np.savez_compressed(folder / "zeros.npz", a=zeros)
     savemat(folder / "zeros.mat", {"a": zeros}, do_compression=True)
-    parquet.write_table(pa.table({"a": zeros}), folder / "zeros.parquet", compression="zstd")
-    parquet.write_table(pa.table({"a": ["long" * 1000] * 4000}), folder / "words.parquet")
-    whole = (folder / "zeros.parquet").read_bytes()
-    (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     with h5py.File(folder / "zeros73.mat", "w") as tree:
         tree.create_dataset("a", data=zeros, compression="gzip")
     with h5py.File(folder / "empty73.mat", "w") as tree:

@@ -161,9 +161,9 @@ def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(sch
 @pytest.mark.parametrize(
     ("place", "names"),
     [("label", ["healthy", "inner", None]), ("file", ["B1_a", "B2_b", "B3_c"]), ("domain", ["d", "d", "e"]),
-     (r"(B\d)_", ["B1", "B2", "B3"]), (r"/(B\d)_a", ["B1", None, None]), ("folder", [None, "rig 2", None])],
+     ("folder", [None, "rig 2", None])],
 )  # fmt: skip
-def test_a_folder_level_a_file_name_or_a_pattern_names_the_specimen(tmp_path, place, names):
+def test_a_folder_level_or_a_file_name_names_the_specimen(tmp_path, place, names):
     put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
     put(tmp_path / "d" / "inner" / "rig 2" / "B2_b.csv", 2)
     put(tmp_path / "e" / "B3_c.csv", 3)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.folder import MANIFEST
+from bearcat.data.manifest import MANIFEST
 from bearcat.deploy.diagnose import Given, open_model, read, usual_lines
 from bearcat.deploy.diagnose import diagnose as run
 from bearcat.deploy.find import FoundUnit, alone, array_recording

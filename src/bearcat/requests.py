@@ -131,10 +131,10 @@ class DataRequest(SignalRequest):
 
     root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER")
     rate: float | None = option(None, "Resample to it; the rate of files that say none.", "HZ", limits="rate")
-    specimen: str | None = option(
-        None, "Part of the path that names the bearing.", "label|folder|file|PATTERN", group=ADVANCED
+    specimen: str | None = option(None, "Part of the path that names the bearing.", "label|folder|file", group=ADVANCED)
+    machine: str | None = option(
+        None, "Part of the path that names the machine.", "domain|label|folder|file", group=ADVANCED
     )
-    machine: str | None = option(None, "Part of the path that names the machine.", "domain|…|PATTERN", group=ADVANCED)
     settings: tuple[str, ...] = option(
         (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
     )

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from scipy.io import wavfile
 
 from tests.test_artefact import made_model, save_model
@@ -48,10 +46,6 @@ def test_files_far_larger_than_the_memory_they_need(tmp_path):
             np.save(path, signal)
         elif kind == "csv":
             path.write_text("\n".join(f"{value:.5f}" for value in signal[: 2**16].tolist() * (signal.size >> 16)))
-        elif kind == "parquet":  # one group of rows, which is not to be read at once either
-            times = np.arange(signal.size) / 24_000
-            table = pa.table({"time": times, "vibration": signal, "note": ["no number"] * signal.size})
-            parquet.write_table(table, path, row_group_size=signal.size, compression="none")
         elif kind == "mat":
             with h5py.File(path, "w") as file:
                 file["vibration"] = signal[None]
@@ -60,7 +54,7 @@ def test_files_far_larger_than_the_memory_they_need(tmp_path):
         else:
             wavfile.write(path, 24_000, signal)
 
-    kinds = ("npy", "wav", "24.wav", "csv", "parquet", "mat")
+    kinds = ("npy", "wav", "24.wav", "csv", "mat")
     paths = {}
     for name, samples in (("short", 2**19), ("long", 2**22)):
         for kind in kinds:

@@ -237,7 +237,7 @@ REMOVED = {
     "--balance": "write --method-set balance=true",
     "--no-balance": "write --method-set balance=false",
     "--precision": "write --method-set precision=bfloat16",
-    "--channels": "write --set channels=together, or channels=apart",
+    "--channels": "list the channels in a manifest, a row each",
     "--target-keep": 'write a grid with target = { keep = ["healthy"] } and train it by bearcat bench run',
     "--target-share": "write a grid with target = { share = { rest = 0.05 } } and train it by bearcat bench run",
     "--why": "failure.json in the folder of a failed run, which bench status names, has the traceback",

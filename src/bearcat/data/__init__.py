@@ -19,9 +19,10 @@ from pathlib import Path
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
 from bearcat.data.datasets.benches import CWRU, HITSM, AcrossMachines, Paderborn
-from bearcat.data.datasets.folder import MANIFEST, Folder
+from bearcat.data.datasets.folder import Folder
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.inputs import INPUTS, Input, find_input
+from bearcat.data.manifest import MANIFEST
 from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
 from bearcat.data.tasks import Split, SplitTask, Task, split_task

@@ -32,10 +32,9 @@ TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 
 def from_arrays(origin: str, arrays: Mapping[str, Any]) -> SignalFile:
     """Channels of named arrays of one or two axes; a table gives a channel per column. Names are `a.b` inside a struct.
 
-    The rate is a number called fs, sr or the like, or that of an array of times: of the same struct, else of one around
-    it, else the only one of the file. A number called `rate` is the rate where nothing else is: beside `sr` it is the
-    shaft's. A number called `rpm` is the speed, of the same struct or of one around it; X097RPM is that of the channels
-    whose names begin with X097.
+    The rate is a number called fs, sr or the like, or that of an array of times. A number called `rate` is the rate
+    where nothing else is: beside `sr` it is the shaft's. A number called `rpm` is the speed, of the same struct or of
+    one around it; X097RPM is that of the channels whose names begin with X097.
     """
     places: dict[str, tuple[Any, int, list[int]]] = {}  # channel → array, axis of time, the other indices
     numbers: dict[str, float] = {}
@@ -81,15 +80,12 @@ def from_arrays(origin: str, arrays: Mapping[str, Any]) -> SignalFile:
             rates[name] = rate_of(origin, name, part(name).astype(np.float64) * unit)
             del places[name]
     sizes = {name: lengths[name] * array.dtype.itemsize for name, (array, _, _) in places.items()}
-    own_rates: dict[str, float | None] = {}
-    own_speeds: dict[str, float] = {}
+    speeds: dict[str, float] = {}
     for name in sizes:
-        near = _nearest(name, rates) or (rates if len(set(rates.values())) == 1 else {})
-        own_rates[name] = _agreed(origin, near, "sampling rates", "Hz")
         about = {number: value for number, value in numbers.items() if _states_speed(number, name)}
         if (speed := _agreed(origin, _nearest(name, about), "speeds", "rpm")) is not None:
-            own_speeds[name] = speed
-    return SignalFile(origin, sizes, own_rates, read, arrays, own_speeds)
+            speeds[name] = speed
+    return SignalFile(origin, sizes, _agreed(origin, rates, "sampling rates", "Hz"), read, arrays, speeds)
 
 
 def plain_name(name: str) -> str:

@@ -259,7 +259,7 @@ def _channel(recordings: Measurements, requested: str | None) -> tuple[str | Non
             left.append(name)
     if len(left) != 1:
         which = f"several channels may be the vibration: {', '.join(left)}" if left else "no channel is a vibration"
-        raise InputError(f"{which}{lost}; say which with --channel, or take all with --set channels=together")
+        raise InputError(f"{which}{lost}; say which with --channel, or list all in a manifest")
     return left[0], Choice("channel", left[0], f"it is the only vibration that all recordings have{lost}")
 
 

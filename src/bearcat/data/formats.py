@@ -1,4 +1,4 @@
-"""Files of samples and tables: wav, FLAC, text and parquet, read a block of samples at a time.
+"""Files of samples and tables: wav, FLAC and text, read a block of samples at a time.
 
 Channels without a name are called "1", "2", … In a table, a column of times gives the rate, and a column of sample
 numbers is left out.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from itertools import islice
-from typing import Any, BinaryIO
+from itertools import chain
+from typing import BinaryIO
 
 import numpy as np
 
@@ -21,14 +21,12 @@ from bearcat.data.signals import BLOCK, Samples, SignalFile, TooLargeError, libr
 from bearcat.errors import InputError
 from bearcat.names import shown
 
-Part = dict[str, Samples]  # the next samples of some columns, by name
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 # Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
 WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"}
 TEXT_BLOCK = 2**18  # bytes of text read at once
 LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
 LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
-PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
 UNIT = re.compile(  # of a row of units below the header, brackets taken off
     r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db",
     re.IGNORECASE,
@@ -77,7 +75,7 @@ def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
             yield from ((name, _full_scale(samples[:, int(name) - 1])) for name in names)
 
     sizes = {str(number + 1): 4 * count for number in range(channels if count > 1 else 0)}
-    return SignalFile(origin, sizes, dict.fromkeys(sizes, float(rate)), read)
+    return SignalFile(origin, sizes, float(rate), read)
 
 
 def _full_scale(samples: Samples) -> Samples:
@@ -106,41 +104,7 @@ def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
         for block in sound.blocks(blocksize=BLOCK // len(sizes) + 1, dtype="float32", always_2d=True):
             yield from ((name, block[:, int(name) - 1]) for name in names)
 
-    return SignalFile(origin, sizes, dict.fromkeys(sizes, float(sound.samplerate)), read)
-
-
-def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterator[Part]], size: int = 0) -> SignalFile:
-    """Channels of a table's columns. `head`: all columns of the first rows, empty where they hold no numbers."""
-    times_name, unit, rate = "", 1.0, None
-    left_out: set[str] = set()
-    for name, values in head.items():
-        if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
-            continue
-        (plain, seconds), times = clock(name), values.astype(np.float64)
-        steps = np.diff(times)
-        even = steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
-        if plain in INDEX_NAMES | {"1"} and even and steps[0] == 1:
-            left_out.add(name)
-        elif plain in TIME_NAMES or (plain == "1" and even):
-            times_name, unit = name, seconds
-            rate = rate_of(origin, name, times * unit)
-            left_out.add(name)
-    numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
-
-    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
-        before = np.empty(0)
-        for part in parts([*names, times_name] if rate else names):
-            if rate:
-                times = np.concatenate([before, part[times_name] * unit])
-                rate_here = rate_of(origin, times_name, times)
-                if times.size > 100 and abs(rate_here / rate - 1) > 0.01:
-                    changes = f"its rate changes from {rate:g} to {rate_here:g} Hz"
-                    raise InputError(f"{origin}: {changes}; cut the file there")
-                before = times[-1:]
-            yield from ((name, part[name]) for name in names)
-
-    sizes = {name: size for name in head if name in numeric}
-    return SignalFile(origin, sizes, dict.fromkeys(sizes, rate), read, head)
+    return SignalFile(origin, sizes, float(sound.samplerate), read)
 
 
 def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
@@ -176,13 +140,40 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         for row in lines[max(start - 2, 0) : start]
     ]
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
+    times_name, unit, rate = _clock_of(origin, head)
+    left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
+    sizes = {name: 0 for name in head if name not in left_out | {times_name} and len(values) > 1}
 
-    def parts(_: Sequence[str]) -> Iterator[Part]:
-        yield head
-        for rows in blocks:
-            yield dict(zip(head, parse(rows).T, strict=True))
+    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
+        before = np.empty(0)
+        for part in chain([head], (dict(zip(head, parse(rows).T, strict=True)) for rows in blocks)):
+            if rate is not None:
+                times = np.concatenate([before, part[times_name] * unit])
+                rate_here = rate_of(origin, times_name, times)
+                if times.size > 100 and abs(rate_here / rate - 1) > 0.01:
+                    changes = f"its rate changes from {rate:g} to {rate_here:g} Hz"
+                    raise InputError(f"{origin}: {changes}; cut the file there")
+                before = times[-1:]
+            yield from ((name, part[name]) for name in names)
 
-    return _from_table(origin, head, parts)
+    return SignalFile(origin, sizes, rate, read, head)
+
+
+def _counts_samples(name: str, column: Samples) -> bool:
+    """Whether a column holds the numbers of the samples."""
+    return clock(name)[0] in INDEX_NAMES | {"1"} and column.size > 2 and bool((np.diff(column) == 1).all())
+
+
+def _clock_of(origin: str, head: Mapping[str, Samples]) -> tuple[str, float, float | None]:
+    """The column of times, the seconds of its unit, and the rate; times without a name are in the first column."""
+    for name, column in head.items():
+        (plain, unit), steps = clock(name), np.diff(column)
+        if len(head) == 1 or column.size < 3 or _counts_samples(name, column):
+            continue
+        even = plain == "1" and steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
+        if plain in TIME_NAMES or even:
+            return name, unit, rate_of(origin, name, column * unit)
+    return "", 1.0, None
 
 
 def _header(rows: list[list[str]], columns: int) -> list[str]:
@@ -223,42 +214,12 @@ def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
             yield rows
 
 
-def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    pyarrow, parquet = (library(name, "formats", origin) for name in ("pyarrow", "pyarrow.parquet"))
-    types = pyarrow.types
-
-    def is_numeric(kind: Any) -> bool:
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        return bool(types.is_integer(kind) or types.is_floating(kind))
-
-    opened = parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
-    schema = opened.schema_arrow
-    stored = {shown(name): name for name in schema.names}
-    if len(stored) != len(schema.names):
-        raise ValueError("two of its columns have the same name")
-
-    def batches(names: Sequence[str], rows: int) -> Iterator[Any]:
-        """At most so many rows at a time; a batch ends where a group of rows does."""
-        columns = [stored[name] for name in names]
-        return opened.iter_batches(rows, columns=columns, use_threads=False) if names else iter(())
-
-    def columns(rows: Sequence[Any]) -> Part:
-        table = pyarrow.Table.from_batches(rows)
-        return {shown(name): table[name].to_numpy() for name in table.column_names}
-
-    first = list(islice(batches([shown(field.name) for field in schema if is_numeric(field.type)], PROBED), 4))
-    head = dict.fromkeys(stored, np.empty(0)) | (columns(first) if first else {})
-    size = 8 * opened.metadata.num_rows
-    return _from_table(origin, head, lambda names: (columns([rows]) for rows in batches(names, BLOCK // 4)), size)
-
-
 OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), open_text),
     ".npy": open_npy,
     ".npz": open_npz,
     ".mat": open_mat,
     ".wav": open_wav,
-    ".parquet": open_parquet,
     **dict.fromkeys((".h5", ".hdf5"), open_tree),
     ".flac": open_flac,
 }

@@ -34,10 +34,10 @@ from bearcat.data.signals import Samples, Signals, TooLargeError
 from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, ChannelStreams, Stream
 from bearcat.errors import InputError
 
-# Formats whose parsers can be broken, and the libraries that are loaded for them; pyarrow uses pandas where it is.
+# Formats whose parsers can be broken, and the libraries that are loaded for them.
 RISKY = {
-    ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".parquet": ("pyarrow.parquet", "pandas"), ".h5": ("h5py",),
-    ".hdf5": ("h5py",), ".flac": ("soundfile",),
+    ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".h5": ("h5py",), ".hdf5": ("h5py",),
+    ".flac": ("soundfile",),
 }  # fmt: skip
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 GRACE = 5.0  # seconds after its time in which a child must have ended
@@ -61,7 +61,7 @@ def is_risky(path: Path) -> bool:
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
     """A channel of a file of the user's own by its name, or the only one, by a child where its format is risky."""
     opened = ChannelStreams(origin or str(path), read_isolated(path, origin, channel, ONE))
-    return opened.stream(*opened.rates)
+    return opened.stream(*opened.sizes)
 
 
 def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
@@ -72,12 +72,12 @@ def open_channels(path: Path, origin: str | None = None, preferred: str | None =
 def read_signals(path: Path, origin: str | None = None) -> Signals:
     """Likewise all channels of a file of the user's own."""
     blocks = read_isolated(path, origin, None, ALL)
-    rates, _, speeds = next(blocks)
-    parts: dict[str, list[Samples]] = {name: [] for name in rates}
+    rate, sizes, speeds = next(blocks)
+    parts: dict[str, list[Samples]] = {name: [] for name in sizes}
     for name, block in blocks:
         parts[name].append(block)
     channels = {name: np.concatenate(several) for name, several in parts.items()}
-    return Signals(origin or str(path), channels, rates, speeds=speeds)
+    return Signals(origin or str(path), channels, rate, speeds=speeds)
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def open_upload(path: Path, channel: str | None, origin: str, until: float, most
     if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
         raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
     with closing(ChannelStreams(origin, read_isolated(path, origin, channel, ONE, until, most))) as opened:
-        yield opened.stream(*opened.rates)
+        yield opened.stream(*opened.sizes)
 
 
 def read_isolated(
@@ -107,8 +107,8 @@ def read_isolated(
     with _child_for(order) as connection:
         _, head = _receive(connection, origin, until)
         _check_size(origin, sum(head["sizes"].values()), most)
-        yield head["rates"], head["sizes"], head["speeds"]
-        names, size = list(head["rates"]), 0
+        yield head["rate"], head["sizes"], head["speeds"]
+        names, size = list(head["sizes"]), 0
         while True:
             number, content = _receive(connection, origin, until)
             if number == NO_CHANNEL:
@@ -217,9 +217,9 @@ def _answer(connection: Connection, order: dict[str, Any]) -> None:
 
     try:
         blocks = streams.read_channels(Path(order["path"]), order["origin"], order["channel"], order["which"])
-        rates, sizes, speeds = next(blocks)
-        say(rates=rates, sizes=sizes, speeds=speeds)
-        numbers = {name: number for number, name in enumerate(rates)}
+        rate, sizes, speeds = next(blocks)
+        say(rate=rate, sizes=sizes, speeds=speeds)
+        numbers = {name: number for number, name in enumerate(sizes)}
         for name, block in blocks:
             send(numbers[name], block.tobytes())
         say(ended=True)

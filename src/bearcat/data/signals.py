@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,6 @@ from bearcat.names import shown
 from bearcat.ranges import check_range
 
 Samples = NDArray[Any]
-Rates = Mapping[str, float | None]  # of each channel; None: the file does not say
 Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as a number
 
 BLOCK = 2**18  # samples read at once
@@ -70,14 +69,14 @@ def too_many(origin: str, count: int) -> InputError:
 
 @dataclass(frozen=True, eq=False)
 class SignalFile:
-    """An open file: its channels with the bytes their samples take (0 where it does not say), and their rates.
+    """An open file: its channels with the bytes their samples take (0 where it does not say), and their rate.
 
     `read` may be called once, with the names of the channels wanted; it gives blocks of them in the file's order.
     """
 
     origin: str
     channels: Mapping[str, int]
-    rates: Rates
+    rate: float | None  # None: the file does not say
     read: Callable[[Sequence[str]], Iterator[tuple[str, Samples]]]
     names: Collection[str] = ()  # of everything in the file, for the sentence that there is no signal
     speeds: Speeds = field(default_factory=dict)
@@ -87,17 +86,16 @@ class SignalFile:
             raise too_many(self.origin, count)
         if not self.channels:
             raise InputError(f"{self.origin}: holds no numeric signal; it has {some_names(map(shown, self.names))}")
-        for rate in self.rates.values():
-            check_range("rate", rate, self.origin)
+        check_range("rate", self.rate, self.origin)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """The channels of one file, by name, and their sampling rates."""
+    """The channels of one file, by name, and their sampling rate."""
 
     origin: str
     channels: Mapping[str, Samples]
-    rates: Rates
+    rate: float | None
     speed: Samples | None = None  # in rpm, where a channel holds it
     speeds: Speeds = field(default_factory=dict)
 
@@ -105,18 +103,6 @@ class Signals:
     def size(self) -> int:
         """Bytes of all channels."""
         return sum(samples.nbytes for samples in self.channels.values())
-
-    @property
-    def rate(self) -> float | None:
-        """That of the longest channel."""
-        longest = max(self.channels, key=lambda name: len(self.channels[name]), default="")
-        return self.rates.get(longest)
-
-    def of_one_rate(self, channel: str | None = None) -> Signals:
-        """This channel alone; without a name, the channels at the rate of the longest one."""
-        same = [name for name in self.channels if self.rates[name] == self.rate]
-        chosen = same if channel is None else [self.pick(channel)[0]]
-        return replace(self, channels={name: self.channels[name] for name in chosen})
 
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""

@@ -31,6 +31,7 @@ REMOVED = {
     **dict.fromkeys((".mf4", ".mdf"), "MDF files"),
     **dict.fromkeys((".uff", ".unv"), "universal files"),
     ".tdms": "LabVIEW's files",
+    ".parquet": "parquet files",
 }
 STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
 
@@ -45,7 +46,7 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
         if path.is_dir():
             raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
         if suffix in REMOVED:
-            raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .parquet, .mat or .csv")
+            raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .npz, .mat or .csv")
         if suffix not in OPENERS:
             raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
         check_regular(path, origin)
@@ -58,29 +59,25 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
 def read_channels(
     path: Path, origin: str, channel: str | None = None, which: str = TO_DIAGNOSE
 ) -> Generator[Any, None, None]:
-    """Rates, sizes and stated speeds by channel; then (channel, samples) in the file's order, an empty block where a
-    channel ends before the file does.
+    """The rate, sizes and stated speeds by channel; then (channel, samples) in the file's order, an empty block where
+    a channel ends before the file does.
 
     Which channels: ONE, of this name or the only one; TO_DIAGNOSE, that one if it is there, or all that may be
-    vibrations, at the rate of the longest, and the speed; or ALL.
+    vibrations, and the speed; or ALL.
     """
     with open_signals(path, origin) as opened:
         if which == ONE or (which == TO_DIAGNOSE and channel in opened.channels):
             names = [chosen_channel(origin, opened.channels, channel)]
         else:
-            names = list(opened.channels) if which == ALL else _to_diagnose(opened)
-        rates, sizes = ({name: values[name] for name in names} for values in (opened.rates, opened.channels))
-        yield rates, sizes, {name: opened.speeds[name] for name in names if name in opened.speeds}
+            names = list(opened.channels)
+            found = names if which == ALL else vibrations(names)
+            names = found + [name for name in names if is_speed(name) and name not in found][:1]
+        sizes, speeds = ({name: values[name] for name in names if name in values}
+                         for values in (opened.channels, opened.speeds))  # fmt: skip
+        yield opened.rate, sizes, speeds
         for name, samples in opened.read(names):
             with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
                 yield name, np.ascontiguousarray(samples, dtype=np.float32)
-
-
-def _to_diagnose(opened: SignalFile) -> list[str]:
-    longest = max(opened.channels, key=lambda name: opened.channels[name])
-    same = [name for name in opened.channels if opened.rates[name] == opened.rates[longest]]
-    found = vibrations(same)
-    return found + [name for name in opened.channels if is_speed(name) and name not in found][:1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +101,19 @@ class ChannelStreams:
     """
 
     def __init__(self, origin: str, blocks: Generator[Any, None, None]) -> None:
-        rates, self.sizes, self.speeds = next(blocks)
-        self.origin, self.rates = origin, rates
-        self.names = vibrations(rates)
-        self.speed = next((name for name in rates if is_speed(name) and name not in self.names), None)
+        self.rate, self.sizes, self.speeds = next(blocks)
+        self.origin, self.names = origin, vibrations(self.sizes)
+        self.speed = next((name for name in self.sizes if is_speed(name) and name not in self.names), None)
         self._blocks, self._ended = blocks, set[str]()
-        self._unopened = set(rates)
-        self._waiting: dict[str, deque[Floats]] = {name: deque() for name in rates}
+        self._unopened = set(self.sizes)
+        self._waiting: dict[str, deque[Floats]] = {name: deque() for name in self.sizes}
 
     def stream(self, name: str, origin: str | None = None) -> Stream:
         """One of the channels; KeyError where it was opened already, was too long to wait, or the file is closed."""
         self._unopened.remove(name)
         origin = origin or self.origin
         blocks = _finite(origin, self._read(name))
-        return Stream(origin, self.rates[name], blocks, self.sizes[name], name, self.speeds.get(name))
+        return Stream(origin, self.rate, blocks, self.sizes[name], name, self.speeds.get(name))
 
     def close(self) -> None:
         """Closes the file; channels that are being read end."""

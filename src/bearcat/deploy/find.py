@@ -22,16 +22,15 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of
 from bearcat.data.datasets.folder import (
-    MANIFEST,
     FileReader,
     Folder,
     FolderEntry,
-    ManifestRow,
     entry_of,
     folder_entries,
     speed_in_name,
 )
 from bearcat.data.isolated import open_channels, open_stream
+from bearcat.data.manifest import MANIFEST, ManifestRow
 from bearcat.data.recording import Floats, Recording, parts_of
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.deploy.predictor import Predictor

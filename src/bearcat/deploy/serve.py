@@ -123,7 +123,7 @@ class PredictQuery(BaseModel):
 
     filename: str = Field(
         max_length=255, pattern=r"^[^\x00-\x1f\x7f/\\]+$", examples=["monday.wav"],
-        description="The recording's name; its ending says the format (csv, tsv, txt, npy, npz, mat, wav, parquet).",
+        description="The recording's name; its ending says the format (csv, tsv, txt, npy, npz, mat, wav, h5, flac).",
     )  # fmt: skip
     rate: Rate | None = Field(None, description="In Hz, of a recording that does not say its own.")
     channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")

@@ -25,7 +25,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, file_state, grouped, inside
-from bearcat.data.datasets.folder import MANIFEST, ManifestRow, read_manifest, speed_in_name
+from bearcat.data.datasets.folder import speed_in_name
+from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest
 from bearcat.data.stream import FORMATS
 from bearcat.data.times import time_in
 from bearcat.errors import InputError
