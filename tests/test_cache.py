@@ -6,18 +6,12 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import wavfile
 
-from bearcat.data import Folder, Preparation, Recording, Task, cached_windows, load, prepare
-from bearcat.data import catalogue as catalogue_module
-from bearcat.data.choose import Requested, choose_settings
-from bearcat.data.datasets import folder as folder_module
-from bearcat.data.prepare import fingerprint
+from bearcat.data import Folder, Preparation, cached_windows, load, prepare
 from bearcat.data.recording import Windows
 
 
@@ -113,51 +107,3 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     assert same(windows_of(folder, blocked), windows_of(folder, None))
-
-
-def plant(root: Path) -> tuple[Path, Counter[str]]:
-    """Six files of own recordings (csv and wav of two channels each) with a manifest; and how often each is wanted."""
-    rows = ["path,domain,label,rpm,bearing"]
-    for number, (domain, label) in enumerate([("a", "healthy"), ("a", "inner"), ("b", ""), ("b", "")]):
-        random = np.random.default_rng(number)
-        values = random.standard_normal((20_000, 2)) * [1, 0.1] + [0, 3]
-        wavfile.write(root / f"{number}.wav", 12_000, (values / 50).astype(np.float32))
-        times = np.arange(len(values)) / 12_000
-        table = np.column_stack([times, values])
-        np.savetxt(root / f"{number}.csv", table, delimiter=",", header="time,1,2", comments="", fmt="%.8f")
-        rows += [f"{number}.{kind},{domain},{label},900,6205" for kind in ("csv", "wav")]
-    (root / "manifest.csv").write_text("\n".join(rows))
-    return root, Counter({f"{number}.{kind}": 1 for number in range(4) for kind in ("csv", "wav")})
-
-
-def counted(monkeypatch, module, name: str) -> Counter[str]:
-    """How often a function of a module that takes a path first is called with each file, from now on."""
-    calls: Counter[str] = Counter()
-    original = getattr(module, name)
-
-    def call(path: Path, *others):
-        calls[path.name] += 1
-        return original(path, *others)
-
-    monkeypatch.setattr(module, name, call)
-    return calls
-
-
-def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_path, monkeypatch):
-    root, once = plant(tmp_path)
-    hashed = counted(monkeypatch, catalogue_module, "digest_file")
-    decoded = counted(monkeypatch, folder_module, "read_signals")
-    folder, task, observed = Folder(root=root), Task("a", "b"), list[Recording]()
-    _, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested("1", input="physics"))
-    assert "envelope-orders" in settings.preparation.input, "the check of the speeds has read them, too"
-    for domain in ("a", "b"):
-        part = catalogue.only([domain])
-        fingerprint(part)
-        windows = cached_windows(part, settings.preparation, tmp_path / "cache", observed.append)
-        assert [recording.info() for recording in observed[-4:]] == list(windows.recordings)
-    assert hashed == once
-    assert decoded == once
-    assert all(recording.signal.size == 20_000 for recording in observed)
-    again = cached_windows(part, settings.preparation, tmp_path / "cache", lambda _: pytest.fail("decoded again"))
-    assert same(windows, again)
-    assert decoded == once

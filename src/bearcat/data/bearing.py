@@ -187,11 +187,13 @@ def find_bearing(text: str) -> Bearing:
 
 def _of_orders(orders: Mapping[str, float], text: str) -> Bearing:
     """A bearing with these orders: BPFO and BPFI say how many balls and the ratio of the diameters, BSF the angle."""
-    made = known_orders(None, orders) or {}
-    balls = round(total := made["BPFO"] + made["BPFI"])
+    outer, inner = orders.get("BPFO", 0.0), orders.get("BPFI", 0.0)
+    if not 0 < outer < inner < 100:
+        raise InputError("must have BPFO and BPFI, as multiples of the shaft's speed, BPFI the larger")
+    balls = round(total := outer + inner)
     if abs(total - balls) > NEAR:
         raise InputError(f"BPFO + BPFI is {total:g} and must be the number of balls; check both")
-    ratio = (made["BPFI"] - made["BPFO"]) / total
+    ratio = (inner - outer) / total
     cosine = 2 * ratio * orders["BSF"] / (1 - ratio**2) if "BSF" in orders else 1.0
     if cosine > 1 + NEAR:
         raise InputError("bsf is too high; give the turns of a ball, not its strikes, which are twice")
@@ -204,27 +206,3 @@ def asked_bearing(bearing: str | Bearing | None) -> tuple[Bearing | None, bool]:
     if isinstance(bearing, str):
         return (None, True) if bearing.strip().lower() == UNKNOWN else (find_bearing(bearing), False)
     return bearing, False
-
-
-def known_orders(
-    bearing: str | Bearing | None, orders: Mapping[str, float | None] | None = None
-) -> dict[str, float] | None:
-    """Kinematic orders of a bearing, or those given, BPFO and BPFI giving the others; None where neither is."""
-    given = {name: float(value) for name, value in (orders or {}).items() if value is not None}
-    if not given:
-        geometry, _ = asked_bearing(bearing)
-        return None if geometry is None else geometry.orders()
-    if bearing is not None:
-        raise InputError("give the bearing or its orders, not both", "bearing")
-    for name in ("BPFO", "BPFI"):
-        if name not in given:
-            raise InputError(f"{name}: is missing; give BPFO and BPFI, as multiples of the shaft's speed", name.lower())
-    outer, inner = given["BPFO"], given["BPFI"]
-    if not 0 < outer < inner < 100:
-        wrong = f"BPFO {outer:g} and BPFI {inner:g}: must be multiples of the shaft's speed, BPFI the larger"
-        raise InputError(f"{wrong}; divide frequencies by that of the shaft", "bpfo")
-    ratio = (inner - outer) / (inner + outer)  # ball over pitch diameter
-    made = {"FTF": (1 - ratio) / 2, "BSF": (1 - ratio**2) / (2 * ratio)} | given
-    for name, value in made.items():
-        check_range("order", value, name, name.lower())
-    return made
