@@ -13,9 +13,17 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording
-from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
+from bearcat.diagnosis.combs import (
+    GRID,
+    Lines,
+    fault_scores,
+    follow_speed,
+    resample_in_angle,
+    shaft_lines,
+    shaft_scores,
+)
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
-from bearcat.diagnosis.speed import follow_speed, measure_speed, resample_in_angle
+from bearcat.diagnosis.speed import measure_speed
 from tests import pooled
 from tests.reference import speed as slow
 
@@ -90,27 +98,51 @@ def test_intervals_hold_the_mean_speed_of_shafts_that_wander():
     assert sum(held) >= 0.95 * len(held) - 1
 
 
-@pytest.mark.parametrize("stated", [600.0, 900.0])
-def test_a_shaft_at_1207_rpm_stated_otherwise_is_said_and_corrected_unless_trusted(stated):
+def test_a_shaft_at_1207_rpm_stated_as_900_is_said_and_corrected_unless_trusted():
     signal = turning(1207 / 60, teeth=(20.0, 3.0, 2.0, 1.0, 1.0))
-    found = measure_speed(signal, RATE, stated=stated)
+    found = measure_speed(signal, RATE, stated=900.0)
     assert found.corrected
     assert found.rpm == pytest.approx(1207, rel=0.002)
     (wrong,) = found.findings
-    assert (wrong.kind, wrong.values["stated"], wrong.values["used"]) == ("wrong speed", stated, "measured")
+    assert (wrong.kind, wrong.values["stated"], wrong.values["used"]) == ("wrong speed", 900.0, "measured")
     assert wrong.values["rpm"] == pytest.approx(1207, abs=1)
-    trusted = measure_speed(signal, RATE, stated=stated, trust=True)
-    assert (trusted.rpm, trusted.corrected, trusted.by) == (stated, False, "stated")
+    trusted = measure_speed(signal, RATE, stated=900.0, trust=True)
+    assert (trusted.rpm, trusted.corrected, trusted.by) == (900.0, False, "stated")
     assert trusted.findings[0].values["used"] == "trusted"
+
+
+@pytest.mark.parametrize("multiple", [2, 3, 4, 1 / 2, 1 / 3])
+def test_a_stated_speed_is_never_replaced_by_a_multiple_or_a_fraction_of_itself(multiple):
+    signal = turning(1200 / 60, teeth=(20.0, 3.0, 2.0, 1.0, 1.0))
+    for off in (0.99, 1.0, 1.01):
+        found = measure_speed(signal, RATE, stated=off * 1200 / multiple)
+        assert not found.corrected
+        assert found.rpm == off * 1200 / multiple
+        for finding in found.findings:
+            assert (finding.kind, finding.values["multiple"]) == ("multiple of speed", pytest.approx(multiple))
+
+
+def test_strikes_are_no_shaft_where_the_bearing_fits_a_slower_one():
+    """Outer-race strikes whose comb is far clearer than the line of the shaft at 602 rpm."""
+    shaft, drawn = 10.03, np.random.default_rng(4)
+    rate_of_strikes = shaft * ORDERS["BPFO"]
+    signal = turning(rate_of_strikes, teeth=(8.0, 6.0, 5.0, 4.0, 3.0)) + turning(shaft, teeth=(0.3,), noise=0.0)
+    struck = np.cumsum((1 + 0.005 * drawn.standard_normal(int(4.9 * rate_of_strikes))) / rate_of_strikes)
+    forces = np.bincount((struck * RATE).astype(int), minlength=signal.size)[: signal.size]
+    signal = signal + lfilter(30 * np.exp(-np.arange(80) / 15) * np.sin(2 * np.arange(80)), 1, forces)
+    found = measure_speed(signal.astype(np.float32), RATE, ORDERS, stated=500.0)
+    assert found.rpm == pytest.approx(60 * shaft, rel=0.02)
+    assert (found.by, found.corrected) == ("fault lines", True)
+    assert measure_speed(signal.astype(np.float32), RATE, ORDERS).rpm is None
 
 
 def test_the_scores_of_shaft_and_faults_agree_with_the_slow_twin():
     lines = shaft_lines(turning(16.61, seconds=2.0), RATE)
     scores, first = shaft_scores(lines)
     drawn = np.random.default_rng(1)
-    bands = [Lines(drawn.exponential(6, 900), 1.7, np.inf) for _ in range(2)]
+    bands = Lines(drawn.exponential(6, (2, 900)), 1.7, np.inf)
     faults = fault_scores(bands, ORDERS)
-    plain = np.array([slow.fault_score([band.levels for band in bands], 1.7, hertz, ORDERS) for hertz in GRID[::50]])
+    plain = np.array([slow.fault_score(list(bands.levels), 1.7, hertz, ORDERS) for hertz in GRID[::50]])
     highest = plain > 0.5 + np.median(plain)
     offset = plain[highest] - faults[::50][highest]  # the median over all speeds
     np.testing.assert_allclose(offset, offset[0], atol=1e-9)

@@ -28,8 +28,8 @@ Derived = Literal[
 # What is noticed once, while a recording is read and measured.
 Observed = Literal[
     "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "no vibration", "band limited",
-    "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "speed channel differs",
-    "impossible speed", "other rate", "other speed", "own speed counts", "statements differ",
+    "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "multiple of speed",
+    "speed channel differs", "impossible speed", "other rate", "other speed", "own speed counts", "statements differ",
     "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
     "missing frequencies", "lines of baseline",
 ]  # fmt: skip

@@ -100,10 +100,18 @@ def _wrong_speed(values: Values) -> str:
     measured = f"the shaft line is at {values['rpm']:.0f} rpm ({values['level']:.0f} dB)"
     used = {
         "measured": f"; {values['rpm']:.0f} rpm is used",
+        "fault lines": f", and is made of strikes; {values.get('corrected', 0):.0f} rpm, which they fit, is used",
         "trusted": ", which is kept",
         "fits": ", which is kept: lines of the bearing fit it",
     }
     return f"{measured}, not at the stated {values['stated']:.0f} rpm{used[values['used']]}"
+
+
+def _multiple_of_speed(values: Values) -> str:
+    times, stated = values["multiple"], values["stated"]
+    what = f"{times:.0f} × " if times > 1 else f"1/{1 / times:.0f} of "
+    line = f"no line at the stated {stated:.0f} rpm, and one of {values['level']:.0f} dB that says {what}it"
+    return f"{line}; {stated:.0f} rpm is used; check whether it is right"
 
 
 def _standing_still(values: Values) -> str:
@@ -213,6 +221,7 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "speed not found": fixed("the speed is not known and was not found in the signal; give it (--rpm)"),
     "varying speed": lambda values: f"the speed varies by ± {percent(values['share'])} within the recording",
     "wrong speed": _wrong_speed,
+    "multiple of speed": _multiple_of_speed,
     "speed channel differs": fixed("the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both"),
     "impossible speed": fixed("its own speed of {rpm:g} rpm is impossible, and is ignored"),
     "other rate": fixed("it says that it is at {own:g} Hz, and the given {given:g} Hz counts"),

@@ -5,19 +5,28 @@ multiples of its orders. The score of a speed is the mean level of its comb less
 
 >>> scores, first = shaft_scores(shaft_lines(signal, rate=51_200))
 >>> 60 * GRID[scores.argmax()]      # rpm
+
+A speed that varies within a recording is followed: short spectra show where a comb goes, the best path through them is
+the track, and the phase that its strongest line has left corrects the track (Coats and Randall 2014).
+
+>>> if (track := follow_speed(signal, 51_200, near=1200)) is not None:
+...     signal, rate = resample_in_angle(signal, 51_200, track)  # the shaft turns evenly, at the mean of the track
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.recording import Floats, Integers
+from bearcat.data.recording import Floats, stretch
+from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles, Plan, hann
+from bearcat.errors import InputError
 
 SLOWEST, FASTEST = 5.0, 100.0  # Hz: 300 to 6000 rpm
 STEP = 0.002  # relative, of the speeds tried
@@ -33,60 +42,51 @@ FLOOR, CEILING = 6.0, 36.0  # dB: the highest of a few bins of noise, and above 
 LOOSE = 20.0  # dB below the first line, at which lines between count for nothing: loose parts make half orders
 FAINT = 10.0  # dB of a first line, below which there is no comb
 FAULT_FLOOR, FAULT_CEILING = 3.0, 17.0  # dB in envelope spectra, whose noise is averaged
-Ranges = tuple[Integers, Integers, int, NDArray[np.bool_]]
-MOST_APART = 32  # samples, of those that are transformed together
 BANDS = 7  # of envelopes: the whole range, its halves and its quarters
+# A speed that varies within a recording.
+LONGEST = 60.0  # seconds that are followed, which bounds the memory; longer ones are to be cut
+FOLLOWED = np.arange(1.0, 5.0)  # lines of the shaft by which its speed is followed
+RANGE, STEADY = 0.15, 0.02  # relative half-range of a speed that is followed, and below which it is steady
+EVEN = 17.0  # score of a comb whose lines are sharp: that shaft turns evenly
+WINDOW = 8  # turns in a short spectrum, which follow each other by half a turn
+PACE, MOVES = 0.005, (-2, -1, 0, 1, 2)  # relative step of the speeds tried, and how many a speed may change by at once
+GAIN = 6.0  # dB by which other lines must rise when the signal is resampled by the track
+CLEAR = 14.0  # dB of other lines that show a steady speed
+FAR = 100.0  # dB for a mean speed e times another: 1 dB a percent
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Levels (bin,) of a spectrum in dB above background, so many Hz apart, of a recording of so many seconds."""
+    """Levels (…, bin) of spectra in dB above background, so many Hz apart, of a recording of so many seconds."""
 
     levels: Doubles
     spacing: float
     seconds: float
 
     def at(self, places: Doubles) -> Doubles:
-        """The highest level within a bin or STEP of places in Hz; NaN at lines of the supply and beyond the end."""
-        return self._highest(*self._ranges(places))
-
-    def of_grid(self, multiples: Doubles) -> Doubles:
-        """The same at multiples (place,) of every speed of GRID: (place, speed)."""
-        return self._highest(*_grid_ranges(self.levels.size, self.spacing, self.seconds, tuple(multiples.tolist())))
-
-    def _ranges(self, places: Doubles) -> Ranges:
-        """Where two ranges of 2^k bins begin that cover what is near each place, the largest k, and where to skip."""
-        centre, size = places / self.spacing, self.levels.size
+        """The highest level within a bin or STEP of places (…,) in Hz; NaN at lines of the supply and beyond the end:
+        (…, place).
+        """
+        centre, size = places / self.spacing, self.levels.shape[-1]
         width = np.maximum(1.0, STEP * centre)
         first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, size - 2)
-        last = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, size - 1)
-        depth = np.frexp(last - first)[1].astype(np.int64) - 1
-        flat = depth * size + first, depth * size + last - (1 << depth)
-        return *flat, int(depth.max(initial=0)), self.supplied(places) | (centre > size - 2)
+        end = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, size - 1)
+        edges = np.stack([first, end], axis=-1).ravel()
+        found = np.maximum.reduceat(self.levels, edges, axis=-1)[..., ::2].reshape(
+            *self.levels.shape[:-1], *places.shape
+        )
+        found[..., self.supplied(places) | (centre > size - 2)] = np.nan
+        return np.asarray(found)
 
-    def _highest(self, first: Integers, second: Integers, depth: int, nowhere: NDArray[np.bool_]) -> Doubles:
-        """Of two ranges of 2^k bins each, which overlap: row k of a table has the highest of as many bins from each."""
-        table = np.empty((depth + 1, self.levels.size))
-        table[:] = self.levels
-        for row in range(depth):
-            half = 1 << row
-            np.maximum(table[row, :-half], table[row, half:], out=table[row + 1, :-half])
-        flat = table.ravel()
-        found = np.maximum(flat.take(first), flat.take(second))
-        found[nowhere] = np.nan
-        return found
+    def of_grid(self, multiples: Doubles) -> Doubles:
+        """The same at multiples (place,) of every speed of GRID: (…, place, speed)."""
+        return self.at(GRID * multiples[:, None])
 
     def supplied(self, places: Doubles) -> NDArray[np.bool_]:
         """Whether a multiple of the supply is as near as its frequency wanders or its line is wide."""
         reach = np.maximum(0.003 * places, 2.5 / self.seconds) if self.seconds < np.inf else -1.0  # of no envelope
         near = [abs(places - np.maximum(np.round(places / hertz), 1) * hertz) <= reach for hertz in SUPPLY]
         return np.asarray(np.logical_or(*near))
-
-
-@lru_cache(maxsize=32)
-def _grid_ranges(size: int, spacing: float, seconds: float, multiples: tuple[float, ...]) -> Ranges:
-    """The same for all recordings of one rate and length."""
-    return Lines(np.empty(size), spacing, seconds)._ranges(GRID * np.array(multiples)[:, None])
 
 
 def scaled(signal: Floats) -> Floats:
@@ -102,29 +102,9 @@ def slow_part(signal: Floats, rate: float, highest: float) -> tuple[Floats, floa
     size = int(fft.next_fast_len(signal.size, real=True))
     kept = min(int(highest / rate * size) + 1, size // 2)
     samples = min(int(fft.next_fast_len(2 * kept, real=True)), size)
-    slow = fft.irfft(lowest_lines(scaled(signal), size, kept), samples)[: max(2, int(signal.size / size * samples))]
+    lowest = fft.rfft(scaled(signal), size)[:kept]
+    slow = fft.irfft(lowest, samples)[: max(2, int(signal.size / size * samples))]
     return (slow / np.float32(max(slow.std(), 1e-30))).astype(np.float32), rate * samples / size
-
-
-def lowest_lines(signal: Floats, size: int, kept: int) -> NDArray[np.complex64]:
-    """The first bins of the FFT of a signal that is padded to so many samples, put together from FFTs of every n-th
-    sample, which take half of the time (transform decomposition, Sorensen and Burrus 1993).
-    """
-    from scipy import fft
-
-    apart = 1
-    while apart < MOST_APART and size % (2 * apart) == 0 and size // (2 * apart) >= 2 * kept:
-        apart *= 2
-    padded = signal if signal.size == size else np.concatenate([signal, np.zeros(size - signal.size, signal.dtype)])
-    lines = fft.rfft(padded.reshape(-1, apart), axis=0)[:kept]
-    return np.asarray(np.vecdot(_delays(size, apart, kept), lines))
-
-
-@lru_cache(maxsize=8)
-def _delays(size: int, apart: int, kept: int) -> NDArray[np.complex64]:
-    """(bin, sample) by which the first samples are turned in each bin."""
-    turns = np.arange(kept)[:, None] * np.arange(apart) / size
-    return np.asarray(np.exp(2j * np.pi * turns), dtype=np.complex64)
 
 
 def shaft_lines(signal: Floats, rate: float) -> Lines:
@@ -158,7 +138,7 @@ def _mean(values: Doubles) -> Doubles:
     return np.asarray(np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
 
 
-def envelope_lines(signal: Floats, rate: float) -> list[Lines]:
+def envelope_lines(signal: Floats, rate: float) -> Lines:
     """Spectra of squared envelopes over their running medians: of the whole range, its halves and its quarters."""
     from scipy import fft
     from scipy.ndimage import median_filter
@@ -171,23 +151,19 @@ def envelope_lines(signal: Floats, rate: float) -> list[Lines]:
     background = median_filter(power, (1, 2 * max(8, int(15.0 / spacing)) + 1))  # 15 Hz to either side
     levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
     levels[:, : int(4.0 / spacing) + 1] = 0.0  # what the mean leaves
-    return [Lines(row, spacing, np.inf) for row in levels]
+    return Lines(levels, spacing, np.inf)
 
 
-def strikes(bands: Sequence[Lines], orders: Sequence[float]) -> Doubles:
+def strikes(bands: Lines, orders: Sequence[float]) -> Doubles:
     """Mean of the levels at orders (place,) of every speed of GRID, bounded: (band, speed)."""
-    read = (np.nan_to_num(band.of_grid(np.array(orders)), nan=0.0) for band in bands)
-    return np.array([np.mean(np.clip(row, FAULT_FLOOR, FAULT_CEILING) - FAULT_FLOOR, axis=0) for row in read])
+    read = np.nan_to_num(bands.of_grid(np.array(orders)), nan=0.0)
+    return np.asarray(np.mean(np.clip(read, FAULT_FLOOR, FAULT_CEILING) - FAULT_FLOOR, axis=-2))
 
 
-def fault_scores(bands: Sequence[Lines], orders: Mapping[str, float]) -> Doubles:
+def fault_scores(bands: Lines, orders: Mapping[str, float]) -> Doubles:
     """Of each speed of GRID, were nothing to slip: how well lines of the likeliest fault stand out of envelopes."""
     inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
-    scores = []
-
-    def read(places: list[float]) -> Doubles:
-        return strikes(bands, places)
-
+    scores, read = [], partial(strikes, bands)
     for strike, own, others in (
         (inner, [1.0], []),
         (ball, [cage], []),
@@ -201,3 +177,147 @@ def fault_scores(bands: Sequence[Lines], orders: Mapping[str, float]) -> Doubles
         scores.append(score.max(axis=0))
     best = np.max(scores, axis=0)
     return np.asarray(np.maximum(best - np.median(best), 0.0))
+
+
+def follow_speed(signal: Floats, rate: float, near: float, orders: Mapping[str, float] | None = None) -> Doubles | None:
+    """The speed in rpm over a recording (time,), within RANGE of `near`: from the shaft's lines or, in the envelope,
+    from the bearing's, where its orders are given.
+
+    None where it is steady to STEADY, and where it cannot be followed: lines that did not help to follow the speed
+    must stand out better once the signal is resampled by it.
+    """
+    shaft = near / 60
+    if signal.size > LONGEST * rate or signal.size / rate * shaft < 2 * TURNS or not signal.min() < signal.max():
+        return None
+    if shaft_scores(shaft_lines(signal[: int(SECONDS * rate)], rate))[0].max() >= EVEN:
+        return None  # some shaft has sharp lines, so it turns evenly
+    combs = [(False, FOLLOWED)]
+    if orders is not None:
+        combs += [(True, number * orders[name] * np.arange(1.0, 4.0)) for name, number, _ in FAULTS.values()]
+    still, envelope = _still_parts(signal, rate)
+    best, found = -np.inf, None
+    for struck, teeth in combs:
+        highest = 1.2 * (1 + RANGE) * teeth[-1] * shaft
+        if highest < rate / 4:
+            slow, own_rate = slow_part(envelope if struck else still, rate, highest)
+            track, level, gain = _followed(slow, own_rate, shaft, teeth)
+            half = half_range(track)
+            if half < STEADY and level > CLEAR:
+                return None  # steady by lines that are clear
+            # Lines of one fault are those of another at another speed: a mean far from `near` counts against a comb.
+            score = level - FAR * abs(np.log(track.mean() / shaft))
+            if min(gain - GAIN, level - FAINT, half - STEADY) > 0 and score > best:
+                best, times = score, np.arange(signal.size) / rate
+                found = 60 * np.interp(times, np.arange(track.size) / own_rate, track)
+    return found
+
+
+def half_range(track: Doubles) -> float:
+    """Relative, without the 2 % of the track at either end of its values."""
+    low, high = np.quantile(track, [0.02, 0.98])
+    return float((high - low) / 2 / track.mean())
+
+
+def _followed(slow: Floats, rate: float, shaft: float, teeth: Doubles) -> tuple[Doubles, float, float]:
+    """The shaft's frequency (time,) by the strongest of some lines; the level of the second best of the others, as
+    resampled by it, and by how many dB that is higher than at an even speed.
+    """
+    ridge = stretch(_ridge(slow, rate, shaft, teeth).astype(np.float32), slow.size).astype(np.float64)
+    leader = int(_teeth(slow, rate, ridge, teeth).argmax())
+    track = ridge
+    for width in (0.06, 0.03):  # of the leader's order: what is left of the error turns its phase
+        track = np.clip(_by_phase(slow, rate, track, float(teeth[leader]), width), 0.97 * ridge, 1.03 * ridge)
+    levels = np.delete(_teeth(slow, rate, track, teeth), leader)
+    gains = levels - np.delete(_teeth(slow, rate, np.full_like(track, track.mean()), teeth), leader)
+    second = int(np.argsort(levels)[-2])  # of the others, so that two lines speak for the track beside the leader
+    return track, float(levels[second]), float(gains[second])
+
+
+def _still_parts(signal: Floats, rate: float) -> tuple[Floats, Floats]:
+    """The signal without lines of the supply, which stand still while the shaft's move; its squared envelope, all of
+    its spectrum set to magnitude 1.
+    """
+    from scipy import fft
+
+    size = int(fft.next_fast_len(signal.size, real=True))
+    spectrum = fft.rfft(scaled(signal), size)
+    analytic = np.zeros(size, dtype=np.complex64)
+    analytic[: spectrum.size] = spectrum / np.maximum(np.abs(spectrum), 1e-30)
+    for hertz in (multiple * supply for supply in SUPPLY for multiple in range(1, 11) if multiple * supply < rate / 2):
+        reach = max(1.5 / signal.size * rate, 0.002 * hertz)
+        first, last = (int(edge / rate * size) for edge in (hertz - reach, hertz + reach))
+        beside = np.median(np.abs(spectrum[max(0, 2 * first - last - 1) : 2 * last - first + 2]))
+        line = spectrum[first : last + 2]
+        line *= np.minimum(1, beside / np.maximum(np.abs(line), 1e-30))
+    envelope = np.abs(fft.ifft(analytic)[: signal.size]) ** 2
+    return fft.irfft(spectrum, size)[: signal.size].astype(np.float32), envelope.astype(np.float32)
+
+
+def _ridge(slow: Floats, rate: float, shaft: float, teeth: Doubles) -> Doubles:
+    """The shaft's frequency in Hz (frame,) along the path of the highest lines through spectra of WINDOW turns."""
+    from scipy import fft
+
+    length, hop = int(WINDOW * rate / shaft), max(1, int(rate / shaft / 2))
+    padded = np.pad(slow, length // 2)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, length)[::hop] * hann(length)
+    size = int(fft.next_fast_len(4 * length, real=True))
+    power = np.abs(fft.rfft(frames, size)) ** 2
+    levels = 10 * np.log10(power / np.median(power, axis=1, keepdims=True) + 1e-3)
+    speeds = shaft * np.exp(np.arange(np.log(1 - RANGE), np.log(1 + RANGE), PACE))
+    places = np.round(speeds * teeth[:, None] * size / rate).astype(np.int64)
+    scores = np.clip(levels[:, places], 0.0, CEILING).mean(axis=1)  # (frame, speed)
+    best, came = scores[0], np.zeros(scores.shape, dtype=np.int64)
+    reach = MOVES[-1]
+    beside = np.full(speeds.size + 2 * reach, -1e9)
+    moves = np.lib.stride_tricks.sliding_window_view(beside, speeds.size)[::-1]  # a row for each of MOVES
+    for number, row in enumerate(scores[1:], 1):
+        beside[reach:-reach] = best
+        came[number] = moves.argmax(axis=0)
+        best = moves.max(axis=0) + row
+    path = [int(best.argmax())]
+    for number in range(len(scores) - 1, 0, -1):
+        path.append(path[-1] - MOVES[came[number, path[-1]]])
+    return np.asarray(speeds[path[::-1]])
+
+
+def _teeth(slow: Floats, rate: float, track: Doubles, teeth: Doubles) -> Doubles:
+    """Levels in dB above background of lines at orders, once the angle is even by a track (time,) in Hz."""
+    from scipy import fft
+
+    even, _ = resample_in_angle(slow, rate, track)
+    power = np.abs(fft.rfft(even * hann(even.size), 2 * even.size)) ** 2
+    bins, levels = 2 * even.size / rate * float(track.mean()), []
+    for tooth in teeth:
+        near, around = (power[int((tooth - side) * bins) : int((tooth + side) * bins) + 2] for side in (0.02, 0.4))
+        levels.append(10 * np.log10(near.max() / max(float(np.median(around)), 1e-30)))
+    return np.array(levels)
+
+
+def _by_phase(slow: Floats, rate: float, track: Doubles, tooth: float, width: float) -> Doubles:
+    """The track corrected by the phase that one line has left after resampling (Coats and Randall 2014)."""
+    from scipy import fft
+
+    even, _ = resample_in_angle(slow, rate, track)
+    mean, spectrum = float(track.mean()), fft.fft(even)
+    orders = fft.fftfreq(even.size, mean / rate)
+    band = np.abs(orders - tooth) < width * tooth
+    turned = np.arange(even.size) * mean / rate
+    left = np.unwrap(np.angle(fft.ifft(np.where(band, spectrum, 0)) * np.exp(-2j * np.pi * tooth * turned)))
+    turns = np.cumsum(track) / rate
+    error = np.interp(turns, turned, left / (2 * np.pi * tooth))
+    return np.asarray(np.clip(np.gradient(turns + error) * rate, 0.5 * mean, 2 * mean))
+
+
+def resample_in_angle(signal: Floats, rate: float, speed: NDArray[np.floating[Any]]) -> tuple[Floats, float]:
+    """The signal as if its shaft had turned evenly at the mean of `speed`, and its rate, which stays.
+
+    `speed` may have any unit and any number of values, which are evenly spread over the recording.
+    """
+    from scipy.ndimage import map_coordinates
+
+    if speed.size < 2 or not (np.isfinite(speed).all() and speed.min() > 0):
+        raise InputError("the speed must be positive numbers, two at least", "rpm")
+    each = speed if speed.size == signal.size else stretch(speed.astype(np.float32), signal.size)
+    turns = np.concatenate([[0.0], np.cumsum((each[1:] + each[:-1]) / 2, dtype=np.float64)])
+    places = np.interp(np.linspace(0, turns[-1], signal.size), turns, np.arange(signal.size, dtype=np.float64))
+    return map_coordinates(signal, places[None], order=3, mode="nearest").astype(np.float32), rate

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from bearcat.data.channels import Declared
 from bearcat.data.recording import Floats
+from bearcat.diagnosis.combs import follow_speed, resample_in_angle
 from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.families import LineFamily, find_family, last_family_order
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality, QualityCheck, VibrationSeverity, level_values, vibration_severity
 from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
-from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
+from bearcat.diagnosis.speed import SpeedEvidence, measure_speed
 from bearcat.errors import InputError
 from bearcat.findings import OTHER_SPEED, Finding, unique
 

@@ -1,7 +1,8 @@
 """The speed of the shaft from the signal itself: measured where it is unknown, checked where it is stated.
 
 A comb of lines that is not clear, or one of several that are as clear, is "not found", and a stated speed is replaced
-only where the evidence is overwhelming: a wrong speed makes faults where there are none (docs/speed-of-the-shaft.md).
+only where the evidence is overwhelming, and never by a multiple or a fraction of itself: a wrong speed makes faults
+where there are none. The bearing's lines vote: the speed at which they fit wins over a line of the shaft.
 
 >>> [finding.kind for finding in measure_speed(signal, rate=51_200, stated=600).findings]
 ['wrong speed']
@@ -27,15 +28,14 @@ from bearcat.diagnosis.combs import (
     Lines,
     envelope_lines,
     fault_scores,
+    follow_speed,
+    half_range,
     shaft_lines,
     shaft_scores,
 )
-from bearcat.diagnosis.following import follow_speed as follow_speed  # so that all about speed comes from here
-from bearcat.diagnosis.following import half_range
-from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
-from bearcat.findings import OVERWHELMING, Finding
+from bearcat.findings import OVERWHELMING, Finding, Severity
 from bearcat.ranges import check_range
 
 LOGARITHMS = np.log(GRID)
@@ -47,6 +47,11 @@ RIVAL, CLEAR, CLEAR_BEARING, LESSER = 9.0, 17.0, 20.0, 0.5
 CONSISTENT = 3  # lines at least that give the same speed
 AGREES = 0.03  # within which a stated speed is right: the fault lines are searched as widely
 FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what the next best speed may have of it
+FAULT_VOTE, FAULT_TIE = (
+    6.0,
+    0.9,
+)  # of the bearing's lines where a line of the shaft is there too; of a fit that is as good
+HIGHEST_MULTIPLE, NEAR_MULTIPLE = 6, 0.015  # of a stated speed, which is never replaced by one
 SLIP = 0.02  # by which a cage lags at most, and its lines with it
 
 
@@ -81,17 +86,61 @@ def measure_speed(
     if stated is not None:
         return _check(used, rate, orders, stated, trust, lines)
     scores, first = shaft_scores(lines)
-    faults = np.zeros_like(scores) if orders is None else fault_scores(envelope_lines(used, rate), orders)
-    total = scores + np.where(scores >= RIVAL, _slipped(faults), 0.0)
-    best, found = _slowest_clear(total, first), None
-    if best is not None and first[best] >= FIRST and (scores[best] >= CLEAR or total[best] >= CLEAR_BEARING):
-        found = _measured(lines, float(GRID[best]), float(first[best]))
-    if found is None or orders is None:
-        return found or _by_faults(faults, lines)
-    # The comb may be of strikes, of a shaft that is slower by the order of a fault.
-    slower = np.array([GRID[best] / (times * orders[name]) for name, times, _ in FAULTS.values()])
-    struck = np.interp(np.log(slower), np.log(GRID), _slipped(faults), left=0.0)
-    return SpeedEvidence(None) if struck.max() > max(FAULT_CLEAR, _slipped(faults)[best]) else found
+    exact = np.zeros_like(scores) if orders is None else fault_scores(envelope_lines(used, rate), orders)
+    faults = _slipped(exact)
+    best, found = _slowest_clear(scores + np.where(scores >= RIVAL, faults, 0.0), first), None
+    if best is not None and first[best] >= FIRST:
+        clear = scores[best] >= CLEAR or scores[best] + faults[best] >= CLEAR_BEARING
+        found = _measured(lines, float(GRID[best]), float(first[best])) if clear else None
+    if orders is None:
+        return found or SpeedEvidence(None)
+    if found is None or found.rpm is None:
+        return _by_faults(exact, lines)
+    voted = _vote(faults, lines, found.rpm, orders)
+    if voted is None:
+        return SpeedEvidence(None)
+    return found if voted == found.rpm else _of_strikes(voted, found.level)
+
+
+def _of_strikes(rpm: float, level: float, stated: float | None = None) -> SpeedEvidence:
+    """The speed of a shaft whose bearing strikes make a comb, which slip."""
+    return SpeedEvidence(rpm, (1 - SLIP) * rpm, (1 + SLIP) * rpm, stated, "fault lines", level)
+
+
+def _slipped(faults: Doubles) -> Doubles:
+    """How well the bearing's lines fit at each speed of GRID: the best score within SLIP below it."""
+    from scipy.ndimage import maximum_filter1d
+
+    reach = round(SLIP / STEP)
+    return np.asarray(maximum_filter1d(faults, reach + 3, origin=reach // 2))
+
+
+def _vote(
+    faults: Doubles, lines: Lines, measured: float, orders: Mapping[str, float], stated: float | None = None
+) -> float | None:
+    """The speed in rpm at which the bearing's lines fit best: that of a measured comb, the stated one, or that of a
+    slower shaft with a line of its own, whose bearing strikes make the comb. The measured one where they fit nowhere;
+    None where they fit a slower shaft that shows no line.
+    """
+    fits = {measured: _fit(faults, measured)}
+    if stated is not None and _fit(faults, stated) >= FAULT_CLEAR:
+        fits[stated] = _fit(faults, stated)
+    unseen = FAULT_CLEAR
+    for name, times, _ in FAULTS.values():
+        slower = measured / (times * orders[name])
+        around: Doubles = slower / 60 * (1 + SLIP * np.linspace(-1, 1, 21))
+        if np.nan_to_num(lines.at(around), nan=0.0).max() < FIRST:
+            unseen = max(unseen, _fit(faults, slower))
+        elif _fit(faults, slower) >= FAULT_VOTE:
+            fits[slower] = _fit(faults, slower)
+    equal = [rpm for rpm, fit in fits.items() if fit >= FAULT_TIE * max(fits.values())]
+    best = stated if stated in equal else min(equal)
+    return best if best != measured or unseen <= max(FAULT_CLEAR, fits[measured]) else None
+
+
+def _fit(faults: Doubles, rpm: float) -> float:
+    """How well the bearing's lines fit at a speed; 0 beyond GRID."""
+    return float(np.interp(math.log(rpm / 60), LOGARITHMS, faults, left=0.0, right=0.0))
 
 
 def _slowest_clear(scores: Doubles, first: Doubles) -> int | None:
@@ -106,14 +155,6 @@ def _slowest_clear(scores: Doubles, first: Doubles) -> int | None:
         if not any(first[other] > first[peak] + 15 and scores[other] > 0.9 * scores[peak] for other in above):
             return peak
     return None
-
-
-def _slipped(faults: Doubles) -> Doubles:
-    """The best score within SLIP below each speed."""
-    from scipy.ndimage import maximum_filter1d
-
-    reach = round(SLIP / STEP)
-    return np.asarray(maximum_filter1d(faults, reach + 3, origin=reach // 2))
 
 
 def _by_faults(scores: Doubles, lines: Lines) -> SpeedEvidence:
@@ -154,15 +195,32 @@ def _check(
     if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not own.max() < FIRST:  # NaN: the supply
         return kept
     found = _measured(lines, float(GRID[best]), float(first[best]))
-    if found is None:
+    if found is None or found.rpm is None:
         return kept
-    wrong = {"rpm": found.rpm, "level": found.level, "stated": stated}
-    fits = orders and _slipped(fault_scores(envelope_lines(signal, rate), orders))[near].max() > RIVAL
-    if trust or fits:
-        doubt = Finding("wrong speed", "check", wrong | {"used": "trusted" if trust else "fits"})
+    measured = {"rpm": found.rpm, "level": found.level, "stated": stated}
+    voted = found.rpm
+    if orders is not None:
+        faults = _slipped(fault_scores(envelope_lines(signal, rate), orders))
+        voted = _vote(faults, lines, found.rpm, orders, stated) or found.rpm
+    if (multiple := _multiple(found.rpm, stated) or _multiple(voted, stated)) is not None:
+        severity: Severity = "remark" if voted == stated else "check"
+        return replace(kept, findings=(Finding("multiple of speed", severity, measured | {"multiple": multiple}),))
+    if trust or voted == stated:
+        doubt = Finding("wrong speed", "check", measured | {"used": "trusted" if trust else "fits"})
         return replace(kept, level=found.level, findings=(doubt,))
-    corrected = Finding("wrong speed", "check", wrong | {"used": "measured"})
+    used = "measured" if voted == found.rpm else "fault lines"
+    found = found if used == "measured" else _of_strikes(voted, found.level, stated)
+    corrected = Finding("wrong speed", "check", measured | {"used": used, "corrected": voted})
     return replace(found, stated=stated, corrected=True, findings=(corrected,))
+
+
+def _multiple(measured: float, stated: float) -> float | None:
+    """The whole number, or one over a whole number, by which a measured speed is a stated one; None where none is."""
+    ratio = max(measured, stated) / min(measured, stated)
+    whole = round(ratio)
+    if not 2 <= whole <= HIGHEST_MULTIPLE or abs(ratio / whole - 1) > NEAR_MULTIPLE:
+        return None
+    return float(whole) if measured > stated else 1 / whole
 
 
 def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
