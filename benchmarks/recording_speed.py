@@ -109,8 +109,9 @@ def work(way: str, folder: Path) -> None:
 
     new = importlib.util.find_spec("bearcat.deploy.diagnose") is not None
     try:
-        from bearcat.deploy.diagnose import Given, open_model, read
+        from bearcat.deploy.diagnose import Given, read
         from bearcat.deploy.diagnose import diagnose as run
+        from bearcat.deploy.opened import open_model
     except ModuleNotFoundError:  # v0.3
         from bearcat.deploy.predict import Given, diagnose_measurement, open_model
 

@@ -13,7 +13,7 @@ import torch
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.predictor import load_onnx
+from bearcat.deploy.opened import load_onnx
 from bearcat.errors import InputError
 from tests.reference.windows import prepared
 from tests.test_artefact import REFUSED, USE, familiar_with, made_model, raw_windows

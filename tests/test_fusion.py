@@ -14,8 +14,8 @@ from scipy.io import wavfile
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording, resample
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
-from bearcat.deploy.diagnose import GENERAL, open_model
 from bearcat.deploy.model import load_model, save_model
+from bearcat.deploy.opened import GENERAL, open_model
 from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselines
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of, shipped

@@ -15,7 +15,7 @@ from bearcat.cat.evaluate import EpochEnd
 from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.deploy.model import export_onnx, load_model
-from bearcat.deploy.predictor import load_onnx
+from bearcat.deploy.opened import load_onnx
 from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness
 from tests.test_artefact import made_model, raw_windows, save_model

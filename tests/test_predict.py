@@ -20,11 +20,12 @@ from scipy.io import wavfile
 from bearcat.api import diagnose
 from bearcat.data.isolated import open_stream
 from bearcat.data.recording import spectral_shape
-from bearcat.deploy.diagnose import Given, open_model
+from bearcat.deploy.diagnose import Given
 from bearcat.deploy.diagnose import diagnose as diagnose_units
 from bearcat.deploy.find import FoundUnit, find_files
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.windows import at_rate_of, cut_stream, resampled
+from bearcat.deploy.opened import open_model
+from bearcat.deploy.predictor import at_rate_of, cut_stream, resampled
 from bearcat.diagnosis.decision import UNREADABLE
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
@@ -87,7 +88,7 @@ def test_resampling_blocks_is_resampling_the_whole(samples, up, down, sizes):
 
 
 def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr("bearcat.deploy.windows.BATCH", 7)
+    monkeypatch.setattr("bearcat.deploy.predictor.BATCH", 7)
     signal = noise(256 * 31 + 17)
     np.save(tmp_path / "a.npy", signal)
     model = made_model()
@@ -226,7 +227,7 @@ def knowing_folder(tmp_path_factory):
 
 
 def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_onnx(knowing_folder, monkeypatch):
-    monkeypatch.setattr("bearcat.deploy.windows.BATCH", 7)
+    monkeypatch.setattr("bearcat.deploy.predictor.BATCH", 7)
     for place in ("model", "model.onnx"):
         opened = open_model(knowing_folder / place)
         for name, familiar in (("noise", True), ("hum", False)):

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.manifest import MANIFEST
-from bearcat.deploy.diagnose import Given, open_model, read, usual_lines
+from bearcat.deploy.diagnose import Given, read, usual_lines
 from bearcat.deploy.diagnose import diagnose as run
 from bearcat.deploy.find import FoundUnit, alone, array_recording
+from bearcat.deploy.opened import open_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.requests import AdaptRequest, DiagnoseRequest

@@ -54,7 +54,7 @@ def predict(
     A file that cannot be used is to be checked, and the others go on.
     """
     use_one_core()
-    from bearcat.deploy.diagnose import open_model
+    from bearcat.deploy.opened import open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     opened = open_model(model)
@@ -166,7 +166,7 @@ def report(
             found = read_results(place)
         else:
             from bearcat.api import diagnosed
-            from bearcat.deploy.diagnose import open_model
+            from bearcat.deploy.opened import open_model
 
             found = diagnosed([place], request, None if model is None else open_model(model))
         problems = [f"{name}: {problem}" for name, problem in found.problems.items()]

@@ -32,9 +32,8 @@ from bearcat.data.recording import Floats, stated_speed
 from bearcat.data.stream import Stream
 from bearcat.data.times import is_time
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit, find_units, number_or_channel
-from bearcat.deploy.folder import open_folder
-from bearcat.deploy.predictor import Predictor, load_onnx
-from bearcat.deploy.windows import at_rate_of, tally_stream
+from bearcat.deploy.opened import GENERAL, open_model
+from bearcat.deploy.predictor import Predictor, at_rate_of, tally_stream
 from bearcat.diagnosis.comparison import cross_talk, known_baseline, loudness
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
@@ -58,25 +57,7 @@ from bearcat.requests import DiagnoseRequest
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
 SAME_RATE = 1e-4  # by which two statements of one rate may differ
-GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 History = Mapping[str | None, Sequence[PhysicsEvidence]]  # of recordings known to be healthy, by point
-
-
-def open_model(path: Path) -> Predictor:
-    """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
-    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
-    if path.suffix.lower() == ".onnx":
-        return replace(load_onnx(path, threads=1), place=path)
-    try:
-        if (found := open_folder(path)) is not None:
-            return replace(found, place=path)
-        from bearcat.deploy.model import load_model
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
-        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
-    return replace(load_model(path), place=path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """A trained model as a folder, or as one ONNX graph. Loading executes nothing.
 
     model/weights.safetensors   the reported network (teacher, or student), its calibration, what it is familiar with
-    model/model.json            what check_metadata checks; SHA-256 of the weights and of itself
+    model/model.json            what `Metadata` lists and more; SHA-256 of the weights and of itself
     model/README.md             the model card, for people; nothing reads it back, so it may be added to
 
 >>> model = load_model(Path("out/model"))
@@ -26,12 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from bearcat import __version__
-from bearcat.cat import Calibration, find_calibrator
+from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, restore
 from bearcat.cat.plain import PlainModules
 from bearcat.data.inputs import WHAT, find_input
-from bearcat.deploy.folder import METADATA, WEIGHTS, read_folder
-from bearcat.deploy.predictor import BATCH, FORMAT, IN_GRAPH, Predictor, naming
+from bearcat.deploy.opened import CACHED, METADATA, WEIGHTS, read_folder
+from bearcat.deploy.predictor import FORMAT, IN_GRAPH, Predictor, naming
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError
@@ -70,8 +70,8 @@ class Model(Predictor):
     @torch.no_grad()
     def classify(self, values: np.ndarray) -> Outputs:
         given = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
-        starts = range(0, max(len(given), 1), BATCH)
-        parts = [self.network(given[None, start : start + BATCH]) for start in starts]
+        starts = range(0, max(len(given), 1), CACHED)
+        parts = [self.network(given[None, start : start + CACHED]) for start in starts]
         logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
         calibrated = logits if self.calibration is None else self.calibration.apply(logits)
         return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
@@ -134,71 +134,33 @@ def load_model(folder: Path) -> Model:
 
 def model_card(metadata: Mapping[str, Any]) -> str:
     """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
-    preparation = metadata["preparation"]
-    recipe = {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata}
+    preparation, known = metadata["preparation"], metadata.get("familiarity")
     rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
     needs = find_input(preparation["input"]).needs
-    fitted = f", fitted on {metadata['pooled_recordings']} recordings" if metadata.get("pooled_recordings") else ""
     needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
+    fitted = metadata["calibrated"] and not metadata["calibration_at_bound"]
     limits = [
         "It knows the classes above. Another fault is given one of these names, unless it looks unfamiliar (unknown).",
         "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
         "Recordings at another sampling rate are resampled; nothing above half the lower rate is left then.",
+        *([] if fitted else ["Its confidence is NOT calibrated: it has no calibrator, or the fit ended at a bound."]),
+        "It cannot notice unfamiliar recordings."
+        if known is None
+        else f"Recordings are compared with {known['windows']} windows of those it was adapted to.",
         *metadata.get("limits", ()),
-    ]
-    parts = [
-        f"# A bearing diagnosis model: {recipe.get('recipe', 'method unknown')}, {recipe.get('task', 'task unknown')}",
+    ]  # fmt: skip
+    plain = {name: metadata.get(name, "unknown") for name in ("recipe", "task", "seed", "data", "scores", "versions")}
+    return "\n\n".join([
+        f"# A bearing diagnosis model: {plain['recipe']}, {plain['task']}",
         f"**{from_plain(Decision, metadata['decision']).sentence}**",
-        "Written by bearcat. Use it with `bearcat predict`, or export it with `bearcat export`.",
-        f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
-        f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes"
+        f"Written by bearcat {__version__}. Use it with `bearcat predict`, or export it with `bearcat export`.",
+        f"It takes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at {rate}"
+        f" ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes"
         f" {len(metadata['classes'])} classes: {', '.join(metadata['classes'])}."
-        f"{f' It needs {needed} of each recording.' if needed else ''}\n\n{_calibration_sentence(metadata)}"
-        f" The confidences of windows are pooled with temperature {metadata['pooled_temperature']:.4g}{fitted}.\n\n"
-        f"{_familiarity_sentence(metadata.get('familiarity'))}",
-        f"## Data\n{_listed(metadata.get('data'), 'Unknown.')}",
-        f"## Method\n{_listed(recipe, 'Unknown.')}",
-        f"## Scores (measured with labels)\n{_listed(metadata.get('scores'), 'None: no labels, or unknown.')}",
+        f"{f' It needs {needed} of each recording.' if needed else ''}",
         "## Limits\n" + "\n".join(f"- {limit}" for limit in limits),
-        f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(metadata.get('versions') or {}), '')}",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
-    if not metadata["calibrated"]:
-        return "Its confidence is NOT calibrated: its method has no calibrator, or training ended before it was fitted."
-    if metadata["calibration_at_bound"]:
-        return (
-            "Its confidence is NOT calibrated: the fit ended at a bound, as without mistakes or after short training."
-        )
-    needs = () if metadata["calibrator"] is None else find_calibrator(metadata["calibrator"]).needs
-    target = any(name.startswith(("target", "estimates")) for name in needs)
-    also = " and on unlabelled windows of the target" if target else ""
-    return f"Its confidence is calibrated on held-out windows of the source{also}."
-
-
-def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:
-    if familiarity is None:
-        return "It cannot notice unfamiliar recordings."
-    return (
-        f"It compares recordings with {familiarity['windows']} windows of those it was adapted to, whose faults are"
-        f" familiar. About {100 * familiarity['false_alarms']:.0f} % of such windows are called unfamiliar by chance; a"
-        f" recording is, if more than {100 * familiarity['recording_limit']:.0f} % are and more than chance explains."
-    )
-
-
-def _listed(values: Any, nothing: str, indent: str = "") -> str:
-    """Nested values as a Markdown list."""
-    lines = []
-    for name, value in (values if isinstance(values, Mapping) else {}).items():
-        if isinstance(value, Mapping) and value:
-            lines.append(f"{indent}- {name}:\n{_listed(value, nothing, indent + '  ')}")
-        else:
-            parts = ["none" if part is None else part for part in (value if isinstance(value, list) else [value])]
-            words = ", ".join(f"{part:.4g}" if isinstance(part, float) else f"{part}" for part in parts)
-            lines.append(f"{indent}- {name}: {words}")
-    return "\n".join(lines) or nothing
+        "## How it was made\n```\n" + json.dumps(plain, indent=1, ensure_ascii=False) + "\n```",
+    ]) + "\n"  # fmt: skip
 
 
 class StandardisedWaveform(nn.Module):

@@ -1,22 +1,21 @@
-"""What every model says of itself, in its folder and in an ONNX file alike; and the model in an ONNX file.
+"""What every model is, in its folder and in an ONNX file alike; and a recording as the windows of a model.
 
-A model may come from anywhere, so its metadata are checked by type and range before anything is built of them: wrong
-values would fail later, in the middle of a diagnosis. Nothing here needs torch.
+A model may come from anywhere, so its metadata are read by type and range before anything is built of them. Blocks of
+samples are brought to the model's rate and cut into windows, so that a day needs no more memory than a minute.
 
->>> load_onnx(Path("bearing.onnx")).outputs(windows)                       # pip install 'bearcat[runtime]'
+>>> stream, findings = at_rate_of(model, open_stream(Path("monday.wav")))
+>>> pooled = pool(tally_stream(model, stream), model.pooled_temperature, model.familiarity)
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import math
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +25,21 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Input, find_input
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Speed
+from bearcat.data.recording import Floats, Speed, change_rate, cut_samples, rate_ratio, spectral_shape
+from bearcat.data.signals import BLOCK
+from bearcat.data.stream import Stream
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
-from bearcat.diagnosis.pooling import Familiarity, Outputs
+from bearcat.diagnosis.pooling import Familiarity, Outputs, Tally, tally
 from bearcat.errors import InputError
-from bearcat.ranges import RANGES
+from bearcat.findings import Finding
+from bearcat.ranges import check_range
 from bearcat.settings import from_plain
-from bearcat.storage import read_regular
 
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model
-MOST_CLASSES, MOST_CHANNELS, LONGEST_TEXT = 10_000, 1024, 10_000
-BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/recording_speed.py)
+BATCH = 256  # windows handed to the model at once
 IN_GRAPH = ("time", "frequency")  # inputs that a graph holds; of all others it takes the values of prepared windows
 
 Array = NDArray[Any]
-Check = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,95 +130,43 @@ class Predictor(ABC):
             "pooled_temperature": self.pooled_temperature, "decision": self.metadata["decision"], "shift": self.shift,
         }  # fmt: skip
 
-    @staticmethod
-    def fields_of(metadata: dict[str, Any]) -> dict[str, Any]:
-        """Fields that both formats hold in the same way, of checked metadata."""
-        plain = {name: metadata[name] for name in ("rate", "channels", "pooled_temperature")}
-        preparation = Preparation(**metadata["preparation"])
-        return plain | {"classes": tuple(metadata["classes"]), "preparation": preparation, "metadata": metadata}
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Metadata:
+    """What both formats say of a model, by type and range."""
+
+    classes: tuple[str, ...]
+    channels: int
+    preparation: Preparation
+    rate: float | None
+    rpm: float | None
+    channel: str | None
+    bearing: Bearing | None
+    pooled_temperature: float
+    decision: Decision
+    calibrated: bool
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
+        low, high = self.decision.interval or (0, 1)
+        names = {name.strip() for name in self.classes}
+        wrong = {
+            "classes": not names or "" in names or len(names) != len(self.classes),
+            "channels": self.channels < 1,
+            "pooled_temperature": not 0 < self.pooled_temperature < math.inf,
+            "decision": self.decision.action not in (USE, CHECK, REFUSE)
+            or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
+        }  # fmt: skip
+        for name in (name for name, value in wrong.items() if value):
+            raise ValueError(f"'{name}' has a value that cannot be")
 
 
-def _is(kind: type) -> Check:
-    return lambda value: isinstance(value, kind)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_TEXT
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
-
-
-def _whole(low: float, high: float) -> tuple[Check, str]:
-    return lambda value: type(value) is int and low <= value <= high, f"a whole number from {low:g} to {high:g}"
-
-
-def _within(name: str) -> tuple[Check, str]:
-    """A number in one of RANGES."""
-    return RANGES[name].holds, f"a number {RANGES[name].words}"
-
-
-def _positive(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < math.inf
-
-
-def _names(value: Any) -> bool:
-    filled = _texts(value) and 0 < len(value) <= MOST_CLASSES and all(map(str.strip, value))
-    return filled and len(set(value)) == len(value)
-
-
-def _decision(value: Any) -> bool:
-    found = from_plain(Decision, value)
-    low, high = found.interval or (0, 1)
-    shares = 0 <= low <= high <= 1 and 0 <= (found.expected or 0) <= 1
-    return shares and found.action in (USE, CHECK, REFUSE) and _texts(value["reasons"])
-
-
-# Whether a value will do, and what it must be.
-FIELDS: Mapping[str, tuple[Check, str]] = {
-    "classes": (_names, "a list of different names"),
-    "channels": _whole(1, MOST_CHANNELS),
-    "preparation": (_is(dict), "a table"),
-    "preparation.input": (_text, "a row of INPUTS"),
-    "preparation.length": _whole(RANGES["length"].lowest, RANGES["length"].highest),
-    "preparation.stride": _whole(RANGES["stride"].lowest, RANGES["stride"].highest),
-    "preparation.rate": _within("rate"),
-    "rate": _within("rate"),
-    "rpm": _within("rpm"),
-    "channel": (_text, "the name of a channel"),
-    "bearing": (lambda value: bool(Bearing(**value)), "the geometry of a bearing"),
-    "encoder": (_text, "a row of ENCODERS"),
-    "calibrator": (_text, "a row of CALIBRATORS"),
-    "calibrated": (_is(bool), "true or false"),
-    "calibration_at_bound": (_is(bool), "true or false"),
-    "pooled_temperature": (_positive, "a positive number"),
-    "decision": (_decision, "action, expected, interval and reasons"),
-    "familiarity": (_is(dict), "a table"),
-    "made_by": (_is(dict), "a table"),
-    "sha256": (_text, "a checksum"),
-}
-NULLABLE = {"preparation.stride", "preparation.rate", "rate", "rpm", "channel", "bearing", "calibrator", "familiarity"}
-ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))
-FOLDER = tuple(name for name in FIELDS if name != "made_by")
-
-
-def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
-    """InputError names the first of these fields that is missing or of a wrong type."""
-    for name in names:
-        value = metadata
-        for key in name.split("."):
-            if not isinstance(value, dict) or key not in value:
-                raise InputError(f"{place}: has damaged metadata ('{name}' is missing); copy the model again")
-            value = value[key]
-        check, expected = FIELDS[name]
-        try:
-            good = name in NULLABLE if value is None else check(value)
-        except Exception:  # values of a wrong type raise nearly every kind
-            good = False
-        if not good:
-            expected += ", or null" if name in NULLABLE else ""
-            raise InputError(f"{place}: has damaged metadata ('{name}' must be {expected}); copy the model again")
+def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a Predictor; ValueError or InputError names one that is missing or of a wrong type."""
+    known: Metadata = from_plain(Metadata, metadata)
+    names = ("classes", "preparation", "rate", "channels", "pooled_temperature")
+    return {name: getattr(known, name) for name in names} | {"metadata": metadata}
 
 
 def check_format(found: int, place: Path) -> None:
@@ -239,110 +186,86 @@ def naming(place: Path, problem: str) -> Iterator[None]:
     except ModuleNotFoundError:  # nothing is wrong with the model
         raise
     except Exception as error:  # damaged files raise nearly every kind
-        raise InputError(f"{place}: {problem} ({type(error).__name__}); copy or make the model again") from error
+        what = str(error) if isinstance(error, ValueError) else type(error).__name__
+        raise InputError(f"{place}: {problem} ({what:.200}); copy or make the model again") from error
 
 
-class Graph:
-    """An ONNX graph in onnxruntime. Several threads may run it at once."""
-
-    def __init__(self, content: bytes, threads: int | None = None) -> None:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or 0
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the core
-        try:
-            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
-            raise InputError("is no ONNX file that onnxruntime can read; export the model again") from error
-        self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
-        self.inputs, self.outputs = (  # their axes but the first
-            {node.name: list(node.shape[1:]) for node in nodes}
-            for nodes in (self.session.get_inputs(), self.session.get_outputs())
-        )
-
-    def run(self, outputs: Sequence[str], given: Array) -> list[Array]:
-        """These outputs of the one array that the graph takes, (window, …)."""
-        ((name, _),), parts = self.inputs.items(), []
-        for first in range(0, max(len(given), 1), BATCH):
-            parts.append(self.session.run(list(outputs), {name: given[first : first + BATCH]}))
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
+    """The stream at the model's rate, and what a reader should know; `rate` is of files that do not say theirs."""
+    origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
+    findings, blocks = list[Finding](), stream.blocks
+    if wanted is None and own is not None:
+        findings.append(Finding("model without rate", "remark", {"rate": own}))
+    elif wanted is not None and own is None:
+        if model.preparation.rate is None:
+            raise InputError(
+                f"{origin}: does not say its sampling rate; give it (the model's is {wanted:g} Hz)", "rate"
+            )
+        findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
+    elif wanted is not None and own is not None and own != wanted:
+        ratio = rate_ratio(origin, own, wanted)
+        blocks = resampled(blocks, ratio.numerator, ratio.denominator)
+        findings.append(Finding("resampled", "remark", {"rate": own, "to": wanted}))
+        if own < wanted:
+            findings.append(Finding("missing frequencies", "remark", {"hertz": own / 2}))
+    return Stream(origin, wanted or own, blocks), findings
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OnnxModel(Predictor):
-    """A graph and its metadata. The graph takes windows as recorded where it holds its input (IN_GRAPH)."""
-
-    graph: Graph
-
-    @property
-    def calibrated(self) -> bool:
-        return bool(self.metadata["calibrated"])
-
-    def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        given, length = np.ascontiguousarray(windows, dtype=np.float32), self.preparation.length
-        if given.ndim != 3 or given.shape[1:] != (self.channels, length):
-            raise InputError(f"windows must have the shape (window, {self.channels}, {length}), not {given.shape}")
-        return self.classify(given) if self.input in IN_GRAPH else super().outputs(given, rpm, bearing)
-
-    def classify(self, values: Array) -> Outputs:
-        try:
-            return Outputs(*self.graph.run(("log_probabilities", "logits", "features"), values))
-        except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
-            raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
+def tally_stream(model: Predictor, stream: Stream, rpm: float | None = None, bearing: Bearing | None = None) -> Tally:
+    """Sums and counts of the windows of a recording of any length, at the model's rate."""
+    if model.channels != 1:
+        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
+        raise InputError(f"{stream.origin}: {several}; call the model in Python", readable=True)
+    length, tallies = model.preparation.length, list[Tally]()
+    for _, windows in cut_stream(stream.blocks, length, model.preparation.step, BATCH):
+        outputs, unfamiliar = model.outputs(windows[:, None], rpm or model.rpm, bearing or model.bearing), None
+        if model.familiarity is not None:
+            unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows[:, None]))
+        tallies.append(tally(outputs.log_probabilities, unfamiliar))
+    if not tallies:
+        short = f"is shorter than one window of {length} samples"
+        raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
+    return reduce(add, tallies)
 
 
-def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
-    """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None)."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    with naming(path, "cannot be read"):
-        graph = Graph(read_regular(path), threads)
-    texts = graph.metadata
-    if "bearcat_format" not in texts:
-        raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
-    with naming(path, "has damaged metadata"):
-        check_format(int(texts["bearcat_format"]), path)
-        metadata = {name: json.loads(text) for name, text in texts.items() if name in ONNX}
-        check_metadata(metadata, str(path), ONNX)
-        known = metadata.pop("familiarity")
-        familiarity = None if known is None else _decoded(known)
-        fields = Predictor.fields_of(metadata)
-        _check_graph(graph, metadata, fields["preparation"], familiarity)
-        return OnnxModel(graph=graph, familiarity=familiarity, **fields)
+def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
+    """Blocks (time,) → (first window's start, windows (≤ batch, length)), as cutting the whole signal would give."""
+    held, base = np.empty(0, dtype=np.float32), 0  # base: the sample at which `held` begins; a window's start, or ahead
+    skip = 0  # samples still to come that no window wants, where the step is longer than a window
+    for block in blocks:
+        dropped = min(skip, block.size)
+        skip -= dropped
+        held = np.concatenate([held, block[dropped:]])
+        while held.size >= length:
+            count = min((held.size - length) // step + 1, batch)
+            yield base, cut_samples(held, length, step)[:count]
+            base += count * step
+            skip = max(count * step - held.size, 0)
+            held = held[count * step :]
 
 
-def _check_graph(
-    graph: Graph, metadata: Mapping[str, Any], preparation: Preparation, familiarity: Familiarity | None
-) -> None:
-    """ValueError where the graph takes or gives something else than its metadata say."""
-    taken, given = graph.inputs, graph.outputs
-    if (within := preparation.input in IN_GRAPH) and taken != {"windows": [metadata["channels"], preparation.length]}:
-        raise ValueError("the graph takes other windows")
-    if not within and "windows" in taken:
-        raise InputError(f"holds its input '{preparation.input}', as graphs of an older bearcat do; export it again")
-    if not within and taken != {"values": [metadata["channels"], preparation.points]}:
-        raise ValueError("the graph takes other values")
-    expected = {name: [len(metadata["classes"])] for name in ("probabilities", "log_probabilities", "logits")}
-    if given | expected != given:
-        raise ValueError("the graph gives other outputs")
-    width = given.get("features", [])
-    known = width if familiarity is None else [familiarity.features.shape[1]]
-    if width != known or [type(size) for size in width] != [int]:
-        raise ValueError("the graph gives other features")
+def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
+    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
+    if up == down:
+        yield from blocks
+        return
+    most = max(up, down)
+    # The filter reaches so many samples to both sides; each piece is computed with these neighbours, and pieces begin
+    # at multiples of `down`, where a sample before falls on one after.
+    reach, step = math.ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
+    held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
 
+    def made(until: int) -> Floats:
+        first = base // down * up
+        return change_rate(held, up, down)[done - first : until - first]
 
-def _decoded(encoded: Mapping[str, Any]) -> Familiarity:
-    """A familiarity as `export_onnx` writes it: arrays as their shape and their bytes in base64, and numbers."""
-    state = dict(encoded)
-    for name, value in encoded.items():
-        if isinstance(value, dict):
-            kind = "<f2" if len(value["shape"]) == 2 else "<f4"
-            content = base64.b64decode(value["base64"], validate=True)
-            state[name] = np.frombuffer(content, dtype=kind).reshape(value["shape"])
-    return Familiarity.from_state(state)
+    for piece in (block[start : start + step] for block in blocks for start in range(0, block.size, step)):
+        held = np.concatenate([held, piece])
+        until = (base + held.size - reach) * up // down
+        if until > done:
+            yield made(until)
+            done = until
+            start = max(done * down // up - reach, 0) // down * down
+            held, base = held[max(start - base, 0) :], max(start, base)
+    if held.size:
+        yield made(math.ceil((base + held.size) * up / down))

@@ -39,8 +39,9 @@ from bearcat.data.isolated import open_upload
 from bearcat.data.recording import Floats
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.diagnose import Given, diagnose, open_model
+from bearcat.deploy.diagnose import Given, diagnose
 from bearcat.deploy.find import FoundRecording, FoundUnit, alone
+from bearcat.deploy.opened import open_model
 from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
