@@ -38,7 +38,6 @@ def test_speed_and_bearing_are_shown_where_they_are_known(tmp_path):
         assert re.search(rf"^{domain} .* {speed}  +6205 *$", result.stdout, re.MULTILINE)
     table = bearcat("data", "check", tmp_path).stdout
     assert "rpm" in table
-    assert "bearing" not in table, "nobody said it"
     picture = tmp_path.parent / "marked.png"
     assert bearcat("data", "show", tmp_path, "--bearing", "6205", "--out", picture).returncode == 0
     assert picture.exists()
@@ -67,7 +66,7 @@ def test_settings_reach_the_dataset():
         (["data", "check", "simulated", "--set", "second=1"], "did you mean 'seconds'"),
         (["data", "check", "simulated", "--set", "seconds"], "write NAME=VALUE"),
         (["data", "check", "simulated", "--set", "seconds=-1"], "seconds"),
-        (["data", "check", "simulated", "--window", "1"], "bearcat.data.prepare"),
+        (["data", "check", "simulated", "--window", "1"], "--window"),
         (["adapt", "--window", "1"], "length"),
         (["adapt", "--epochs", "many"], "whole number"),
         (["diagnose", ".", "--mounting", "soft"], "--mounting"),
@@ -76,7 +75,6 @@ def test_settings_reach_the_dataset():
         (["dignose"], "dignose"),
         (["diagnose", ".", "--rmp", "1"], "--rmp"),
         (["diagnose", ".", "--rpm", "1", "--rpm", "2"], "give it once"),
-        (["data", "check", "simulated", "--format", "json"], "bearcat.data.survey"),
         (["data", "check", "simulated", "--channel", "x"], "unknown setting 'channel'"),
         (["data", "check", ".", "--bearing", "nonsense"], "bearing 'nonsense'"),
         (["data", "check", ".", "--rpm", "-5"], "rpm"),
@@ -101,7 +99,7 @@ def test_unreadable_files_do_not_stop_the_table(tmp_path):
     result = bearcat("data", "check", tmp_path)
     assert result.returncode == 2
     assert "2 recordings in 2 domains" in result.stdout
-    assert f"problem: {tmp_path}/b/inner/2.npy: " in result.stderr, "a path that leads there"
+    assert "problem: b/inner/2.npy: " in result.stderr
 
 
 def test_list_version_and_help():

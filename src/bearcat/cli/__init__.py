@@ -79,7 +79,7 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         return 2, "this needs more memory than there is; use fewer or shorter recordings"
     if hasattr(error, "format_message"):  # the words cannot be read as a command
-        return 2, f"{error.format_message()} See bearcat --help."
+        return 2, f"{error.format_message()} See --help, or docs/upgrade.md for what version 0.3 had."
     from bearcat.plugins import error_sentence, raised_in, traceback_text
 
     own = raised_in(error) is not None

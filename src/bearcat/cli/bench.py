@@ -5,23 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from bearcat.cli.options import Commands, Device, Names, Root, bars, check_choice, print_note, print_table, program
+from bearcat.cli.options import Commands, Names, Root, print_note, print_table
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
-from bearcat.requests import ADVANCED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from bearcat.adaptation.spec import Library, RunSpec
-    from bearcat.bench.execute import Executor, Listener
+    from bearcat.bench.execute import Listener
     from bearcat.bench.store import RunStore
 
 commands = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
@@ -29,24 +27,18 @@ commands = Commands(help="Run, resume and report grids of runs (docs/benchmark.m
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
-Kind = Annotated[
-    str, Option(metavar="stack|ray", help="Runs trained together, or a cluster.", rich_help_panel=ADVANCED)
-]
-Jobs = Annotated[
-    int | None,
-    Option(min=1, metavar="N", help="Of a local Ray cluster.  [default: one a core]", rich_help_panel=ADVANCED),
-]
-Together = Annotated[
-    int | None,
-    Option(min=1, metavar="N", help="Runs trained together.  [default: 8, on a GPU 60]", rich_help_panel=ADVANCED),
-]
-Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.", rich_help_panel=ADVANCED)]
+Executor = Annotated[Literal["stack", "ray"], Option(metavar="stack|ray", help="Runs trained together, or a cluster.")]
+Jobs = Annotated[int | None, Option(min=1, metavar="N", help="Of a local Ray cluster.  [default: one a core]")]
+Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
+Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.")]
+Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
 Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at the next checkpoint, for queues.")]
+Decimals = Annotated[int, Option(min=0, max=4, metavar="N", help="Of percentages; the paper prints 2.")]
 Metric = Annotated[
     Names,
     Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, nll, brier, missed-faults, …; repeat for more."),
 ]
-LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
+LINE_SECONDS = 60.0  # between lines of progress
 
 
 @commands.command("run")
@@ -54,7 +46,7 @@ def bench_run(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    executor: Kind = "stack",
+    executor: Executor = "stack",
     jobs: Jobs = None,
     stack: Together = None,
     address: Address = None,
@@ -67,18 +59,22 @@ def bench_run(
 
     Exit status 2 says that some runs failed.
     """
-    from bearcat.bench.execute import Execution, execute
+    from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
+    from bearcat.fast.device import chosen_device
 
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
-    chosen = _executor(executor, jobs, stack, address, device)
+    if (stack if executor == "ray" else jobs or address) is not None:
+        raise InputError(f"--jobs and --address are for the executor ray, --stack for stack, not for {executor}")
+    chosen: Any = partial(on_ray, device=device, jobs=jobs, address=address)
+    if executor == "stack":
+        chosen = partial(in_stacks, device=chosen_device(device), size=stack)
     trained: set[str] = set()
-    with _bench_bar(specs, trained) as listener:
-        execution = Execution(opened, specs, listener, limit_seconds, library=library)
-        complete = execute(execution, chosen, retry_failed)
+    execution = Execution(opened, specs, _listener(specs, trained), limit_seconds, library=library)
+    complete = execute(execution, chosen, retry_failed)
     kinds = _print_states(specs, opened)
     if not complete:
         print_note("the time limit was reached; run the same command again to go on")
-    print(f"{len(trained)} trained by this process; the report: {program()} bench report {grid} --store {store}")
+    print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
     if kinds["failed"]:
         raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 
@@ -102,7 +98,7 @@ def bench_report(
     out: Annotated[Path | None, Option(metavar="FOLDER", help="For its files.  [default: bench-report/GRID]")] = None,
     only_method: OnlyMethod = None,
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
-    decimals: Annotated[int, Option(min=0, max=4, metavar="N", help="Of percentages; the paper prints 2.")] = 1,
+    decimals: Decimals = 1,
     metric: Metric = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
@@ -112,11 +108,12 @@ def bench_report(
     from bearcat.bench.store import results
 
     for name in metric or ():
-        check_choice("--metric", name, tuple(METRICS))
+        if name not in METRICS:
+            raise InputError(f"--metric: unknown choice '{name}'{suggest(name, METRICS)}")
     opened, specs, _ = _opened(grid, store, root, only_method, create=False)
     found, missing = results(_only_tasks(specs, task) if task else specs, opened)
     if not found:
-        raise InputError(f"{store}: holds no finished run of {grid}; start with {program()} bench run {grid}")
+        raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
     page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals, metric or USUAL)
     print(f"{len(found)} runs, {len(missing)} without a result: {page}")
@@ -151,52 +148,24 @@ def _opened(
     return store, identify(specs, store, library), library
 
 
-def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Executor:
-    from bearcat.bench.execute import in_stacks, on_ray
-    from bearcat.fast.device import chosen_device
-
-    check_choice("--executor", name, ("stack", "ray"))
-    if unused := [
-        option
-        for option, value in ({"jobs": jobs, "address": address} if name == "stack" else {"stack": stack}).items()
-        if value is not None
-    ]:
-        raise InputError(f"--{unused[0]} is not for the executor {name}; leave it out")
-    if name == "ray":
-        return partial(on_ray, device=device, jobs=jobs, address=address)
-    return partial(in_stacks, device=chosen_device(device), size=stack)
-
-
-@contextmanager
-def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener]:
-    """A bar that counts runs, or without a terminal a line a minute; runs trained by this execution join `trained`."""
-    from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
-
+def _listener(specs: Sequence[RunSpec], trained: set[str]) -> Listener:
+    """Prints how far the runs are, a line a minute; runs trained by this execution join `trained`."""
     from bearcat.bench.execute import Listener
 
-    columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), TimeRemainingColumn())
-    runs, terminal, printed = {spec.identity: spec for spec in specs}, sys.stderr.isatty(), time.monotonic()
-    settled: set[str] = set()
-    with bars(*columns) as bar:
-        task = bar.add_task("runs", total=len(runs), state="")
+    runs, settled, printed = {spec.identity: spec for spec in specs}, set[str](), time.monotonic()
 
-        def show(now: str = "") -> None:
-            nonlocal printed
-            state = f"{len(settled)}/{len(runs)} {now}".strip()
-            bar.update(task, completed=len(settled), state=state)
-            if not terminal and time.monotonic() - printed >= LINE_SECONDS:
-                printed = time.monotonic()
-                print(f"runs: {shown(state)}", file=sys.stderr, flush=True)
+    def finish(run: str, by_us: bool) -> None:
+        settled.add(run)
+        trained.update([run] if by_us else [])
 
-        def finish(run: str, by_us: bool) -> None:
-            settled.add(run)
-            trained.update([run] if by_us else [])
-            show()
+    def epoch(members: Sequence[str], done: int, epochs: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= LINE_SECONDS:
+            printed, method = time.monotonic(), runs[members[0]].cell.method
+            now = f"{len(settled)}/{len(runs)} {method} × {len(members)}: epoch {done}/{epochs}"
+            print(f"runs: {shown(now)}", file=sys.stderr, flush=True)
 
-        def epoch(members: Sequence[str], done: int, epochs: int) -> None:
-            show(f"{runs[members[0]].cell.method} × {len(members)}: epoch {done}/{epochs}")
-
-        yield Listener(finish, epoch, message=print_note)
+    return Listener(finish, epoch, message=print_note)
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Commands, dataset_named, print_lines, print_note, print_table, takes
+from bearcat.cli.options import Commands, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError
 from bearcat.requests import DataRequest
+from bearcat.settings import pairs
 
 if TYPE_CHECKING:
     from bearcat.data import Preparation
-    from bearcat.data.survey import Row, Survey
+    from bearcat.data.survey import Survey
 
 commands = Commands(help="Find, fetch, check and draw recordings.")
 
-COLUMNS = ("domain", "class", "recordings", "seconds", "rate", "windows", "rpm", "bearing")
 Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data list`, or your own folder.")]
 
 
@@ -50,11 +50,11 @@ def fetch(
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
-    from bearcat.data import default_root
+    from bearcat.data import default_root, open_dataset
     from bearcat.data.fetch import fetch as fetch_files
     from bearcat.data.fetch import require_licence
 
-    dataset = dataset_named(name, DataRequest.of(root=root, settings=settings))
+    dataset = open_dataset(name, root, pairs(settings or ()))
     if name == "simulated":
         from bearcat.data.datasets.folder import write_folder
 
@@ -84,23 +84,22 @@ def fetch(
 @takes(DataRequest)
 def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
     """Read every recording and report what is there, what is missing and what `adapt` could not use."""
-    from bearcat.data import Preparation
+    from bearcat.data import Preparation, open_dataset
     from bearcat.data.choose import as_adapt_reads
     from bearcat.data.survey import survey
 
     preparation = Preparation(rate=request.rate)
-    dataset = dataset_named(name, request)
+    dataset = open_dataset(name, request.folder, request.dataset_settings)
     catalogue = dataset.catalogue().only(domains or None)
     catalogue, preparation, choices = as_adapt_reads(dataset, catalogue, preparation, request.channel)
     for choice in choices:
         print_note(f"{choice.setting} {choice.value}: {choice.reason}")
     found = survey(catalogue, preparation, progress=options.reading_bar())
     _print_table(found, preparation)
-    place = options.data_folder(name, request.folder)
     for note in found.notes:
-        print_note(options.from_here(note, place))
+        print_note(note)
     for problem in found.problems:
-        print_note(options.from_here(problem.sentence, place), "problem")
+        print_note(problem.sentence, "problem")
     if found.problems:
         ready = all(problem.domain is not None for problem in found.problems)
         so = "adapt leaves these recordings out" if ready else "adapt cannot use it"
@@ -118,23 +117,17 @@ def show(
     out: Annotated[Path, Option(metavar="FILE", help="The picture: .png, .svg or .pdf.")] = Path("shift.png"),
 ) -> None:
     """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
-    from bearcat.data import Recording, resample
+    from bearcat.data import Recording, open_dataset, resample
     from bearcat.data.survey import UNLABELLED
-
-    if request.root is None and Path(name).is_file():
-        raise InputError(
-            f"{name}: is one recording; draw it by bearcat diagnose --png FOLDER, or name a folder with two domains"
-        )
     from bearcat.report.figures import draw_shift
 
-    catalogue = dataset_named(name, request).catalogue().only(domains or None)
-    count = len(catalogue.domains)
-    if count < 2 or (domains and count != 2):
+    dataset = open_dataset(name, request.folder, request.dataset_settings)
+    catalogue = dataset.catalogue().only(domains or None)
+    if (count := len(catalogue.domains)) < 2 or (domains and count != 2):
         raise InputError(f"a picture compares two domains, not {count}; name them with --domain A --domain B")
     left, right = catalogue.domains[:2]
-    if not domains and count > 2:
-        others = ", ".join(catalogue.domains[2:7]) + ", …" * (count > 7)
-        print_note(f"drawn are {left} and {right}, the first of {count} domains; --domain names others ({others})")
+    if count > 2:
+        print_note(f"drawn are {left} and {right}, the first of {count} domains; --domain names others")
     sides: dict[str, dict[str, Recording]] = {left: {}, right: {}}  # the first recording of each class
     for entry in catalogue.entries:
         label, side = entry.label or UNLABELLED, sides.get(entry.domain)
@@ -155,31 +148,24 @@ def show(
     print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, pair).save(out)}")
 
 
-def _texts(row: Row) -> dict[str, str]:
-    """A row of a survey as it is printed, by column."""
-    values = (
-        row.domain,
-        row.label,
-        row.recordings,
-        "?" if row.seconds is None else f"{row.seconds:.2f}",
-        ", ".join("unknown" if rate is None else f"{rate:g}" for rate in row.rates),
-        row.windows,
-        "–".join(f"{rpm:g}" for rpm in sorted({*row.speeds[:1], *row.speeds[-1:]})),
-        ", ".join(row.bearings),
-    )
-    return dict(zip(COLUMNS, map(str, values), strict=True))
-
-
 def _print_table(found: Survey, preparation: Preparation) -> None:
     from bearcat.data.splits import specimens_sentence
     from bearcat.data.survey import UNLABELLED
 
-    rows = [_texts(row) for row in found.rows]
-    shown = [column for column in COLUMNS if column in COLUMNS[:6] or any(row[column] for row in rows)]
-    cells = [{"rate (Hz)" if column == "rate" else column: row[column] for column in shown} for row in rows]
-    for before, row, cell in zip(rows, rows[1:], cells[1:], strict=False):
-        cell["domain"] = "" if row["domain"] == before["domain"] else row["domain"]
-    print_table(cells, left=("domain", "class", "bearing"))
+    rows = [
+        {
+            "domain": row.domain,
+            "class": row.label,
+            "recordings": str(row.recordings),
+            "seconds": "?" if row.seconds is None else f"{row.seconds:.2f}",
+            "rate (Hz)": ", ".join("unknown" if rate is None else f"{rate:g}" for rate in row.rates),
+            "windows": str(row.windows),
+            "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*row.speeds[:1], *row.speeds[-1:]})),
+            "bearing": ", ".join(row.bearings),
+        }
+        for row in found.rows
+    ]
+    print_table(rows, left=("domain", "class", "bearing"))
     recordings, windows = (sum(getattr(row, name) for row in found.rows) for name in ("recordings", "windows"))
     domains, classes = {row.domain for row in found.rows}, {row.label for row in found.rows} - {UNLABELLED}
     print(

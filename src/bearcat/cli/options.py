@@ -6,17 +6,16 @@ import dataclasses
 import inspect
 import sys
 from collections import Counter
-from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
 
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.names import csv_cell, shown, to_json
-from bearcat.requests import ADVANCED, DataRequest, Request
+from bearcat.requests import ADVANCED, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
     from rich.progress import Progress, ProgressColumn
 
-    from bearcat.data import Dataset
     from bearcat.diagnosis.recording import Diagnoses
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -38,16 +36,17 @@ Healthy = Annotated[
     Names, Option(metavar="FILE", help="A known good recording of the point, or a folder; repeat for more.")
 ]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
-FORMATS = ("table", "csv", "json")
-Format = Annotated[str, Option("--format", metavar="table|csv|json", help="How results are printed.")]
-Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.", rich_help_panel=ADVANCED)]
+Form = Literal["table", "csv", "json"]
+Format = Annotated[Form, Option("--format", metavar="table|csv|json", help="How results are printed.")]
 
 
 class Command(TyperCommand):
     """A command whose help is short, and which refuses options that were removed or are given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        refuse_removed(self.name, args, {name for option in self.params for name in option.opts})
+        refuse_removed(
+            (word for word in args if word.startswith("--")), {name for each in self.params for name in each.opts}
+        )
         for option, times in Counter(self.make_parser(ctx).parse_args(args=list(args))[2]).items():
             if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
                 raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
@@ -67,10 +66,10 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands that names what replaces one that was removed."""
+    """Commands, and what replaces one that was removed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        refuse_removed(None, args[:1], self.commands)
+        refuse_removed(args[:1], self.commands)
         return super().parse_args(ctx, args)
 
 
@@ -115,26 +114,6 @@ def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., 
     return decorate
 
 
-def data_folder(name: str, root: Path | None) -> Path | None:
-    """The folder of a user's own recordings, as it was named; None of a dataset that bearcat knows."""
-    return root or (Path(name) if Path(name).is_dir() else None)
-
-
-def from_here(sentence: str, folder: Path | None) -> str:
-    """The sentence about a recording, whose path leads there from where the user stands and not from its folder."""
-    place = sentence.partition(": ")[0].partition("#")[0].partition("[")[0]
-    with suppress(OSError):  # it may be no name of a file at all
-        if folder is not None and place and (folder / place).exists():
-            return f"{folder / place}{sentence[len(place) :]}"
-    return sentence
-
-
-def program() -> str:
-    """How to call this program again: a script that adds rows to the tables is the only one that knows them."""
-    script = Path(sys.argv[0])
-    return f"python {script}" if script.suffix == ".py" and script.name != "__main__.py" else "bearcat"
-
-
 def console(to_error: bool = False) -> Console:
     """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
     from rich.console import Console
@@ -150,12 +129,6 @@ def print_note(sentence: str, kind: str = "note") -> None:
 def print_lines(*texts: str, flush: bool = False) -> None:
     """Texts with names of others in them, which a terminal is to show and not to obey."""
     print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
-
-
-def check_choice(option: str, value: str, known: Collection[str]) -> None:
-    """Refuses a value that is not one of those known."""
-    if value not in known:
-        raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
 
 
 def print_table(
@@ -180,7 +153,6 @@ def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns:
     """Rows as csv, or as a list of this name in JSON."""
     import csv
 
-    check_choice("--format", form, FORMATS)
     if form == "json":
         print(to_json({name: rows}, indent=1), flush=True)
         return
@@ -190,19 +162,18 @@ def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns:
     sys.stdout.flush()
 
 
-def print_recordings(found: Diagnoses, folder: Path | None = None) -> None:
-    """Diagnosed recordings as a table; those of a folder by the path that leads there."""
-    if rows := [row | {"recording": from_here(row["recording"], folder)} for row in found.table()]:
+def print_recordings(found: Diagnoses) -> None:
+    """Diagnosed recordings as a table."""
+    if rows := found.table():
         right = ("confidence", "agreement", "unfamiliar")
         print_table(rows, set(rows[0]) - set(right), (*right, "decision"))
 
 
-def bars(*columns: str | ProgressColumn) -> Progress:
+def bars(*columns: ProgressColumn) -> Progress:
     """Bars on standard error, each with its description before these columns."""
     from rich.progress import Progress, TextColumn
 
-    texts = [TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns]
-    return Progress(TextColumn("{task.description}", markup=False), *texts, console=console(to_error=True))
+    return Progress(TextColumn("{task.description}", markup=False), *columns, console=console(to_error=True))
 
 
 def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
@@ -214,62 +185,26 @@ def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
     return partial(track, description="reading", console=console(to_error=True), transient=True)
 
 
-def dataset_named(name: str, request: DataRequest) -> Dataset:
-    """The dataset, with the settings that were given as NAME=VALUE or as options of their own."""
-    from bearcat.data import open_dataset
-
-    return open_dataset(name, request.folder, request.dataset_settings)
-
-
-# Options and commands of earlier versions, and what to use instead; by command too where others have the option.
+# Options and commands of version 0.3 that many used, and what to use instead; docs/upgrade.md has all of them.
 REMOVED = {
     "recipes": "use `bearcat methods`",
-    "--figures": "every figure is written as png, svg and pdf; make EPS of these with pdftops -eps",
-    "--pdf": "open the page in a browser and print it",
-    "bearings": "bearcat.data.BEARINGS has the table, and docs/bearings.md says what is in it",
-    "predict --batch": "windows are handed to the model 256 at once, which no answer depends on",
-    "mcp --max-bytes": "`bearcat mcp` limits a file by its size (docs/security.md)",
-    "mcp --timeout": "`bearcat mcp` limits a file by its size (docs/security.md)",
-    "serve --token": "set BEARCAT_TOKEN instead, which other users of the machine cannot see",
-    "--track": "curves.csv in the folder of a run has the numbers of every epoch",
     "--recipe": "write --method",
     "--recipe-set": "write --method-set",
     "--balance": "write --method-set balance=true",
-    "--no-balance": "write --method-set balance=false",
     "--precision": "write --method-set precision=bfloat16",
-    "--channels": "list the channels in a manifest, a row each",
-    "--target-keep": 'write a grid with target = { keep = ["healthy"] } and train it by bearcat bench run',
-    "--target-share": "write a grid with target = { share = { rest = 0.05 } } and train it by bearcat bench run",
-    "--why": "failure.json in the folder of a failed run, which bench status names, has the traceback",
-    "--webhook": "write --notify json://host/path, or jsons:// for https",
-    "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
-    "--mqtt": "write --notify mqtt://host/topic for events, and let a bridge write recordings into the folder",
-    "--metrics": "bearcat watch export and --format json have the numbers",
     "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
-    "--bpfi": "write --bearing bpfo=3.585,bpfi=5.415",
     "--by": "bearcat.deploy.predictor has the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",
-    "--no-unfamiliar-alarm": "take the findings from --format json",
     "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
-    "--executor": "write --jobs 2, for processes of this machine",
-    "--address": "write --jobs 2, for processes of this machine",
-    "--stride": "leave it out: adapt says how windows are cut",
-    "check --format": "bearcat.data.survey.survey has the numbers",
-    "--speeds": "leave it out: recordings whose speeds are within 5 % are one operating state",
-    "--loads": "leave it out: recordings whose loads are within 20 % of the highest are one operating state",
-    "FOLDER --rate": "list files that do not say their rate in a manifest.csv with the column rate",
-    "show --view": "bearcat diagnose FILE --png FOLDER draws the evidence of a recording",
-    "show --input": "bearcat.data.prepare gives the values that a network reads, to draw with matplotlib",
-    "--window": "bearcat.data.prepare gives the windows that a network reads, to draw with matplotlib",
+    "--webhook": "write --notify json://host/path",
+    "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
+    "--mqtt": "write --notify mqtt://host/topic",
+    "--token": "set BEARCAT_TOKEN instead, which other users of the machine cannot see",
 }
 
 
-def refuse_removed(command: str | None, words: Iterable[str], known: Collection[str]) -> None:
-    """Raises InputError for the first removed option of a command, or, where it is None, for a removed command; `known`
-    are the names it has today.
-    """
-    for word in words:
-        name = word.partition("=")[0]
-        instead = REMOVED.get(f"{command} {name}") or REMOVED.get(name)
-        if instead is not None and name not in known and name.startswith("--") == (command is not None):
-            raise InputError(f"{name}: was removed; {instead}")
+def refuse_removed(words: Iterable[str], known: Collection[str]) -> None:
+    """Raises InputError for the first word that is a removed command or option; `known` are the names of today."""
+    for name in (word.partition("=")[0] for word in words):
+        if name in REMOVED and name not in known:
+            raise InputError(f"{name}: was removed; {REMOVED[name]}")

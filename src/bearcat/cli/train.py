@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from bearcat.cli import options
 from bearcat.cli.options import print_lines, print_note, print_recordings, print_table, reading_bar, takes
 from bearcat.requests import AdaptRequest
 
@@ -39,44 +38,40 @@ def adapt(
     if plan.choices:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
         print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
-    place = options.data_folder(request.data, request.folder)
     for problem in plan.problems:
-        print_note(options.from_here(problem.sentence, place), "problem")
+        print_note(problem.sentence, "problem")
     for warning in plan.warnings:
-        print_note(options.from_here(warning, place), "warning")
+        print_note(warning, "warning")
     found = run(plan, out, training_progress)
-    _print_adaptation(found, plan.warnings, place)
+    _print_adaptation(found, plan.warnings)
     if found.problems:
         raise Exit(2)
 
 
-def _print_adaptation(found: Adaptation, printed: Sequence[str], folder: Path | None = None) -> None:
+def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     """The answer first: decisions, recordings, recommendation; then scores, and where everything is."""
     diagnoses, record, out = found.recordings, found.record, found.folder
     print_lines(diagnoses.summary)
     if left_out := len(found.problems):
         print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
-    print_recordings(diagnoses.worst_first[:MOST_PRINTED], folder)
+    print_recordings(diagnoses.worst_first[:MOST_PRINTED])
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_lines(found.decision.sentence)
     print_lines(*found.sentences)
     print()
     _print_scores(record.settings.task.replace("→", " → "), found.runs)
-    shared = [text for text in record.warnings if all(text in run.warnings for _, run in found.runs)]
-    for warning in shared:
-        if warning not in printed:
-            print_note(warning, "warning")
+    warned = dict[str, list[str]]()
     for name, run in found.runs:
         for warning in run.warnings:
-            if warning not in (*printed, *shared):
-                print_note(f"{name}: {warning}", "warning")
-    names = "record.json, predictions.csv, curves.csv, model/"
+            warned.setdefault(warning, []).append(name)
+    for warning, names in warned.items():
+        if warning not in printed:
+            print_note(warning if len(names) == len(found.runs) else f"{', '.join(names)}: {warning}", "warning")
+    print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
     if (out / "report.html").exists():
-        print(f"Results are in {out}: {names}, reliability.png")
         print(f"All of it on one page: {out / 'report.html'}")
     else:
-        print(f"Results are in {out}: {names}")
         print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
 
 
@@ -100,7 +95,7 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
 
 
 def check(
-    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)],
+    run: Annotated[Path, Argument(metavar="RUN", help="The folder of a finished run.")],
     labels: Annotated[Path, Option(metavar="FILE", help="A csv with the columns recording and label.")],
 ) -> None:
     """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""

@@ -14,10 +14,8 @@ from typer import Argument, Option
 
 from bearcat.cli import options
 from bearcat.cli.options import (
-    FORMATS,
     Commands,
     Group,
-    check_choice,
     print_data,
     print_lines,
     print_note,
@@ -88,7 +86,6 @@ def watch(
     from bearcat.watch.usual import WatchRule
     from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, known_healthy
 
-    check_choice("--format", form, FORMATS)
     number, speed = number_or_channel(request.rpm)
     if speed is not None:
         raise InputError(f"'{speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
