@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 import bearcat
-from bearcat.cat import CAT, ENCODERS, RECIPES, ece, progress
+from bearcat.cat import CAT, ENCODERS, RECIPES, ece
 from bearcat.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
@@ -160,24 +159,6 @@ def test_a_model_that_is_not_trained_or_is_given_other_windows_says_so(shift):
     model = CAT("source-only", **QUICK).fit(shift[0], shift[1])
     with pytest.raises(InputError, match=r"X has windows of shape \(1, 70\), but those of fit had \(1, 80\)"):
         model.predict(np.ones((2, 70)))
-
-
-def test_epochs_is_the_only_way_to_say_how_many():
-    with pytest.raises(InputError, match="schedule.epochs.*use epochs"):
-        RECIPES["CAT*-Temperature"].with_settings({"schedule.epochs": "5"})
-
-
-def test_a_log_has_a_line_a_minute_with_the_time_left(capsys, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with progress.training_progress("CAT", 300) as show:
-        for epoch in range(10):
-            now[0] += 20
-            history = {"loss_supervised": [torch.tensor([0.5])] * (epoch + 1)}
-            show(SimpleNamespace(epoch=epoch, history=history))
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert lines[0] == "CAT: epoch 3 of 300, loss 0.50, 1 h 39 min left"
 
 
 def test_named_data_are_arrays_of_prepared_windows():

@@ -18,7 +18,6 @@ import typer
 from bearcat.cli import app
 from bearcat.deploy.serve import PredictQuery
 from bearcat.diagnosis.recording import STATUS
-from tests.test_seams import SEAMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -113,15 +112,6 @@ def test_commands_named_in_sentences_exist_with_their_options():
             parameters = KNOWN[name].params if name else []
             known = {option for each in parameters for option in (*each.opts, *each.secondary_opts)} | {"--help"}
             assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, (page.name, span)
-
-
-def test_what_is_not_run_is_still_shown_and_what_is_run_elsewhere_is():
-    for pattern in NOT_RUN:
-        assert any(re.match(pattern, command) for _, _, command in COMMANDS), pattern
-    scripts = [shlex.split(command)[1] for _, _, command in COMMANDS if command.startswith("python examples/add_")]
-    assert {Path(script).name for script in scripts} == set(SEAMS)
-    examples = (ROOT / "tests" / "acceptance" / "test_examples.py").read_text(encoding="utf-8")
-    assert all(f'follow(ROOT / "docs" / "{name}", tmp_path' in examples for name in FOLLOWED)
 
 
 def page_of_commands() -> str:

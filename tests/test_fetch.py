@@ -224,13 +224,6 @@ def test_an_address_outside_the_web_or_a_name_outside_the_folder_is_refused(
     assert names(tmp_path) == set()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"files": {"a": 1}, "licence": null}', '{"files": {}}'])
-def test_a_damaged_ledger_is_named(site: Site, tmp_path: Path, content: str) -> None:
-    (tmp_path / "downloads.json").write_text(content)
-    with pytest.raises(InputError, match=r"downloads\.json is damaged"):
-        fetch([site.download()], tmp_path)
-
-
 def test_the_licence_is_named_until_it_is_accepted_and_then_remembered(site: Site, tmp_path: Path) -> None:
     root = tmp_path / "pu"
     with pytest.raises(InputError, match=r"CC BY-NC 4.0 \(https://example.org/licence\).*--accept-licence"):

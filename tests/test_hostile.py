@@ -130,14 +130,3 @@ def test_only_an_alarm_has_status_1(models, tmp_path, command, monkeypatch):
     monkeypatch.setattr("bearcat.deploy.opened.open_model", None)  # a bug of ours: what is called is no function
     status, _, said = command("predict", models / "model", tmp_path / "token.npy")
     assert (status, "report" in said) == (70, True)
-
-
-def test_names_of_files_are_printed_as_they_are(models, tmp_path, command, monkeypatch):
-    names = ["pump[inner].wav", "x[/b].wav", "b] :bee: [bold].wav"]  # of which the second closes what rich calls markup
-    (tmp_path / "x[").mkdir()
-    for number, name in enumerate(names):
-        (tmp_path / name).write_bytes(as_wav(noise(4 * LENGTH, number)))
-    monkeypatch.chdir(tmp_path)
-    status, printed, _ = command("predict", models / "model", *names)
-    assert status in (0, 1, 3)
-    assert [name for name in names if name not in printed] == []

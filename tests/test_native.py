@@ -5,16 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 from bearcat.cat.networks import SHORTEST, Network, build_network, fast_path, initialise, rectified_dropout, use_path
 from bearcat.errors import InputError
 from bearcat.fast import native
 from bearcat.fast.stacked import Randomness, dropped
-from tests.reference import affine
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")
 # Allowed distance of values, gradients and statistics. In float32 a value near a maximum may lose to its neighbour.
@@ -80,25 +77,6 @@ def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, ba
     with torch.no_grad():
         found, expected = fast(windows)[0], plain(windows)[0]
     assert far(found, expected) < near
-
-
-@pytest.mark.parametrize(("windows", "length", "away"), [(5, 14, 0.0), (3, 17, 100.0), (1, 6, 0.0)])
-def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(windows, length, away):
-    """The derivation native.c follows, against torch's own way back through convolution, norm, ReLU and pooling."""
-    chance = torch.Generator().manual_seed(length)
-    x, weight, gamma, beta, gradient = (
-        torch.randn(*size, generator=chance, dtype=torch.float64)
-        for size in ((windows, length, 6), (3, 6, 9), (9,), (9,), (windows, 9, 4))
-    )
-    x += away
-    x.requires_grad_()
-    weight.requires_grad_()
-    y = functional.conv1d(x.mT, weight.permute(2, 1, 0))
-    normal = functional.batch_norm(y, None, None, gamma, beta, training=True, eps=affine.EPSILON)
-    (functional.adaptive_max_pool1d(normal.relu(), 4) * gradient).sum().backward()
-    of_weight, of_x = affine.gradients(*(tensor.detach().numpy() for tensor in (x, weight, gamma, beta, gradient)))
-    for found, expected in ((of_weight, weight.grad), (of_x, x.grad)):
-        assert np.abs(found - expected.numpy()).max() <= 1e-10 * np.abs(found).max()
 
 
 def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():

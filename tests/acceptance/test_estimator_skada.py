@@ -21,8 +21,6 @@ from tests.test_estimator import QUICK, SHORT, packed, shift  # noqa: F401
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
     from skada import make_da_pipeline
     from skada.metrics import (
-        DeepEmbeddedValidation,
-        MaNoScorer,
         MixValScorer,
         PredictionEntropyScorer,
         SoftNeighborhoodDensity,
@@ -66,21 +64,6 @@ def test_a_grid_is_searched_with_skadas_label_free_scorers(packed, routing, scor
     assert search.best_params_["method"] == ["source-only", "DANN"][int(np.argmax(scores))]
     assert search.best_estimator_.method_name_ == search.best_params_["method"]
     assert search.predict(X[domain < 0]).shape == (60,)
-
-
-def test_skadas_scorers_see_the_targets_calibrated_probabilities(packed, routing):
-    X, y, domain = packed
-    model = CATClassifier(**QUICK).fit(X, y, sample_domain=domain)
-    likely = model.predict_proba(X[domain < 0])
-    score = PredictionEntropyScorer()(model, X, y, sample_domain=domain)
-    assert score == pytest.approx((likely * np.log(likely)).mean())
-
-
-def test_scorers_that_need_layers_work_on_a_pipeline(packed, routing):
-    X, y, domain = packed
-    pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
-    for scorer in (DeepEmbeddedValidation(random_state=0), MaNoScorer()):
-        assert np.isfinite(scorer(pipeline, X, y, sample_domain=domain))
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):

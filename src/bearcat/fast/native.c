@@ -8,7 +8,7 @@
 
    The last layer, most of the arithmetic, stores no y at all: its maxima are found while it is in the cache, and on the
    way back dy is zero but at the maxima, plus what normalisation spreads, which is affine in y and so in what the layer
-   saw (tests/reference/affine.py). */
+   saw. */
 
 #include <math.h>
 #include <string.h>

@@ -188,7 +188,6 @@ def _last_layer(call: Call) -> Callable[[], Tensor]:
 
     Apart from maxima, dy = scale·dz + offset + slope·(convolution of z), z the layer's input minus its mean over the
     domain. Normalisation removes that mean anyway, and subtracting it first avoids cancellation of large numbers.
-    tests/reference/affine.py has all of this row by row.
     """
     parts, (runs, domains) = call.parts, call.parts["count"][0].shape
     time = parts["y"][2].numel() // (runs * call.plan.windows * INPUTS)
