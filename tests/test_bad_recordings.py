@@ -24,9 +24,8 @@ from bearcat.data.stream import FORMATS, open_signals
 from bearcat.data.survey import survey
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import find_measurements
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
 from bearcat.names import csv_cell, from_csv_cell, shown, to_json
-from bearcat.ranges import check_range
 from tests.test_artefact import made_model, save_model
 from tests.test_formats import write
 from tests.test_serve import as_npy, as_wav, noise

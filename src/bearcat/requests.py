@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bearcat.errors import InputError, suggest
-from bearcat.ranges import check_range
+from bearcat.errors import InputError, check_range, suggest
 from bearcat.settings import override, pairs
 
 ADVANCED = "Advanced"

@@ -28,10 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bearcat.cat.plain import PlainModules, is_stacked, seeded
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
 from bearcat.fast.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
-from bearcat.ranges import check_range
 from bearcat.settings import from_text
 
 FEATURES = 256

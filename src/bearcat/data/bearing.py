@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
 from bearcat.findings import Finding
-from bearcat.ranges import check_range
 from bearcat.settings import pairs
 
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")

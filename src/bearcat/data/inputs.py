@@ -21,8 +21,7 @@ import bearcat.data.physical as physical
 from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
-from bearcat.errors import InputError
-from bearcat.ranges import check_range
+from bearcat.errors import InputError, check_range
 from bearcat.settings import find_name, from_text
 
 Rate = float | None  # of a recording, in Hz; None: it is not known

@@ -38,9 +38,8 @@ from bearcat.data.recording import (
     spectral_shape,
 )
 from bearcat.data.signals import reading
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
 from bearcat.plugins import row_identity, source_hash
-from bearcat.ranges import check_range
 from bearcat.settings import spell_out
 from bearcat.storage import abandoned, digest_json, write_atomically
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import Declared
-from bearcat.errors import InputError
+from bearcat.errors import RANGES, InputError, check_range
 from bearcat.findings import Finding
-from bearcat.ranges import RANGES, check_range
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]

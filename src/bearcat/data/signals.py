@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError, check_range, suggest
 from bearcat.names import shown
-from bearcat.ranges import check_range
 
 Samples = NDArray[Any]
 Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as a number

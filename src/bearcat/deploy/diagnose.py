@@ -50,9 +50,8 @@ from bearcat.diagnosis.signal import (
     speed_course,
     speed_of_channel,
 )
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
 from bearcat.findings import SHOWN_LINE, Finding
-from bearcat.ranges import check_range
 from bearcat.requests import DiagnoseRequest
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning

@@ -30,9 +30,8 @@ from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Tally, tally
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
 from bearcat.findings import Finding
-from bearcat.ranges import check_range
 from bearcat.settings import from_plain
 
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model

@@ -45,9 +45,8 @@ from bearcat.deploy.opened import open_model
 from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
-from bearcat.errors import InputError
+from bearcat.errors import RANGES, InputError
 from bearcat.names import to_json
-from bearcat.ranges import RANGES
 from bearcat.report.figures import draw_evidence
 from bearcat.requests import DiagnoseRequest
 

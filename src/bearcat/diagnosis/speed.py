@@ -35,8 +35,8 @@ from bearcat.diagnosis.combs import (
 )
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
+from bearcat.errors import check_range
 from bearcat.findings import OVERWHELMING, Finding, Severity
-from bearcat.ranges import check_range
 
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have

@@ -27,8 +27,7 @@ from bearcat.data.channels import points_of
 from bearcat.data.isolated import RISKY
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import measurements_of_file
-from bearcat.errors import InputError
-from bearcat.ranges import check_range
+from bearcat.errors import InputError, check_range
 from bearcat.storage import digest_json
 from bearcat.watch.folder import Arrival
 from bearcat.watch.snapshot import Snapshot, measure

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.quality import BANDS
-from bearcat.ranges import RANGES, check_range
+from bearcat.errors import RANGES, check_range
 from bearcat.watch.snapshot import MEASUREMENTS
 
 YEAR = 365.25 * 86400.0  # seconds

@@ -44,9 +44,8 @@ from bearcat.data.recording import Floats, Recording, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.splits import GROUPS, two_classes
 from bearcat.data.stream import FORMATS, STATING
-from bearcat.errors import InputError, suggest
+from bearcat.errors import RANGES, InputError, check_range, suggest
 from bearcat.names import shown
-from bearcat.ranges import RANGES, check_range
 from bearcat.storage import real_path
 
 EMPTY = "a folder without recordings"
