@@ -7,7 +7,7 @@ import pytest
 
 import bearcat
 from bearcat.adaptation.spec import make_recipe
-from bearcat.cat.calibrators import find_calibrator
+from bearcat.cat import find_calibrator
 from bearcat.cat.networks import find_encoder
 from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
 from bearcat.data import open_dataset

@@ -48,6 +48,13 @@ REMOVED = dict.fromkeys(
     "Split.gap": "leave it out, as one window is left out on either side",
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
     "AdaptRequest.recipe": "it is called 'method'",
+    "Teacher.statistics": "leave it out, as the teacher's statistics are its own",
+    "SelfTraining.average": "leave it out, as the mean is over the batch",
+    "Adversarial.reduction": "leave it out, or set alignment.weight=2 for the sum of both domains' means",
+    "Sharpness.scope": "leave it out, as SAM climbs every loss that does not compare domains",
+    "TransCal.solver": "leave it out, as the exact point is taken",
+    "TransCal.start": "leave it out, as the original's 2 is taken",
+    "MatchClusters.fit": "leave it out, as the limits of matching are fixed",
     "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
 }
 REMOVED_NAMES = {"silero": "use 'cnn' or 'dense', or v0.3", "identity": "use 'none'"}  # of encoders and calibrators

@@ -27,8 +27,8 @@ from bearcat.adaptation.run import run_stack
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.store import FAILURE, RunStore, open_store
 from bearcat.cat.algorithm import Run
-from bearcat.cat.evaluate import EpochEnd
 from bearcat.cat.networks import trains_alone
+from bearcat.cat.state import TrainingState
 from bearcat.child import connect_ray
 from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
@@ -194,7 +194,7 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     checkpoint = store.stack(runs) / CHECKPOINT
     written: list[int] = []  # when the checkpoint was, at the first epoch after the deadline
 
-    def progress(end: EpochEnd) -> None:
+    def progress(end: TrainingState) -> None:
         execution.listener.epoch(runs, end.epoch + 1, epochs)
         if execution.late and end.epoch + 1 < epochs:
             stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0

@@ -21,7 +21,7 @@ from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_
 from bearcat.data.catalogue import find_domain
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError, suggest
-from bearcat.methods.known_states import without_own_benches
+from bearcat.methods.before_training import without_own_benches
 from bearcat.settings import override
 from bearcat.storage import read_regular
 
