@@ -247,7 +247,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--rpm", "900"], "unknown setting 'rpm'"),
         (["--set", "seconds=0.3"], "fewer than a batch"),
         (["--set", "faults="], "only the class 'healthy'"),
-        (["--method", "AT", "--method-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
+        (["--method", "AT", "--method-set", "labels.threshold=fixd"], "did you mean 'fixed'"),
         (["--out", "occupied"], "is not empty"),
     ],
 )

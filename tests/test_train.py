@@ -376,7 +376,7 @@ def test_alone_and_alone_again_are_the_same_to_the_bit(whole):
 
 
 def test_recipes_of_other_ingredients_or_data_of_other_shape_do_not_stack():
-    with pytest.raises(InputError, match="same recipe"):
+    with pytest.raises(InputError, match="same method"):
         train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["DANN"]), toy(), 0)], CPU)
     for other in (toy(windows=17), toy(length=100), toy(classes=4), toy(dtype=np.float64)):
         runs = [Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["AT"]), other, 0)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
     from bearcat.data import tasks
     from bearcat.data.inputs import Input
-    from bearcat.diagnosis import accuracy
+    from bearcat.diagnosis import accuracy as check_models
     from bearcat.fast import batches, stacked
 else:
 
@@ -43,7 +43,7 @@ else:
             return getattr(import_module(self._module), name)
 
     Tensor, nn = Any, Any
-    torch, functional, tasks, accuracy = map(
+    torch, functional, tasks, check_models = map(
         Deferred, ("torch", "torch.nn.functional", "bearcat.data.tasks", "bearcat.diagnosis.accuracy")
     )
     cpcs, evaluate, networks = map(Deferred, ("bearcat.cat.cpcs", "bearcat.cat.evaluate", "bearcat.cat.networks"))
@@ -51,7 +51,8 @@ else:
 
 # What modules of recipes import from here, without loading torch.
 __all__ = [
-    "Tensor", "accuracy", "batches", "cpcs", "evaluate", "functional", "networks", "nn", "stacked", "tasks", "torch",
+    "Tensor", "batches", "check_models", "cpcs", "evaluate", "functional", "networks", "nn", "stacked", "tasks",
+    "torch",
 ]  # fmt: skip
 
 

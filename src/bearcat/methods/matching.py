@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, accuracy, tasks
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, check_models, tasks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -313,7 +313,7 @@ def discriminant_space(
     scaled = (values - mean) / deviation
     centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
     within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = accuracy.principal(within)
+    variances, axes = check_models.principal(within)
     floor = SHRINKAGE * variances.sum() / scaled.shape[1]
     along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
     across = 1 / np.sqrt(floor) if floor > 0 else 1.0
@@ -323,7 +323,7 @@ def discriminant_space(
 
     whitened = whiten(centres)
     middle = whitened.mean(axis=0)
-    directions = accuracy.principal(whitened - middle)[1][: classes - 1]
+    directions = check_models.principal(whitened - middle)[1][: classes - 1]
 
     def project(points: NDArray[Any]) -> Floats:
         return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)
