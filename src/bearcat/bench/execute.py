@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import errno
 import math
+import os
+import socket
 import tempfile
 import time
 from collections import deque
@@ -29,7 +31,6 @@ from bearcat.bench.store import FAILURE, RunStore, open_store
 from bearcat.cat.algorithm import Run
 from bearcat.cat.networks import trains_alone
 from bearcat.cat.state import TrainingState
-from bearcat.child import connect_ray
 from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
@@ -261,6 +262,32 @@ def _resume(specs: Sequence[RunSpec], execution: Execution, device: torch.device
                 complete([known[run] for run in members], device, execution)
             elif len(ours) == len(left) or any(store.settled(run) for run in left):
                 store.drop_stack(members)  # nothing was kept, or a member failed meanwhile
+
+
+def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
+    """Ray, connected to a cluster, a local one without address; a sentence where it is missing or cannot be reached."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what will be Ray's default; silences a warning
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise InputError("the executor 'ray' needs an extra; pip install 'bearcat[ray]'") from error
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        ray.init("local", num_cpus=jobs or os.cpu_count(), include_dashboard=False, **quiet)
+        return ray
+    if jobs is not None:
+        raise InputError("--jobs is for a local Ray cluster; the one at --address decides itself, leave it out")
+    try:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address, **quiet)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise InputError(f"no Ray cluster at '{address}' could be reached ({reason})") from error
+    return ray
 
 
 def on_ray(

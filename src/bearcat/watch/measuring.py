@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,14 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from bearcat import __version__
-from bearcat.child import follow_parent
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import points_of
 from bearcat.data.isolated import RISKY
@@ -94,5 +95,14 @@ def processes(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 
 def _begin() -> None:
-    follow_parent(signal.SIGINT, signal.SIGTERM)
+    """Leaves Ctrl-C and SIGTERM, which reach both, to the parent, and ends when that does."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+    def follow() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
     threadpool_limits(1)  # there is a process for each core
