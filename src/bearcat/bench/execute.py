@@ -159,37 +159,33 @@ def disk_full(error: BaseException) -> bool:
 
 
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
-    """Trains these runs, which must be ours, together; in halves where memory is short, one by one where that fails."""
+    """Trains these runs, which must be ours, together; in halves where that fails, be it for memory or for one run."""
     runs, store, listener = [spec.identity for spec in specs], execution.store, execution.listener
     resumed = (store.stack(runs) / CHECKPOINT).exists()
     if resumed:
         listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
     trouble = _train(specs, device, execution)
     if resumed and trouble is not None:
-        listener.message(f"the checkpoint cannot be used ({trouble[1]}); training starts again")
+        listener.message(f"the checkpoint cannot be used ({trouble[0]}); training starts again")
         store.drop_stack(runs)
         trouble = _train(specs, device, execution)
     if trouble is None:
         return
-    memory_short, *reason = trouble
     store.drop_stack(runs)
     if len(specs) == 1:
-        execution.fail(specs[0], *reason)
+        execution.fail(specs[0], *trouble)
         return
-    parts = [[spec] for spec in specs]
-    if memory_short:
-        half = len(specs) // 2
-        listener.message(f"{len(specs)} runs at once need more memory than there is; going on with {half}")
-        parts = [[*specs[:half]], [*specs[half:]]]
-    for part in parts:
+    half = len(specs) // 2
+    listener.message(f"{len(specs)} runs could not be trained together ({trouble[0]}); going on with {half}")
+    for part in (specs[:half], specs[half:]):
         if not all(store.settled(spec.identity) for spec in part):
             complete(part, device, execution)
 
 
-def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[bool, str, str] | None:
-    """Trains runs as one stack; None where all is well, else whether memory was short, a sentence and the traceback.
+def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[str, str] | None:
+    """Trains runs as one stack; None where all is well, else a sentence and the traceback.
 
-    The error itself is dropped, because its frames would keep the memory that was short.
+    The error itself is dropped, because its frames would keep memory that may be short.
     """
     runs, store, epochs = [spec.identity for spec in specs], execution.store, specs[0].recipe.schedule.epochs
     checkpoint = store.stack(runs) / CHECKPOINT
@@ -213,14 +209,13 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     except Exception as error:
         if disk_full(error):
             raise
-        short = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-        trouble = short, error_sentence(error), traceback_text(error)
+        trouble = error_sentence(error), traceback_text(error)
     else:
         store.drop_stack(runs)
         for run in runs:
             execution.listener.settled(run, True)
         return None
-    if short and device.type == "cuda":
+    if device.type == "cuda":
         torch.cuda.empty_cache()
     return trouble
 

@@ -42,9 +42,7 @@ class Method:
         try:
             return make_recipe(self.recipe_name, kind, epochs, settings)
         except InputError as error:
-            several = any("," in text for text in settings.values())
-            advice = "; for several values of a setting write a [[method]] for each" if several else ""
-            raise InputError(f"method '{self.name}': {error}{advice}") from error
+            raise InputError(f"method '{self.name}': {error}") from error
 
 
 @dataclass(frozen=True)
@@ -200,14 +198,7 @@ def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...], str]:
 def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
     """`methods = ["DANN", …]`, and `[[method]]` tables for those with a name or settings of their own."""
 
-    def known(name: str) -> str:
-        try:
-            return find_recipe(name)
-        except InputError as error:
-            own = "a method of your own is known to the script alone that adds it to RECIPES: call bench from there"
-            raise InputError(f"{error} ({own})") from error
-
-    methods = [Method(name, name) for name in map(known, _names("methods", names))]
+    methods = [Method(name, name) for name in map(find_recipe, _names("methods", names))]
     if not isinstance(tables, list):
         raise InputError("'method' must be a list of tables; open each with [[method]]")
     for number, table in enumerate(tables, start=1):
@@ -217,7 +208,7 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
             _check("method", table, ("name", "method", "set"))
             if "method" not in table:
                 raise InputError("'method' is missing; bearcat methods lists them")
-            recipe = known(*_names("method", [table["method"]]))
+            recipe = find_recipe(*_names("method", [table["method"]]))
             (name,) = _names("name", [table.get("name", recipe)])
             settings = _texts("set", table.get("set", {}))
             if "input" in dict(settings):

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,6 @@ from bearcat.report.typeset import (
 )
 from bearcat.storage import write_atomically
 
-FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 WRITTEN = ("svg", "pdf")  # of each figure
 ALL = "all datasets"  # the name of the group that holds the tasks of every dataset
 # Columns of score tables, shown where a run has it: in how many runs.
@@ -90,17 +90,17 @@ def write_bench_report(
         ("Seeds", str(len({run.cell.seed for run in results})), ""),
     )
     try:
-        _remove_earlier(out)
-        written: list[str] = []
+        if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
+            for folder in ("tables", "figures"):
+                rmtree(out / folder, ignore_errors=True)
         sections = [Section("Overview", (_overview(results, missing),))]
         for (dataset, kind), (mine, absent) in _groups(results, missing).items():
-            sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out, written))
+            sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out))
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
         page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
         if results:
             rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
             write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
-        write_atomically(out / FILE_LIST, "\n".join(written).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
     return page
@@ -126,9 +126,9 @@ def _groups(results: Sequence[Result], missing: Sequence[Missing]) -> dict[tuple
 
 def _section(
     title: str, results: Sequence[Result], missing: Sequence[Missing], decimals: int, metrics: Sequence[str],
-    out: Path, written: list[str],
+    out: Path,
 ) -> Section:  # fmt: skip
-    """Caveats, tables and figures of a group, written to files whose names are added to `written`."""
+    """Caveats, tables and figures of a group, which are also written to files."""
     said, tables, drawn = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():
         comparison = compare(results, metric)
@@ -152,30 +152,16 @@ def _section(
     pictures = [replace(each, name=file_name(f"{slug}-{each.name}")) for each in drawn if each is not None]
     for table in tables:  # a file stands alone; the page says once what concerns all its tables
         note = " ".join((table.note, *sentences, *(caveat.text for caveat in said)))
-        _write(out, f"tables/{table.name}.tex", latex(replace(table, note=note)).encode(), written)
+        write_atomically(_free(out / "tables" / f"{table.name}.tex"), latex(replace(table, note=note)).encode())
     for figure in pictures:
         for kind in WRITTEN:
-            _write(out, f"figures/{figure.name}.{kind}", figure.render(kind), written)
+            write_atomically(_free(out / "figures" / f"{figure.name}.{kind}"), figure.render(kind))
     return Section(title, sentences, tuple(said), tuple(tables), tuple(pictures))
 
 
-def _write(out: Path, name: str, content: bytes, written: list[str]) -> None:
-    """Writes a file; with a number in its name where that of another dataset or method is the same."""
-    stem, _, suffix = name.rpartition(".")
-    while name.lower() in [other.lower() for other in written]:
-        stem += "-2"
-        name = f"{stem}.{suffix}"
-    write_atomically(out / name, content)
-    written.append(name)
-
-
-def _remove_earlier(out: Path) -> None:
-    """Removes the tables and figures of an earlier report, by its own list, so that nothing old looks current."""
-    if (out / FILE_LIST).is_file():
-        for line in (out / FILE_LIST).read_text(encoding="utf-8", errors="replace").splitlines():
-            folder, _, name = line.partition("/")
-            if folder in ("tables", "figures") and name and Path(name).name == name:
-                (out / folder / name).unlink(missing_ok=True)
+def _free(path: Path) -> Path:
+    """The path, or one with a number where another dataset or method has the same file name."""
+    return _free(path.with_name(f"{path.stem}-2{path.suffix}")) if path.exists() else path
 
 
 def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,31 +59,16 @@ def legend_columns(names: Sequence[str], width: float) -> int:
     return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
 
 
-@dataclass(frozen=True)
-class Bins:
-    """A reliability diagram's numbers: edges (bin + 1); windows, mean confidence and accuracy (bin)."""
-
-    edges: Floats
-    mass: Floats
-    confidence: Floats
-    accuracy: Floats
-
-    @property
-    def ece(self) -> float:
-        return float(np.nansum(self.mass * np.abs(self.confidence - self.accuracy)) / max(self.mass.sum(), 1e-300))
-
-
 @house_style()
 def reliability(results: Sequence[Result]) -> ReportFigure | None:
     """One method: source and target, before and after calibration, all its runs together."""
-    panels = _reliability_panels([result.record.reliability for result in results])
+    panels = _panels([result.record.reliability for result in results])
     if not panels:
         return None
     method, calibrator = results[0].cell.method, results[0].record.settings.calibrator
-    errors = ", ".join(f"{title} {100 * bins.ece:.1f} %" for title, bins in panels)
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
-        f" ECE of {len(panels[0][1].mass)} bins{f', {len(results)} runs pooled' if len(results) > 1 else ''}: {errors}."
+        f" ECE of {len(panels[0][1].mass)} bins{f', {len(results)} runs pooled' if len(results) > 1 else ''}."
         " A bar says nothing of how many windows it stands for."
     )
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
@@ -93,53 +77,49 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 @house_style()
 def write_reliability(recorded: Reliability, path: Path) -> None:
     """The same figure of one run as a PNG, from its record's `reliability`."""
-    figure = ReportFigure("reliability", "", "", _draw_reliability(_reliability_panels([recorded])))
+    figure = ReportFigure("reliability", "", "", _draw_reliability(_panels([recorded])))
     write_atomically(path, figure.render("png"))
 
 
-def _reliability_panels(recorded: Sequence[Reliability]) -> list[tuple[str, Bins]]:
+def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     """Title and bins of each panel that the records have numbers for."""
     panels = []
     for domain in ("source", "target"):
         known = [found for record in recorded if (found := getattr(record, domain))]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            merged = merge_bins([bins for found in known if (bins := getattr(found, when))])
-            if merged is not None:
-                panels.append((f"{domain}, {title}", merged))
-    if any("after" in title for title, _ in panels):
-        return panels
-    return [(title.partition(",")[0] + ", no calibration", bins) for title, bins in panels]
+            bins = [found for each in known if (found := getattr(each, when)) and sum(found.mass)]
+            if bins:
+                panels.append((f"{domain}, {title}", merge_bins(bins)))
+    return panels
 
 
-def merge_bins(recorded: Sequence[RecordedBins]) -> Bins | None:
+def merge_bins(recorded: Sequence[RecordedBins]) -> RecordedBins:
     """Recorded reliability bins of several runs as if their windows were one set."""
-    if not recorded:
-        return None
-    edges, mass, confidence, accuracy = (
-        np.array([getattr(bins, name) for bins in recorded], dtype=np.float64)
-        for name in ("edges", "mass", "confidence", "accuracy")
-    )
+    mass = np.array([bins.mass for bins in recorded], dtype=np.float64)
     total = mass.sum(axis=0)
-    windows = np.where(total > 0, total, np.nan)
-    means = [np.nansum(mass * values, axis=0) / windows for values in (confidence, accuracy)]
-    return Bins(edges[0], total, *means) if total.sum() else None
+    confidence, accuracy = (
+        np.nansum(mass * np.array(values, dtype=np.float64), axis=0) / np.where(total > 0, total, np.nan)
+        for values in ([bins.confidence for bins in recorded], [bins.accuracy for bins in recorded])
+    )
+    return RecordedBins(recorded[0].edges, *map(tuple, (total, confidence, accuracy)))
 
 
-def _draw_reliability(panels: Sequence[tuple[str, Bins]]) -> Any:
+def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
     """Reliability diagrams in a row, as the paper draws them: accuracy as bars, gap to confidence, diagonal, ECE."""
     drawing = empty_figure(1.75 * len(panels) + (0.3 if len(panels) < 4 else 0), 2.3)
     axes = drawing.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     box = {"facecolor": "white", "edgecolor": "grey", "boxstyle": "round,pad=0.25", "linewidth": 0.6}
     for axis, (title, bins) in zip(axes, panels, strict=True):
-        filled = bins.mass > 0
-        place: dict[str, Any] = {"x": bins.edges[:-1][filled], "width": np.diff(bins.edges)[filled], "align": "edge"}
-        bars = axis.bar(height=bins.accuracy[filled], color=PALETTE[0], edgecolor="black", linewidth=0.6, **place)
-        gap = place | {"height": (bins.confidence - bins.accuracy)[filled], "bottom": bins.accuracy[filled]}
+        edges, mass, confidence, accuracy = map(np.array, (bins.edges, bins.mass, bins.confidence, bins.accuracy))
+        apart, filled = confidence - accuracy, mass > 0
+        place: dict[str, Any] = {"x": edges[:-1][filled], "width": np.diff(edges)[filled], "align": "edge"}
+        bars = axis.bar(height=accuracy[filled], color=PALETTE[0], edgecolor="black", linewidth=0.6, **place)
+        gap = place | {"height": apart[filled], "bottom": accuracy[filled]}
         # Two layers, because matplotlib's SVG paints a hatch over a see-through face in the face's colour.
         tint = axis.bar(**gap, facecolor=GAP, edgecolor="none")
         hatch = axis.bar(**gap, facecolor="none", edgecolor=PALETTE[1], hatch="////", linewidth=0.6)
         axis.plot([0, 1], [0, 1], linestyle="--", color="grey", linewidth=1)
-        text = f"ECE {100 * bins.ece:.1f} %"
+        text = f"ECE {100 * float((mass * abs(apart))[filled].sum() / mass.sum()):.1f} %"
         axis.text(0.05, 0.94, text, transform=axis.transAxes, va="top", fontsize=7, bbox=box)
         axis.set_title(title, fontsize=7.5)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", xticks=[0, 0.5, 1])
