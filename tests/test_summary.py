@@ -117,7 +117,7 @@ def test_counts_of_recordings_are_the_same_everywhere(seed):
     (section,) = [section for section in _first_sections(record) if section.tables]
     for summary in (text.splitlines()[0], lines[0], section.decision):
         assert numbers_in(summary) == expected
-    headline = {name: int(number) for name, number in _counted(found) if name in ("ok", "check", "alarm")}
+    headline = {name: int(number) for name, number, _ in _counted(found) if name in ("ok", "check", "alarm")}
     assert {name: number for name, number in headline.items() if number} | {"recordings": len(actions)} == expected
     assert record.evidence.recordings == len(actions)
     rows = [[entry.text for entry in row] for row in section.tables[0].rows]

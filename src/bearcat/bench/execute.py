@@ -39,8 +39,7 @@ from bearcat.report.typeset import count
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Runs in a stack; half as many where the memory is short.
-LARGEST = {"cpu": 8, "cuda": 60}
+LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 RETRIES = 3  # of a run whose worker is lost
 HANDED_OUT = 500  # runs that wait in Ray at a time; each holds an open lock
@@ -165,19 +164,16 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
     if resumed:
         listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
     trouble = _train(specs, device, execution)
-    if resumed and trouble is not None:
-        listener.message(f"the checkpoint cannot be used ({trouble[0]}); training starts again")
-        store.drop_stack(runs)
-        trouble = _train(specs, device, execution)
     if trouble is None:
         return
     store.drop_stack(runs)
-    if len(specs) == 1:
+    half = len(specs) // 2
+    parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
+    if half == 0 and not resumed:
         execution.fail(specs[0], *trouble)
         return
-    half = len(specs) // 2
-    listener.message(f"{len(specs)} runs could not be trained together ({trouble[0]}); going on with {half}")
-    for part in (specs[:half], specs[half:]):
+    listener.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
+    for part in parts:
         if not all(store.settled(spec.identity) for spec in part):
             complete(part, device, execution)
 

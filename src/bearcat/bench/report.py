@@ -50,12 +50,12 @@ from bearcat.report.typeset import (
     Section,
     Table,
     TableEntry,
-    bench_library,
     count,
     empty_figure,
     file_name,
     house_style,
     latex,
+    library,
     listed,
     number_entry,
     percent_entry,
@@ -80,8 +80,8 @@ def write_bench_report(
     for metric in metrics:
         if results and all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
-    environment, pandas = templates(), bench_library("pandas")
-    bench_library("scikit_posthocs")  # before anything is written
+    environment, pandas = templates(), library("pandas", "bench")
+    library("scikit_posthocs", "bench")  # before anything is written
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
     numbers = (
         ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
@@ -93,7 +93,7 @@ def write_bench_report(
         if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
             for folder in ("tables", "figures"):
                 rmtree(out / folder, ignore_errors=True)
-        sections = [Section("Overview", (_overview(results, missing),))]
+        sections = [Section("Overview", (_overview(results),))]
         for (dataset, kind), (mine, absent) in _groups(results, missing).items():
             sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out))
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
@@ -267,7 +267,7 @@ def _p_entry(p: float, bold: bool = False) -> TableEntry:
 @house_style()
 def critical_difference(comparison: Comparison) -> ReportFigure:
     """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
-    posthocs, pandas = bench_library("scikit_posthocs"), bench_library("pandas")
+    posthocs, pandas = library("scikit_posthocs", "bench"), library("pandas", "bench")
     rank, style_of, score = comparison.ranks, figures.styles(ordered_names(comparison.ranks)), comparison.metric.title
     joined = pandas.DataFrame(np.eye(len(rank)), index=list(rank), columns=list(rank))  # 1: no difference
     for clique in comparison.cliques:
@@ -320,9 +320,9 @@ def task_bars(results: Sequence[Result], comparison: Comparison) -> ReportFigure
     return ReportFigure(f"bars-{comparison.metric.name}", f"Target {score}, task by task", caption, drawing)
 
 
-def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
+def _overview(results: Sequence[Result]) -> str:
     if not results:
-        return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
+        return "No run is finished yet."
     seconds = sum(result.record.run_seconds for result in results)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
     devices = listed(sorted({result.record.device for result in results}))

@@ -151,7 +151,7 @@ def report(
 
     Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch.md).
     """
-    from bearcat.report.pages import is_results, read_results, write_recordings_page, write_run_page
+    from bearcat.report.pages import read_results, write_recordings_page, write_run_page
 
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
@@ -161,7 +161,7 @@ def report(
     given = [name.replace("_", "-") for name, value in asked.items() if value != usual[name]]
     finished = place.is_dir() and (place / "record.json").exists()
     stored = not finished and ("://" in path or _is_store(place))
-    if given and (finished or stored or is_results(place)):
+    if given and (finished or stored or place.suffix.lower() == ".json"):
         raise InputError(f"--{given[0]}: is of recordings, and {path} holds results; leave it out")
     if machine is not None and not stored:
         raise InputError(f"--machine: is of a store, and {path} is none; leave it out")
@@ -178,7 +178,7 @@ def report(
         summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)
     else:
-        if is_results(place):
+        if place.suffix.lower() == ".json":
             found = read_results(place)
         else:
             from bearcat.api import diagnosed

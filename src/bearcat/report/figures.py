@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows as well as one above
-# Dashes and markers repeat the colours for grey print; seven dashes against eight colours repeat after 56 names.
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")  # repeat the colours for grey print
 # Of the figure of curves: a panel's label, and the columns of curves.csv for it; the first counts where it is a number.
 PANELS = {
     "target accuracy, %": ("target_accuracy_teacher", "target_accuracy_student"),
@@ -47,9 +46,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """How the lines of each name are drawn in every figure of a report, by its place among the names."""
-    keys = {"color": PALETTE, "linestyle": DASHES, "marker": MARKERS}
     return {
-        name: {key: values[place % len(values)] for key, values in keys.items()} | {"markersize": 3}
+        name: {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)], "markersize": 3}
         for place, name in enumerate(names)
     }
 

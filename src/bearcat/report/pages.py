@@ -38,20 +38,12 @@ SCORES = {
 USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
 SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings say the others
-LARGEST = 1 << 29  # bytes of a file of results
-
-
-def is_results(path: Path) -> bool:
-    """Whether a file holds what `diagnose` or `predict` wrote, by its name."""
-    return path.suffix.lower() == ".json"
 
 
 def read_results(path: Path) -> Diagnoses:
     """The diagnoses that `diagnose --format json` wrote."""
     try:
         check_regular(path)
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path}: is larger than {LARGEST >> 20} MiB; diagnose fewer recordings at once")
         found = [Diagnosis.from_dict(each) for each in read_json(path)["recordings"]]
         if other := [each.decision.action for each in found if each.decision.action not in ACTIONS]:
             raise ValueError(f"'{other[0]}' is no decision on a recording")
@@ -66,14 +58,13 @@ def read_results(path: Path) -> Diagnoses:
 def write_recordings_page(found: Diagnoses, path: Path, title: str) -> Path:
     """One page of diagnosed recordings: the list, worst first, then the evidence of each alarm or check."""
     made = f"{count(len(found), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
-    numbers = tuple((what, number, "") for what, number in _counted(found))
-    return write_page(path, templates(), title, made, numbers, _recording_sections(found, "Recordings"))
+    return write_page(path, templates(), title, made, _counted(found), _recording_sections(found, "Recordings"))
 
 
-def _counted(found: Diagnoses) -> list[tuple[str, str]]:
+def _counted(found: Diagnoses) -> list[tuple[str, str, str]]:
     """The parts of the summary: what, and how many."""
     parts = found.summary.partition(": ")[2].rstrip(".").split(", ") if found else []
-    return [(what, number) for number, _, what in (part.partition(" ") for part in parts)]
+    return [(what, number, "") for number, _, what in (part.partition(" ") for part in parts)]
 
 
 def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
@@ -118,10 +109,9 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
     sections = (
         *_first_sections(record),
         _research_section(result, together),
-        Section("What was run", run_sentences, tables=_chosen_tables(record), research=True),
+        Section("What was run", run_sentences, research=True),
     )
-    headline = [("Recommendation", record.decision.action), *_counted(Diagnoses(record.recordings))]
-    numbers = tuple((what, value, "") for what, value in headline)
+    numbers = [("Recommendation", record.decision.action, ""), *_counted(Diagnoses(record.recordings))]
     path, title = path or folder / "report.html", f"Diagnosis of {record.settings.target}"
     return write_page(path, environment, title, subtitle, numbers, sections)
 
@@ -170,11 +160,3 @@ def _score_table(results: Sequence[Result]) -> Table:
     )
     header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
     return Table("scores", "Scores", note, header, tuple(rows))
-
-
-def _chosen_tables(record: Record) -> tuple[Table, ...]:
-    """What was chosen from the recordings, and why; records whose settings were all given have none."""
-    header = ("setting", "value", "reason")
-    rows = tuple(tuple(TableEntry(getattr(choice, name)) for name in header) for choice in record.chosen)
-    note = "Each can be given instead (docs/add-your-data.md)."
-    return (Table("chosen", "Chosen from the recordings", note, header, rows),) if rows else ()
