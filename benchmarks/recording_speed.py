@@ -13,6 +13,7 @@ floor, one float32 FFT of the recording's length. The model has the default's in
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
