@@ -107,7 +107,7 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
     [
         ("techer.dropout", "false", "did you mean 'teacher'"), ("passes", "both", "'passes'"),
         ("teacher.dropuot", "false", "did you mean 'dropout'"), ("confusion.weight", "2", "no 'confusion'"),
-        ("teacher.statistics", "averaged", "leave it out"), ("calibration.bounds", "1,2", "no 'calibration'"),
+        ("teacher.statistics", "averaged", "unknown setting"), ("calibration.bounds", "1,2", "no 'calibration'"),
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
         ("labels.first_counts", "early", r"teacher\.early"), ("published", "yes", "published"), ("doubled", "true", "doubled"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),
