@@ -39,10 +39,10 @@ from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.physics import FAULTS
-from bearcat.watch.alarm import assess
+from bearcat.watch.alarm import acknowledge, assess, relearn
 from bearcat.watch.folder import WatchedFolder
-from bearcat.watch.memory import PointState, acknowledge, observe, relearn
-from bearcat.watch.snapshot import Snapshot, measure
+from bearcat.watch.memory import PointState, observe
+from bearcat.watch.snapshot import PointStatus, Snapshot, measure
 from bearcat.watch.store import Store
 from bearcat.watch.usual import WatchRule
 
@@ -219,7 +219,7 @@ def judge(folder: Path) -> None:
     machines = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     names = [(each["machine"], point) for each in machines for point in each["points"]]
     rule = WatchRule()
-    states = {name: PointState.new(*name, rule) for name in names}
+    states = {name: PointState(PointStatus(*name)) for name in names}
     by_day = [dict(each["rows"]) for each in machines]
     alarms: dict[tuple[str, str], list[int]] = defaultdict(list)
     repaired: set[tuple[str, str]] = set()
@@ -230,27 +230,24 @@ def judge(folder: Path) -> None:
             for point, values, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
                 own = name, point
                 if failure is not None and day > failure[2] and own not in repaired:
-                    states[own], _ = relearn(states[own], DAY * day, rule)
+                    states[own], _ = relearn(states[own], DAY * day)
                     repaired.add(own)
-                seen = Snapshot(
-                    name, point, DAY * day, "", each["rate"], None, values, None, values["rpm"], turns=100.0
-                )
-                observed[own] = observe(states[own], seen, rule)
+                seen = Snapshot(name, point, DAY * day, "", values, each["rate"], rpm=values["rpm"], turns=100.0)
+                observed[own] = observe(states[own], seen)
                 states[own] = observed[own].state
             for place, point in enumerate(each["points"]):
                 own = name, point
                 if day not in rows:
                     continue
                 beside = [states[name, other] for other in each["points"] if other != point]
-                alike = [states[other["machine"], point] for other in machines if other is not each]
                 failure = each["failures"][place]
                 sound = failure is None or not failure[1] <= day <= failure[2]
-                states[own], said = assess(observed[own], rule, beside, alike)
-                for event in said.events:
+                states[own], events = assess(observed[own], rule, beside)
+                for event in events:
                     if event.kind in ("alarm", "grown"):
                         alarms[own].append(day)
-                    if event.kind == "sensor" or (event.kind in ("alarm", "grown") and sound):
-                        states[own], _ = relearn(states[own], event.time, rule)  # a person looks, and finds nothing
+                    if event.kind in ("alarm", "grown") and sound:
+                        states[own], _ = relearn(states[own], event.time)  # a person looks, and finds nothing
                     elif event.kind in ("alarm", "grown"):
                         states[own], _ = acknowledge(states[own], event.time)
     print_verdicts(machines, alarms)
@@ -301,10 +298,12 @@ def real(folder: Path, store: str, channels: str | None, memoryless: bool) -> No
         levels, first = np.array([row.values["rms"] for row in rows]), max(3, round(0.15 * len(rows)))
         usual = float(np.median(levels[:first]))
         spread = 1.4826 * float(np.median(np.abs(levels[:first] - usual)))
-        marked = [row.status == "check" for row in rows]
+        marked = [row.status is not None and row.status.status == "check" for row in rows]
         rules = {
-            "watch": [row.status == "alarm" for row in rows],
-            "named": [row.status == "alarm" and row.state in FAULTS for row in rows],
+            "watch": [row.status is not None and row.status.status == "alarm" for row in rows],
+            "named": [
+                row.status is not None and row.status.status == "alarm" and row.status.fault in FAULTS for row in rows
+            ],
             "RMS z > 6": (levels > usual + 6 * spread).tolist(),
             "RMS twice": (levels > 2 * usual).tolist(),
             "ISO-like, 2.5 times": (levels > 2.5 * usual).tolist(),
@@ -312,7 +311,9 @@ def real(folder: Path, store: str, channels: str | None, memoryless: bool) -> No
         }
         times = [row.time for row in rows]
         cells = [f"{label} {_hours(times, flags, end)}" for label, flags in rules.items()]
-        print(f"  {name}: {'; '.join(cells)}; first check {_hours(times, marked, end, 1)}; last {rows[-1].status}")
+        print(
+            f"  {name}: {'; '.join(cells)}; first check {_hours(times, marked, end, 1)}; last {rows[-1].status and rows[-1].status.status}"
+        )
 
 
 def _hours(times: Sequence[float], flags: Sequence[bool], end: float, held: int = 3) -> str:

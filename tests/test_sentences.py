@@ -90,7 +90,7 @@ MATCHES = {"match", "fullmatch", "search", "findall", "sub"}
 ELSEWHERE = {
     "cli/options.py": "the path in front of an error", "deploy/find.py": "the path in front of an error",
     "watch/watching.py": "the path in front of a note", "watch/store.py": "what the database's driver says",
-    "watch/status.py": "whether cross-talk was said before", "report/pages.py": "what the page has said already",
+    "report/pages.py": "what the page has said already",
     "adaptation/plan.py": "an empty folder", "data/tasks.py": "a class that was divided",
 }  # fmt: skip
 

@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +13,12 @@ from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.findings import Finding
-from bearcat.watch.alarm import assess
-from bearcat.watch.memory import PointState, acknowledge, observe, relearn
-from bearcat.watch.snapshot import Snapshot, measure
-from bearcat.watch.usual import PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, row_of, threshold
+from bearcat.watch.alarm import acknowledge, assess, relearn, unreadable
+from bearcat.watch.memory import PointState, observe
+from bearcat.watch.snapshot import PointStatus, Snapshot, measure
+from bearcat.watch.usual import DAY, PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, row_of, threshold
 from tests.reference import watching as reference
 
-DAY, YEAR = 86400.0, 365.25 * 86400.0
-SHARED = Path(__file__).parents[2] / "shared" / "data"
 RULE = WatchRule(baseline=12)
 RATE = 16_000.0
 
@@ -41,50 +38,39 @@ def values(random, spread=0.3, **changes):
 
 
 def snapshot(
-    random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, unit=None, no_signal=None, quality=(), **changes
-):  # fmt: skip
+    random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, unit=None, no_signal=None, noticed=(), **changes
+):
     own = values(random, **changes)
-    more = {"turns": 100.0, "no_signal": no_signal, "quality": quality}
-    return Snapshot(machine, point, DAY * day, "x.wav", rate, unit, own, None, rpm, **more)
+    more = {"turns": 100.0, "no_signal": no_signal, "noticed": noticed}
+    return Snapshot(machine, point, DAY * day, "x.wav", own, rate, unit, rpm, **more)
 
 
 class Point:
     """A point's state over time, with one rule: what `observe` and `assess` give takes its place."""
 
     def __init__(self, machine, point, rule):
-        self.state, self.rule, self.seen = PointState.new(machine, point, rule), rule, None
+        self.state, self.rule, self.seen = PointState(PointStatus(machine, point)), rule, None
 
     def __getattr__(self, name):
         return getattr(self.state, name)
 
     def observe(self, snapshot):
-        self.seen = observe(self.state, snapshot, self.rule)
+        self.seen = observe(self.state, snapshot)
         self.state = self.seen.state
 
-    def assess(self, beside=(), sisters=()):
-        beside, sisters = ([other.state for other in others] for others in (beside, sisters))
-        self.state, said = assess(self.seen, self.rule, beside, sisters)
-        return said
-
-    def acknowledge(self, time):
-        self.state, _ = acknowledge(self.state, time)
-
-    def relearn(self, time):
-        self.state, _ = relearn(self.state, time, self.rule)
+    def assess(self, beside=()):
+        """The kinds of the events."""
+        self.state, events = assess(self.seen, self.rule, [other.state for other in beside])
+        return [event.kind for event in events if event.kind not in ("baseline", "problem")]
 
 
 def run(memory, random, days, beside=(), **changes):
-    """Assessments of healthy or changed recordings on these days."""
+    """Kinds of events of healthy or changed recordings on these days."""
     found = []
     for day in days:
-        memory.observe(snapshot(random, day, memory.machine, memory.point, **changes))
-        found.append(memory.assess(beside))
+        memory.observe(snapshot(random, day, memory.status.machine, memory.status.point, **changes))
+        found += memory.assess(beside)
     return found
-
-
-def events(assessed, *kinds):
-    kinds = kinds or ("alarm", "grown", "over", "sensor")
-    return [event.kind for each in assessed for event in each.events if event.kind in kinds]
 
 
 def learnt(seed=0, rule=RULE, machine="pump", point="1"):
@@ -96,12 +82,9 @@ def learnt(seed=0, rule=RULE, machine="pump", point="1"):
 # Evidence.
 
 
-@pytest.mark.parametrize("p", [1.0, 0.999_99, 0.7, 0.2, 0.01, 1e-4])
-def test_a_bet_is_the_integral_that_it_claims_to_be(p):
-    assert bet(p) == pytest.approx(reference.bet(p), rel=1e-5)
-
-
-def test_a_bet_is_worth_one_on_average_where_nothing_changed():
+def test_a_bet_is_the_integral_that_it_claims_to_be_and_worth_one_on_average_where_nothing_changed():
+    for p in (1.0, 0.999_99, 0.7, 0.2, 0.01, 1e-4):
+        assert bet(p) == pytest.approx(reference.bet(p), rel=1e-5)
     p = (np.arange(200_000) + 0.5) / 200_000
     assert np.mean([bet(float(each)) for each in p]) == pytest.approx(1.0, abs=0.1)  # the mean has a long tail at 0
     assert np.mean([bet(float(each)) for each in p]) < 1.0
@@ -122,6 +105,12 @@ def test_evidence_is_a_cusum_of_bets():
     for number, p in enumerate(p_values, start=1):
         evidence = add_evidence(evidence, p, limit=1e6)
         assert evidence == pytest.approx(reference.cusum([math.log(bet(each)) for each in p_values[:number]]))
+    together = [0.0, 0.0]
+    for p in p_values:  # three equal recordings, each worth a third, are one
+        together[0] = add_evidence(together[0], p, limit=1e6)
+        for _ in range(3):
+            together[1] = add_evidence(together[1], p, 1e6, correlated=3)
+        assert together[1] == pytest.approx(together[0])
 
 
 def test_no_alarm_comes_from_less_than_three_recordings_however_loud():
@@ -152,23 +141,66 @@ def test_the_stated_rate_of_false_alarms_holds(draw):
     assert alarms / months < 1
 
 
+def drawn(random, days, correlation, stops, failing=False):
+    """Measurements of a point over the days of which it runs: slow wandering, stops, restarts at another level."""
+    wander, after, running = np.zeros(8), 0.0, 0
+    begin = random.uniform(0.4, 0.6) * days if failing else days
+    for day in range(days):
+        wander = correlation * wander + math.sqrt(1 - correlation**2) * 0.6 * random.standard_normal(8)
+        running -= 1
+        if stops and running < -10:
+            running, after = int(random.integers(30, 90)), 0.5 * random.standard_normal()
+        if stops and running < 0:
+            continue
+        growth = max(0.0, 20.0 * (day - begin) / (days - begin)) if failing else 0.0
+        changes = {f"band_{number + 1}": wander[number] + after for number in range(8)}
+        changes["band_5"] += growth
+        yield day, changes | {"outer_race": growth, "envelope_kurtosis": growth / 4}
+
+
+def watched(seed, failing=False, **how):
+    """Days of the alarms of a drawn point, which is looked at after each of them; and how many days it was watched."""
+    random, rule = np.random.default_rng(seed), WatchRule()
+    memory, alarms, last = Point("pump", "1", rule), [], 0
+    for last, changes in drawn(random, 730, failing=failing, **how):
+        memory.observe(snapshot(random, last, **changes))
+        if "alarm" in memory.assess():
+            alarms.append(last)
+            memory.state, _ = relearn(memory.state, DAY * last)
+    return alarms, last
+
+
+@pytest.mark.parametrize(("correlation", "stops"), [(0.0, False), (0.8, True)])
+def test_the_stated_rate_holds_with_wandering_levels_and_stops_and_failures_are_found(correlation, stops):
+    """One false alarm a year of each point is stated."""
+    alarms, days = zip(*(watched(seed, correlation=correlation, stops=stops) for seed in range(12)), strict=True)
+    assert sum(map(len, alarms)) / (sum(days) / 365.25) <= 1.0
+    for seed in range(4):
+        found, last = watched(seed, True, correlation=correlation, stops=stops)
+        assert any(day < 0.9 * last for day in found)
+
+
 # What is usual.
 
 
-def test_a_bearing_that_runs_in_is_learnt_once_it_has_settled():
-    random, state = np.random.default_rng(5), OperatingState(1500.0)
-    for day in range(40):
-        if not state.learnt:
-            state = state.learn(row_of(values(random, all=12.0 * math.exp(-day / 6))), DAY * day, RULE)
-    assert state.learnt
-    assert 0 < state.passed < 30
-    assert np.nanmax(np.abs(state.change(row_of(values(random)))[1:9])) < 3
+def test_a_baseline_takes_recordings_by_their_spacing_and_days_of_running():
+    """As many as come between two false alarms: a monthly route must not wait for thirty."""
+    rule, random = WatchRule(), np.random.default_rng(5)
+    assert [rule.recordings(DAY * days) for days in (90.0, 30.4, 7.0, 0.01)] == [8, 12, 30, 30]
+    assert WatchRule(baseline=50).recordings(DAY) == 50
+    state, learnt_after = OperatingState(1500.0), []
+    for number in range(400):  # every ten minutes, with a stop of a week
+        time = 600.0 * number + (7 * DAY if number > 20 else 0.0)
+        state = state.learn(row_of(values(random)), time, rule, 600.0)
+        learnt_after += [number] if state.learnt else []
+    assert 2 * 144 <= learnt_after[0] <= 2 * 144 + 2
+    assert state.missing(rule, 600.0) is None
 
 
 # Statuses.
 
 
-LOUD, FAULT = {"band_4": 6.0, "envelope_kurtosis": 4.0}, {"outer_race": 14.0, "envelope_kurtosis": 5.0}
+LOUD, FAULT = {"band_4": 5.0, "envelope_kurtosis": 4.0}, {"outer_race": 14.0, "envelope_kurtosis": 5.0}
 GONE = {"no_signal": "the sensor gives no signal"}
 # What happens from one day to another, the events of that, the status then, and a word of its reasons.
 SCENARIOS = {
@@ -180,11 +212,6 @@ SCENARIOS = {
     ],
     "an alarm whose cause has gone waits to be acknowledged": [
         (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "since"), (20, 60, {}, ["over"], "check", "acknowledge it"),
-    ],
-    "another sensor is to be checked": [(20, 32, {"all": 5.0}, ["sensor"], "check", "baseline")],
-    "a fault after another sensor is an alarm all the same": [
-        (20, 30, {"all": 5.0}, ["sensor"], "check", "sensor"),
-        (30, 45, {"all": 5.0, "kurtosis": 5.0, "outer_race": 12.0}, ["alarm"], "alarm", "since"),
     ],
     "a fault that comes with a new speed is found by its lines and not learnt": [
         (12, 16, {"rpm": 900.0, "all": -8.0, **FAULT}, ["alarm"], "alarm", "since"),
@@ -202,8 +229,8 @@ SCENARIOS = {
         (22, 30, {"band_4": 8.0, "band_1": 16.0, "kurtosis": 8.0}, ["grown"], "alarm", "since"),
     ],
     "levels that fall are said": [(12, 18, {"all": -25.0}, [], "check", "below")],
-    "another sampling rate is said and learnt anew": [(13, 14, {"rate": 2 * RATE}, [], "learning", "rate")],
-    "another unit is said": [(18, 19, {"unit": "g"}, [], "ok", ""), (19, 20, {"unit": "m/s²"}, [], "learning", "unit")],
+    "another sampling rate is said and learnt anew": [(13, 14, {"rate": 2 * RATE}, [], "ok", "rate")],
+    "another unit is said": [(18, 19, {"unit": "g"}, [], "ok", ""), (19, 20, {"unit": "m/s²"}, [], "ok", "unit")],
     "no signal does not hide an open alarm, and nothing is learnt from it": [
         (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "since"),
         (20, 21, {"band_3": 8.0, **GONE}, [], "no signal", "alarm"), (21, 22, {"band_3": 8.0}, [], "alarm", "since"),
@@ -216,85 +243,118 @@ def test_what_happens_to_a_point(steps):
     memory, random = learnt()
     for first, last, changes, happened, status, word in steps:
         if word == "acknowledged":
-            memory.acknowledge(DAY * (first - 0.5))
+            memory.state, _ = acknowledge(memory.state, DAY * (first - 0.5))
             assert (memory.status.status, memory.status.alarm) == ("check", None)
-        assert events(run(memory, random, range(first, last), **changes)) == happened
+        assert run(memory, random, range(first, last), **changes) == happened
         assert memory.status.status == status
         assert word in " ".join(memory.status.reasons)
         assert (memory.status.alarm is not None) == (memory.open_alarm is not None)
     assert sum(state.learnt for state in memory.states) == 1
 
 
+def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt():
+    memory, random = Point("pump", "1", WatchRule()), np.random.default_rng(3)
+    assert run(memory, random, range(10)) == []
+    assert run(memory, random, range(10, 20), band_4=4.0) == [], "which other days may explain"
+    assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
+    assert memory.status.baseline.startswith("baseline: 20 of 30")
+    assert memory.status.p_value is None
+
+
 def test_a_new_baseline_and_an_acknowledgement_end_it():
     memory, random = learnt()
     run(memory, random, range(20, 32), all=5.0)
-    memory.relearn(DAY * 32)
-    assert memory.status.status == "learning"
+    memory.state, _ = relearn(memory.state, DAY * 32)
+    assert memory.status.status == "ok"
     run(memory, random, range(32, 60), all=5.0)
     assert memory.status.status == "ok"
     run(memory, random, range(60, 70), all=5.0, band_3=13.0)
     assert DAY * 58 <= memory.status.since <= DAY * 61
     run(memory, random, range(70, 110), all=5.0)
-    memory.acknowledge(DAY * 110)
+    memory.state, _ = acknowledge(memory.state, DAY * 110)
     run(memory, random, range(111, 113), all=5.0)
     assert memory.status.status == "ok"
 
 
+def beside(changes, days=range(12, 30), **more):
+    """Points of one machine, whose changes are functions of the day."""
+    made = [learnt(seed, point=str(seed + 1)) for seed in range(len(changes))]
+    for day in days:
+        for (memory, random), change in zip(made, changes, strict=True):
+            memory.observe(snapshot(random, day, point=memory.status.point, **change(day), **more))
+        for memory, _ in made:
+            memory.assess([other for other, _ in made if other is not memory])
+    return [memory for memory, _ in made]
+
+
 def test_what_all_points_of_a_machine_show_is_load_and_no_alarm():
-    made = [learnt(seed, point=str(seed)) for seed in range(4)]
-    memories = [memory for memory, _ in made]
-    for day in range(12, 30):
-        for memory, random in made:
-            memory.observe(snapshot(random, day, point=memory.point, all=7.0))
-        for memory in memories:
-            memory.assess([other for other in memories if other is not memory])
+    memories = beside([lambda _: {"all": 7.0}] * 4)
     assert not any(memory.alarm for memory in memories)
     assert {memory.status.status for memory in memories} == {"check"}  # but it is said
     assert "other points" in memories[0].status.reasons[0]
 
 
-def test_a_change_beside_a_neighbour_in_alarm_is_cross_talk_and_does_not_add_up():
-    (first, random), (second, other) = learnt(1, point="1"), learnt(2, point="2")
-    for day in range(12, 40):
-        first.observe(snapshot(random, day, point="1", band_5=15.0, envelope_kurtosis=6.0))
-        second.observe(snapshot(other, day, point="2", band_5=5.0 if day > 15 else 0.0))
-        first.assess([second])
-        second.assess([first])
+def test_what_rose_more_at_a_neighbour_is_cross_talk_whatever_the_status_of_that_is():
+    first, second = beside([
+        lambda _: {"band_5": 15.0, "envelope_kurtosis": 6.0}, lambda day: {"band_5": 5.0 if day > 15 else 0.0},
+    ])  # fmt: skip
     assert first.status.status == "alarm"
     assert second.status.status == "check"
     assert "cross-talk from 1" in second.status.reasons[0]
-    first.relearn(DAY * 40)  # repaired, and the neighbour is quiet again
-    second.observe(snapshot(other, 41, point="2"))
-    second.assess([first])
-    assert second.alarm is None
-    assert second.status.status == "ok"
+    first, second = beside([
+        lambda _: {"band_5": 15.0}, lambda day: {"band_5": 5.0, "outer_race": 9.0 if day > 15 else 0.0},
+    ])  # fmt: skip
+    assert {first.status.status, second.status.status} == {"alarm"}, "an alarm does not hide another bearing's lines"
+    assert second.status.p_value < 0.05
+
+
+def test_points_in_alarm_do_not_explain_what_another_shows():
+    loud = [
+        lambda day, n=n: {"band_3": 15.0, "band_4": 15.0, "kurtosis": 6.0} if day > 15 + 10 * n else {}
+        for n in range(4)
+    ]
+    memories = beside(loud, range(12, 60))
+    assert {memory.status.status for memory in memories} == {"alarm"}
 
 
 def test_operating_states_have_baselines_of_their_own():
-    memory, random = Point("pump", "1", RULE), np.random.default_rng(7)
-    found = []
+    memory, random, happened = Point("pump", "1", RULE), np.random.default_rng(7), []
     for day in range(80):
         fast = day % 2 == 1
         memory.observe(snapshot(random, day, rpm=1500.0 if fast else 900.0, all=10.0 if fast else 0.0))
-        found.append(memory.assess())
-    assert not events(found)
+        happened += memory.assess()
+    assert happened == []
     assert [state.label for state in memory.states] == ["900 rpm", "1500 rpm"]
     assert memory.status.status == "ok"
-    for day in range(80, 90):
-        memory.observe(snapshot(random, day, rpm=900.0, all=10.0))  # loud for this speed
-        found.append(memory.assess())
-    assert events(found) in (["alarm"], ["sensor"])
+    assert run(memory, random, range(80, 90), rpm=900.0, all=10.0) == ["alarm"]  # loud for this speed
 
 
 def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
     always, new = Finding("clipped", "check", {"share": 0.0002}), Finding("dropouts", "check", {"share": 0.01})
     memory, random = Point("pump", "1", RULE), np.random.default_rng(9)
-    learning = run(memory, random, range(RULE.baseline), quality=(always,))
-    assert {each.status.status for each in learning[:-1]} == {"check"}
-    [usual] = run(memory, random, [20], quality=(replace(always, values={"share": 0.0005}),))
-    assert usual.status.status == "ok"
-    [odd] = run(memory, random, [21], quality=(new,))
-    assert odd.status.status == "check"
+    run(memory, random, range(RULE.baseline), noticed=(always,))
+    assert memory.status.status == "check", "most recordings of its baseline were"
+    memory.state, _ = acknowledge(memory.state, DAY * 15)
+    run(memory, random, [20], noticed=(replace(always, values={"share": 0.0005}),))
+    assert memory.status.status == "ok"
+    run(memory, random, [21], noticed=(new,))
+    assert memory.status.status == "check"
+
+
+def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learnt():
+    memory, random = learnt()
+    before = memory.state.state.seen
+    memory.state = unreadable(memory.state, DAY * 13, "broken.wav: cannot be read")
+    assert (memory.status.status, memory.status.reasons[0]) == ("check", "broken.wav: cannot be read")
+    assert unreadable(memory.state, DAY * 5, "old.wav") is memory.state, "a later recording was judged already"
+    refused = replace(snapshot(random, 14, all=30.0), refused=True, problem="2 % of it are clipped")
+    memory.observe(refused)
+    assert memory.assess() == []
+    assert memory.status.status == "check"
+    assert "clipped" in memory.status.reasons[0]
+    assert memory.state.state.seen == before
+    run(memory, random, [15])
+    assert memory.status.status == "ok"
 
 
 def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_same():
@@ -302,22 +362,14 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
     parts, again = Point("pump", "1", RULE), np.random.default_rng(10)
     for day in range(40):
         changes = {"band_4": 6.0} if day > 25 else {}
-        [first] = run(whole, random, [day], **changes)
-        [second] = run(parts, again, [day], **changes)
-        assert first.status == second.status
-        assert first.evidence == second.evidence
+        assert run(whole, random, [day], **changes) == run(parts, again, [day], **changes)
+        assert whole.status == parts.status
         content = parts.to_bytes()
         parts.state = PointState.from_bytes(content)
         assert parts.to_bytes() == content
-    assert whole.to_bytes() == parts.to_bytes()
     for damaged in (b"", content[:50], content[:-10], b"\xff" * 100, content.replace(b"evidence", b"evidencf")):
         with pytest.raises(ValueError, match="."):
             PointState.from_bytes(damaged)
-    for place in range(0, len(content), len(content) // 200):
-        changed = bytearray(content)
-        changed[place] ^= 1 << place % 8
-        with pytest.raises(ValueError, match="."):
-            PointState.from_bytes(bytes(changed))
 
 
 # Signals.
@@ -341,93 +393,71 @@ def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
 
 
 def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
-    memories = {name: Point("pump", name, WatchRule(baseline=8)) for name in ("1", "2")}
-    said = []
-    for day in range(26):
+    memories, alarmed = {name: Point("pump", name, WatchRule(baseline=8)) for name in ("1", "2")}, []
+    for day in range(21):
         struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
-        for each in measure(
-            recorded({"1": struck, "2": quiet + 0.2 * struck}), Given(trust_speed=True), DAY * day, "pump"
-        ):
+        signals = recorded({"1": struck, "2": quiet + 0.2 * struck})
+        for each in measure(signals, Given(trust_speed=True), DAY * day, "pump"):
             memories[each.point].observe(each)
         for name, memory in memories.items():
-            other = memories["2" if name == "1" else "1"]
-            said.append((day, name, memory.assess([other])))
-    alarmed = [day for day, name, each in said for event in each.events if event.kind == "alarm" and name == "1"]
-    assert alarmed
-    assert 12 <= alarmed[0] <= 22
-    assert memories["1"].status.status == "alarm"
-    assert memories["1"].status.fault == "outer race"
-    assert not [event for _, name, each in said for event in each.events if event.kind == "alarm" and name == "2"]
+            happened = memory.assess([memories["2" if name == "1" else "1"]])
+            alarmed += [(day, name) for kind in happened if kind == "alarm"]
+    assert {name for _, name in alarmed} == {"1"}
+    assert 12 <= alarmed[0][0] <= 22
+    assert (memories["1"].status.status, memories["1"].status.fault) == ("alarm", "outer race")
     assert memories["2"].status.status == "check"
     assert "cross-talk" in memories["2"].status.reasons[0]
 
 
+def test_a_clear_fault_is_an_alarm_from_the_first_recording_on():
+    memory = Point("pump", "1", WatchRule())
+    [each] = measure(recorded({"1": simulated(0, 2.0)}), Given(trust_speed=True), 0.0, "pump")
+    memory.observe(each)
+    assert memory.assess() == ["alarm"]
+    assert (memory.status.status, memory.status.fault) == ("alarm", "outer race")
+    assert "BPFO" in memory.status.evidence
+
+
 def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
-    """One burst says nothing of lines; pooled, they show the fault."""
+    """One burst says nothing of lines; together they show a fault that was there from the first recording on."""
     memory = Point("pump", "1", WatchRule(baseline=8))
-    for number in range(120):
-        signal = simulated(number, 2.0, seconds=0.1)
-        [each] = measure(recorded({"1": signal}), Given(trust_speed=True), 10.0 * number, "pump")
+    for number in range(24):
+        [each] = measure(
+            recorded({"1": simulated(number, 2.0, seconds=0.1)}), Given(trust_speed=True), 10.0 * number, "pump"
+        )
         assert each.turns < 3
         assert "outer_race" not in each.values
         memory.observe(each)
         memory.assess()
-    assert memory.status.status in (
-        "check",
-        "alarm",
-    )  # a fault that was there from the first recording on is no baseline
-    assert any("outer race" in reason for reason in memory.status.reasons)
+        memory.state = PointState.from_bytes(memory.to_bytes())
+    assert memory.status.status == "alarm"
+    assert memory.status.fault == "outer race"
 
 
-# What a second reader found: ways in which a bad machine was called ok.
+# Ways in which a bad machine was once called ok.
 
 
 @pytest.mark.parametrize(("interval", "rule"), [(1800.0, WatchRule(period=7 * DAY)), (DAY, WatchRule(baseline=150))])
 def test_long_baselines_come_to_an_end(interval, rule):
     memory, random = Point("pump", "1", rule), np.random.default_rng(11)
     for number in range(400):
-        memory.observe(replace(snapshot(random, 0), time=interval * number))
+        memory.observe(replace(snapshot(random, 0), time=interval * (1 + number)))
+        memory.assess()
     assert memory.state.state.learnt
     assert len(memory.state.state.rows) <= 200
 
 
-def test_points_in_alarm_do_not_explain_what_another_shows():
-    made = [learnt(seed, point=str(seed)) for seed in range(4)]
-    memories = [memory for memory, _ in made]
-    for day in range(12, 60):
-        for number, (memory, random) in enumerate(made):
-            loud = {"band_3": 15.0, "band_4": 15.0} if day > 15 + 10 * number else {}
-            memory.observe(snapshot(random, day, point=memory.point, **loud))
-        for memory in memories:
-            memory.assess([other for other in memories if other is not memory])
-    assert all(memory.status.status in ("alarm", "check") for memory in memories)
-    assert memories[0].status.status == "alarm"
-
-
-def test_growth_while_the_baseline_is_learnt_is_a_question_until_it_is_acknowledged():
+def test_slow_growth_while_the_baseline_is_learnt_is_an_alarm_in_the_end():
     memory, random = Point("pump", "1", RULE), np.random.default_rng(13)
-    for day in range(60):
-        memory.observe(snapshot(random, day, all=0.4 * day))
-        memory.assess()
-    assert memory.status.status in ("check", "alarm")
+    run(memory, random, range(30), all=0.0)
+    for day in range(30, 90):
+        run(memory, random, [day], all=0.4 * (day - 30))
+    assert memory.status.status == "alarm"
 
 
 def test_a_speed_that_is_never_the_same_is_no_quiet_learning_for_ever():
     memory, random = Point("pump", "1", RULE), np.random.default_rng(14)
-    for day in range(80):
-        memory.observe(snapshot(random, day, rpm=float(random.uniform(400, 3000))))
+    for day in range(140):
+        memory.observe(snapshot(random, day, rpm=float(random.uniform(400, 20_000))))
         memory.assess()
     assert memory.status.status == "check"
-
-
-def test_what_sister_machines_show_too_is_weather_and_no_alarm_of_one():
-    made = [learnt(seed, machine=f"fan {seed}") for seed in range(4)]
-    memories = [memory for memory, _ in made]
-    for day in range(12, 40):
-        for memory, random in made:
-            memory.observe(snapshot(random, day, machine=memory.machine, all=4.5))
-        for memory in memories:
-            memory.assess(sisters=[other for other in memories if other is not memory])
-    assert not any(memory.alarm for memory in memories)
-    alone, random = learnt(9)
-    assert events(run(alone, random, range(12, 40), all=4.5))  # without them it would have been said

@@ -18,8 +18,8 @@ from bearcat.errors import InputError
 from bearcat.watch import notify
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.notify import Notifier
-from bearcat.watch.snapshot import Event
-from bearcat.watch.store import RecordingFile, Store
+from bearcat.watch.snapshot import Event, RecordingFile
+from bearcat.watch.store import Store
 from bearcat.watch.watching import Watching
 
 SECRET = "secret-token"
@@ -155,7 +155,7 @@ def test_a_problem_reaches_people_and_the_address_is_nowhere_else(tmp_path, comm
     ("address", "named"),
     [
         ("logger --tag bearcat", "apprise"), (f"nonsense://{SECRET}", "apprise"), (f"slack://{SECRET}", "apprise"),
-        (f"smtp://me:{SECRET}@host?from=a@b&to=c@d", "mailto://"), (f"https://host/{SECRET}", "jsons://"), ("", "apprise"),
+        (f"smtp://me:{SECRET}@host?from=a@b&to=c@d", "mailto://"), ("", "apprise"),
     ],
 )  # fmt: skip
 def test_wrong_addresses_are_refused_without_being_repeated(address, named):

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from bearcat.diagnosis.recording import Diagnoses, Diagnosis
     from bearcat.errors import InputError
     from bearcat.estimator import AdaptedClassifier, CATClassifier
-    from bearcat.watch.snapshot import PointStatus
-    from bearcat.watch.status import Fleet
+    from bearcat.watch.snapshot import Fleet, PointStatus
     from bearcat.watch.watching import watch
 
 # OpenMP's threads sleep while they wait for each other, if torch is imported after this line. On a machine with other
@@ -36,7 +35,7 @@ _HOMES = {
     **dict.fromkeys(("adapt", "diagnose", "load"), "bearcat.api"),
     **dict.fromkeys(("AdaptedClassifier", "CATClassifier"), "bearcat.estimator"),
     **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
-    "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.status", "InputError": "bearcat.errors",
+    "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.snapshot", "InputError": "bearcat.errors",
     "PointStatus": "bearcat.watch.snapshot", "watch": "bearcat.watch.watching",
 }  # fmt: skip
 

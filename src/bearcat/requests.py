@@ -98,8 +98,7 @@ class WatchRequest(PointRequest):
     """Of `watch`."""
 
     false_alarms: str | None = option(None, "Accepted false alarms of a point.  [default: 1/year]", "1/year")
-    baseline: str | None = option(None, "Recordings, or days, to learn it from.  [default: 30]", "30|7d")
-    healthy: str | None = option(None, "Recordings below it, or until then, are healthy.", "PATH|TIME")
+    baseline: str | None = option(None, "Recordings and days to learn it from.  [default: 30,2d]", "30,2d")
     timezone: str | None = option(None, "Of times that do not say theirs.  [default: UTC]", "ZONE", group=ADVANCED)
 
     @property
@@ -107,21 +106,23 @@ class WatchRequest(PointRequest):
         """What is asked of the rule for alarms, by the names of its settings."""
         rule = dict[str, Any]()
         if self.false_alarms is not None:
-            number, unit = self._parsed("false_alarms", r"([\d.]+) */ *(year|month)", "1/year, 0.2/year or 1/month")
-            rule["false_alarms"] = number * (12.0 if unit == "month" else 1.0)
+            rate = r"(\d+\.?\d*|\.\d+) */ *(year|month)"
+            number, unit = self._parsed("false_alarms", rate, "1/year, 0.2/year or 1/month")
+            rule["false_alarms"] = float(number) * (12.0 if unit == "month" else 1.0)
         if self.baseline is not None:
-            number, unit = self._parsed("baseline", r"(\d+)(d?)", "30 (recordings) or 7d (days)")
-            rule |= {"period": DAY * number} if unit else {"baseline": int(number)}
+            both = r"(?=.)(\d*)(?:(?:^|,)(\d+\.?\d*)d)?"
+            number, days = self._parsed("baseline", both, "30 (recordings), 7d (days) or 30,7d")
+            rule |= {"baseline": int(number)} if number else {}
+            rule |= {"period": DAY * float(days)} if days else {}
         return rule
 
-    def _parsed(self, name: str, pattern: str, example: str) -> tuple[float, str]:
-        """A number and its unit."""
+    def _parsed(self, name: str, pattern: str, example: str) -> tuple[str, str]:
+        """Two parts of a text."""
         text = str(getattr(self, name)).strip()
-        try:
-            number, unit = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]  # refused below
-            return float(number), unit
-        except (AttributeError, ValueError) as error:
-            raise InputError(f"'{text}' cannot be read; write it as {example}", name) from error
+        match = re.fullmatch(pattern, text)
+        if match is None:
+            raise InputError(f"'{text}' cannot be read; write it as {example}", name)
+        return match[1], match[2]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,4 +10,6 @@ Changed on purpose since v0.3, value by value and without making the rest anew:
 
 - `diagnose by orders`: a data sheet's orders are given as the bearing (`--bearing bpfo=…,bpfi=…`), so `bearing` says
   them where it said nothing; every number is the same. `predict windows` went with `--by window`.
+- `watch`: a confidence is that of `diagnose` on the last recording beside the baseline, no longer of pooled spectra, and
+  stands beside a named fault only. Every status and exit status is the same.
 """

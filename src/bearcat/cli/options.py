@@ -199,6 +199,7 @@ REMOVED = {
     "--webhook": "write --notify json://host/path",
     "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
     "--mqtt": "write --notify mqtt://host/topic",
+    "FOLDER --healthy": "leave it out: recordings are judged at once; acknowledge what you know of a machine",
     "--token": "set BEARCAT_TOKEN instead, which other users of the machine cannot see",
 }
 

@@ -28,8 +28,7 @@ from bearcat.report.typeset import count
 from bearcat.requests import WatchRequest
 
 if TYPE_CHECKING:
-    from bearcat.watch.snapshot import PointStatus
-    from bearcat.watch.status import Fleet
+    from bearcat.watch.snapshot import Fleet, PointStatus
     from bearcat.watch.store import Store
 
 INTERRUPTED = 130
@@ -74,17 +73,16 @@ def watch(
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
 
-    Exit status: 0 all ok or learning, 1 an alarm, 3 something to check or without signal, 2 bad input.
+    Exit status: 0 all ok, 1 an alarm, 3 something to check or without signal, 2 bad input.
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.data.bearing import find_bearing
     from bearcat.deploy.find import number_or_channel
     from bearcat.watch.folder import WatchedFolder, zone_called
-    from bearcat.watch.measuring import Reading
     from bearcat.watch.notify import Notifier
     from bearcat.watch.store import Store
     from bearcat.watch.usual import WatchRule
-    from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, known_healthy
+    from bearcat.watch.watching import Reading, Watching, choose_rule, ending_cleanly
 
     number, speed = number_or_channel(request.rpm)
     if speed is not None:
@@ -95,10 +93,8 @@ def watch(
     watched = WatchedFolder(folder, zone_called(request.timezone))
     notifier = Notifier(notify, print_note) if notify else None
     with Store.open(store, create=True) as opened:
-        if sentence := choose_rule(opened, request.rule):
-            print_note(sentence)
-        good = known_healthy(request.healthy, watched)
-        watching = Watching(watched, opened, reading, good, request.jobs, notifier, print_note)
+        choose_rule(opened, request.rule)
+        watching = Watching(watched, opened, reading, request.jobs, notifier, print_note)
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):
@@ -138,7 +134,7 @@ def print_fleet(fleet: Fleet, form: str) -> None:
 
 def print_change(status: PointStatus, form: str) -> None:
     """One line for a point whose status has changed."""
-    from bearcat.watch.status import Fleet, written_time
+    from bearcat.watch.snapshot import Fleet, written_time
 
     if form == "json":
         print(to_json(Fleet([status]).rows()[0]), flush=True)
@@ -202,12 +198,11 @@ def forget(
 @commands.command()
 def export(
     store: StorePlace,
-    out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .parquet or .csv.")],
+    out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .csv.")],
 ) -> None:
     """Write every measurement of a store as a table, a row for each point and time."""
-    from bearcat.watch.export import write_table
     from bearcat.watch.store import Store
 
     with Store.open(store) as opened:
-        rows = write_table(opened, out)
+        rows = opened.write_table(out)
     print(f"{out}: {rows} rows")

@@ -111,14 +111,14 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         return {"recordings": _plain(rows, above)}
 
     if store is not None:
-        from bearcat.watch.status import Fleet
+        from bearcat.watch.snapshot import Fleet
         from bearcat.watch.store import Store
 
         Store.open(store).close()  # what is wrong with it is said at once
 
         @assistant.tool(annotations=READS)
         def machine_status(machine: str | None = None) -> dict[str, Any]:
-            """Watched points, worst first: status (alarm, check, no signal, learning, ok), since when, why."""
+            """Watched points, worst first: status (alarm, check, no signal, ok), since when, why."""
             with sentences(), Store.open(store) as opened:
                 points = Fleet(each for each in opened.fleet() if machine in (None, *_names(each.machine)))
             if machine is not None and not points:

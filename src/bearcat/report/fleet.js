@@ -7,21 +7,19 @@ const controls = document.getElementById("controls");
 if (controls) {
   controls.hidden = false;
   const find = document.getElementById("find"), order = document.getElementById("order"), matches = document.getElementById("matches");
-  const rows = () => document.querySelectorAll("#points > tr, #others > li");
+  const rows = () => document.querySelectorAll("#points > tr");
   const apply = () => {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
     const statuses = new Set([...controls.querySelectorAll("input:checked")].map((box) => box.value));
     let shown = 0;
     for (const row of rows()) {
-      const cells = row.cells ? [0, 1, 3].map((place) => row.cells[place]) : [row]; // no dates, no numbers
+      const cells = [0, 1, 3].map((place) => row.cells[place]); // no dates, no numbers
       const text = cells.map((cell) => cell.textContent).join(" ").toLowerCase();
       row.hidden = !statuses.has(row.dataset.status) || !words.every((word) => text.includes(word));
       shown += !row.hidden;
     }
     const all = rows().length;
     matches.textContent = shown === all ? `${all} points` : `${shown} of ${all} points`;
-    const others = document.querySelector("details.others");
-    if (others && words.length) others.open = true;
   };
   const sorted = () => document.querySelector(".points th[aria-sort]");
   const button = (place) => document.querySelectorAll(".points thead th")[place].querySelector("button");
@@ -40,7 +38,7 @@ if (controls) {
       const answer = await fetch(location.href).catch(() => null);
       if (!answer?.ok) return;
       const newer = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const id of ["summary", "points", "others"]) {
+      for (const id of ["summary", "points"]) {
         const part = newer.getElementById(id);
         if (part) document.getElementById(id)?.replaceChildren(...part.childNodes);
       }

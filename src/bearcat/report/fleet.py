@@ -1,6 +1,7 @@
 """The page of watched machines: all points, the worst first, then each that wants attention, with its trends.
 
-The size of a page is bounded whatever the fleet's is, and the page says what it leaves out (docs/watch.md).
+The size of a page is bounded whatever the fleet's is, and the page says what it leaves out (docs/watch.md). A `Plot`
+holds places and paths of a drawing; the template (fleet.html) draws it as SVG and escapes its words.
 
 >>> with Store.open("plant.db") as store:
 ...     write_fleet_page(store, Path("fleet.html"))
@@ -8,41 +9,52 @@ The size of a page is bounded whatever the fleet's is, and the page says what it
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
+from bearcat.diagnosis.physics import FAULTS, MULTIPLES
+from bearcat.diagnosis.spectra import TURNS
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
-from bearcat.report.trends import (
-    BOTTOM,
-    DAY,
-    LEFT,
-    RIGHT,
-    TOP,
-    draw_spark,
-    draw_spectra,
-    draw_trends,
-    time_text,
-)
-from bearcat.report.typeset import count, shortened, templates
+from bearcat.report.typeset import NOTHING, count, shortened, templates
 from bearcat.storage import write_atomically
-from bearcat.watch.snapshot import LEARNING, PointStatus
-from bearcat.watch.status import Fleet
+from bearcat.watch.memory import PointState
+from bearcat.watch.snapshot import MEASUREMENTS, Event, Fleet, PointStatus, TrendRow, written_time
 from bearcat.watch.store import Store
 
-ROWS, NAMED = 500, 10_000  # points in the table, and named in a list below it
+DAY = 86_400.0
+ROWS = 500  # points in the table
 DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
-POINTS, SPARK_POINTS, SPARKS = 400, 60, 60  # rows read of a trend and of a small one; rows of the table that have one
-SPECTRA, EVENTS = 200, 12  # spectra in a waterfall; events listed
-MARKS = 40  # alarms and other events marked in a trend
+POINTS, SPECTRA, EVENTS, MARKS = 400, 200, 12, 40  # rows of a trend; spectra; events listed; events marked in a trend
 LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
+WIDTH, HEIGHT = 340.0, 116.0  # of a trend
+WIDE, TALL = 420.0, 190.0  # of a spectrum
+LEFT, RIGHT, TOP, BOTTOM = 38.0, 8.0, 8.0, 20.0  # margins around the axes
+ROW = 13.0  # height of a line of words in a drawing
+QUARTERS = 4  # units of a byte of a kept envelope spectrum in one dB
+GAP = 8.0  # times the usual time between recordings, from which on a curve is interrupted
+LINES = {fault: fault.replace(" ", "_") for fault in FAULTS}  # the measurement of each fault's lines
+DRAWN = ("rms", "velocity", "kurtosis", "envelope_kurtosis", *LINES.values(), "rpm", "load", "temperature")
+MARKED = {"alarm": "alarm", "grown": "alarm", "baseline": "renewed"}  # events, and their class
+STEPS = [3600.0, 2 * 3600.0, 6 * 3600.0, *(days * DAY for days in (0.5, 1, 2, 7, 14, 28, 91, 182, 365, 1826, 18_262))]
+
+Doubles = NDArray[np.float64]
+Scale = Callable[[float], float]
+Ticks = tuple[tuple[float, str], ...]
+Rules = tuple[tuple[str, float, float, str], ...]
 
 
 def write_fleet_page(store: Store, path: Path, machine: str | None = None) -> Fleet:
@@ -65,15 +77,12 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
     urgent = sum(point.status in (ALARM, CHECK, NO_SIGNAL) for point in points)
     detailed = 0 if served and machine is None else len(points) if machine or len(points) <= SMALL else urgent
     drawn = points[: min(detailed, DETAILED)]
-    sparks = [
-        draw_spark(store.trend(each.machine, each.point, most=SPARK_POINTS), each.fault) for each in points[:SPARKS]
-    ]
+    states = {name: store.states(name) for name in {point.machine for point in drawn}}
     text = template.render(
-        points=points, shown=points[:ROWS], others=points[ROWS : ROWS + NAMED], sparks=sparks,
-        left_out=max(len(points) - ROWS - NAMED, 0), not_drawn=detailed - len(drawn),
-        details=[point_details(store, point) for point in drawn], counts=points.counts,
-        machines=len({point.machine for point in points}), machine=machine, served=served, made=time.time(),
-        newest=max((point.time for point in points if point.time is not None), default=None),
+        points=points, shown=points[:ROWS], left_out=max(len(points) - ROWS, 0), not_drawn=detailed - len(drawn),
+        details=[point_details(store, point, states[point.machine][point.point]) for point in drawn],
+        counts=points.counts, machines=len({point.machine for point in points}), machine=machine, served=served,
+        made=time.time(), newest=max((point.time for point in points if point.time is not None), default=None),
     )  # fmt: skip
     return str(text)
 
@@ -103,23 +112,20 @@ def fleet_pages(address: str) -> Callable[[str | None], str]:
     return make
 
 
-def point_details(store: Store, point: PointStatus) -> dict[str, Any]:
+def point_details(store: Store, point: PointStatus, state: PointState) -> dict[str, Any]:
     """All that is drawn of one point; events with the latest first."""
     name = point.machine, point.point
-    rows, events, state = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.state(*name)
-    orders, envelopes = None if state is None else state.orders, store.envelopes(*name, most=SPECTRA)
+    rows, events = store.trend(*name, most=POINTS), store.events(*name, most=MARKS)
     return {
-        "point": point, "steps": next_steps(point, store.path), "trends": draw_trends(rows, events, point.fault),
-        "spectra": draw_spectra(envelopes, rows, orders, point.fault), "events": events[: -EVENTS - 1 : -1],
+        "point": point, "steps": next_steps(point, store.path), "trends": draw_trends(rows, events, state),
+        "spectra": draw_spectra(store, state, rows), "events": events[: -EVENTS - 1 : -1],
     }  # fmt: skip
 
 
 def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
     """What a person does next, in sentences, each with its command where there is one; `path` is the store's."""
-    if point.status == LEARNING:
-        return ((f"Nothing yet: {point.learnt} of {point.wanted} recordings of the baseline are there.", ""),)
     if point.status == OK and point.alarm is None:
-        return (("Nothing: the point is as usual.", ""),)
+        return (("Nothing.", ""),)
     name = f"{point.machine}/{point.point}"
     words = shown(shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
     steps = []
@@ -132,7 +138,7 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
         if point.acknowledged is None:
             once = "Acknowledge the alarm once someone deals with it."
             steps.append((once, f"bearcat watch acknowledge {words}"))
-    elif point.status == CHECK or point.fault:
+    elif point.status == CHECK:
         fault = f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop."
         other = "Follow the reason: it names the sensor, the recording or the neighbour to check."
         steps.append((fault if point.fault else other, ""))
@@ -151,3 +157,151 @@ def _short(text: str) -> str:
 def _sentence(reason: str) -> str:
     """A reason as a line of its own."""
     return _short(reason[:1].upper() + reason[1:])
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing; `label` says in words what it shows, for those who do not see it."""
+
+    title: str
+    label: str
+    value: str = ""  # the latest, and what is usual
+    size: tuple[float, float] = (WIDTH, HEIGHT)
+    curves: tuple[tuple[str, str], ...] = ()  # class and path
+    across: Ticks = ()
+    up: Ticks = ()
+    rules: Rules = ()  # class, place on x, top, and a word above
+    legend: tuple[tuple[str, str], ...] = ()  # class and words
+
+
+def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], state: PointState) -> list[Plot]:
+    """The evidence of a change, and each measurement with what is usual of it, that of the named fault first."""
+    if not rows:
+        return []
+    first, last = rows[0].time, max(rows[-1].time, rows[0].time + 3600)
+    across = _scale((first, last), LEFT, WIDTH - RIGHT)
+    ticks = _time_ticks(first, last, across)
+    rules = tuple(
+        (MARKED[event.kind], across(event.time), TOP, "")
+        for event in events
+        if event.kind in MARKED and first <= event.time <= last
+    )
+    judged = [(row.time, 100 * row.status.change) for row in rows if row.status is not None]
+    evidence = f"{judged[-1][1] if judged else 0:.0f} % of the alarm threshold"
+    plots = [_trend("Evidence of a change", evidence, judged or [(first, 0.0)], (0.0, 100.0), across, ticks, rules)]
+    usual = state.state.band if state.states else {}
+    own = LINES.get(state.status.fault or "", "")
+    for name in sorted(DRAWN, key=lambda name: name != own):
+        if known := [(row.time, row.values[name]) for row in rows if name in row.values]:
+            text, band = measured_text(name, known[-1][1]), usual.get(name)
+            text += "" if band is None else ", usual {} to {}".format(*map(number_text, band))
+            plots.append(_trend(MEASUREMENTS[name][0], text, known, band, across, ticks, rules))
+    return plots
+
+
+def _trend(
+    title: str, text: str, known: Sequence[tuple[float, float]], band: tuple[float, float] | None, across: Scale,
+    ticks: Ticks, rules: Rules,
+) -> Plot:  # fmt: skip
+    """One measurement over time, above a band of what is usual."""
+    times, values = zip(*known, strict=True)
+    low, high = min([*values, *(band or ())]), max([*values, *(band or ())])
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    span = max(low - room, 0.0) if low >= 0 else low - room, high + room
+    up = _scale(span, HEIGHT - BOTTOM, TOP)
+    curves = [("curve", _path(times, values, across, up))]
+    if band is not None:
+        curves.insert(0, ("usual", f"M{LEFT} {up(band[0]):.1f}V{up(band[1]):.1f}H{WIDTH - RIGHT}V{up(band[0]):.1f}Z"))
+    named = title[0].upper() + title[1:]
+    return Plot(named, f"{title}: {text}", text, curves=tuple(curves), across=ticks, up=_ticks(span, up), rules=rules)
+
+
+def draw_spectra(store: Store, state: PointState, rows: Sequence[TrendRow]) -> list[Plot]:
+    """The envelope spectrum of the latest recording over the first at about its speed that was ok."""
+    spectra = store.envelopes(state.status.machine, state.status.point, most=SPECTRA)
+    if not spectra:
+        return []
+    lines = _fault_lines(state)
+    last = max(len(content) for _, _, content in spectra) / TURNS
+    last = min(last, 1.08 * max((order for _, order, _ in lines), default=last))
+    fine = {row.time for row in rows if row.status is not None and row.status.status == OK}
+    now, alike = spectra[-1][0], [each for each in spectra if _alike(each[1], spectra[-1][1])]
+    healthy = next((each for each in alike if each[0] in fine), alike[0])
+    levels = [
+        np.frombuffer(content[: int(last * TURNS) + 1], np.uint8) / QUARTERS for content in (healthy[2], spectra[-1][2])
+    ]
+    highest = max(12.0, *(float(each.max()) for each in levels))
+    across, up = _scale((0.0, last), LEFT, WIDE - RIGHT), _scale((0.0, highest), TALL - BOTTOM, TOP + 3 * ROW)
+    paths = [_path(np.arange(each.size) / TURNS, each, across, up) for each in levels]
+    dates = [time_text(healthy[0]), time_text(now)]
+    return [Plot(
+        "Envelope spectrum", f"Envelope spectrum by shaft order, of {dates[1]} over that of {dates[0]}, a healthy day",
+        f"dB, by multiples of the shaft's speed{'' if lines else '; the bearing is not known'}",
+        size=(WIDE, TALL), curves=(("healthy", f"{paths[0]}V{up(0.0):.1f}H{LEFT}Z"), ("curve", paths[1])),
+        across=_ticks((0.0, last), across, 6),
+        up=_ticks((0.0, highest), up), legend=(("latest", f"latest, {dates[1]}"), ("healthy", f"healthy, {dates[0]}")),
+        rules=tuple((kind, across(order), TOP + ROW * (int(kind[1]) + 0.6), word) for kind, order, word in lines),
+    )]  # fmt: skip
+
+
+def _alike(rpm: float | None, other: float | None) -> bool:
+    return rpm is None or other is None or abs(rpm - other) < 0.1 * other
+
+
+def _fault_lines(state: PointState) -> list[tuple[str, float, str]]:
+    """Class, order and word of the lines of each fault; those of faults that are not the named one are faint."""
+    found, orders, named = [], state.orders or {}, state.status.fault
+    for place, (fault, (name, times, _)) in enumerate(FAULTS.items()):
+        for multiple in MULTIPLES if name in orders else ():
+            number = multiple * times
+            word = f"{f'{number}×' if number > 1 else ''}{name if multiple == 1 else ''}"
+            found.append((f"c{place}{'' if named in (None, fault) else ' faint'}", number * orders[name], word))
+    return found
+
+
+def _scale(span: tuple[float, float], start: float, end: float) -> Scale:
+    low, high = span
+    return lambda value: start + (end - start) * (value - low) / ((high - low) or 1.0)
+
+
+def _path(places: Sequence[float] | Doubles, values: Sequence[float] | Doubles, across: Scale, up: Scale) -> str:
+    """A curve, interrupted where nothing was recorded for long."""
+    longest = GAP * float(np.median(np.diff(places))) if len(places) > 1 else math.inf
+    parts, before = list[str](), -math.inf
+    for place, value in zip(places, values, strict=True):
+        parts.append(f"{'M' if place - before > longest or not parts else 'L'}{across(place):.1f} {up(value):.1f}")
+        before = place
+    return "".join(parts) + ("h0" if len(parts) == 1 else "")  # a dot
+
+
+def _ticks(span: tuple[float, float], scale: Scale, most: int = 4) -> Ticks:
+    """Round numbers inside the span."""
+    size = (span[1] - span[0]) / most
+    power = 10.0 ** math.floor(math.log10(size))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * size)
+    first, last = math.ceil(span[0] / step), math.floor(span[1] / step)
+    return tuple((scale(step * place), number_text(step * place)) for place in range(first, last + 1))
+
+
+def _time_ticks(first: float, last: float, across: Scale, most: int = 5) -> Ticks:
+    """Hours, days or months."""
+    step = next((step for step in STEPS if (last - first) / step <= most), STEPS[-1])
+    form = "%H:%M" if step < DAY else "%d %b" if step < 90 * DAY else "%b %Y"
+    moments = [step * place for place in range(math.ceil(first / step), math.floor(last / step) + 1)]
+    return tuple((across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in moments)
+
+
+def number_text(value: float) -> str:
+    """Three digits that count, with a true minus."""
+    text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
+
+
+def measured_text(name: str, value: float) -> str:
+    """A measurement with its unit, where it has one of its own."""
+    return f"{number_text(value)} {MEASUREMENTS[name][1] or ''}".strip()
+
+
+def time_text(moment: float | None) -> str:
+    """To the minute."""
+    return written_time(moment)[:16].replace("T", " ") or NOTHING

@@ -1,230 +1,372 @@
-"""What a recording means beside the other points: evidence for a change, cross-talk, alarms.
+"""What a recording means beside the other points: its diagnosis, evidence for a change, cross-talk, alarms.
 
-A block's change against its baseline, less what the neighbours on the machine and the same point of sister machines
-show too, has a p-value that adds to the evidence for a change (usual.py). The spectra of the last blocks, pooled, say
-what the change is. A line that a neighbour shows louder, or a change while a neighbour is in alarm, is cross-talk: to
-be checked.
+Every recording is diagnosed as `bearcat diagnose` does it. While the baseline is still learnt, that decides. Once it is
+learnt, lines that were always there no longer count, and change comes on top: a block's change against its baseline,
+less what the neighbours on the machine show too, has a p-value that adds to the evidence (usual.py). A line or a level
+that rose more at a neighbour belongs to that, whatever the neighbour's status is: it is cross-talk, to be checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import numpy as np
 
-from bearcat.diagnosis.comparison import CrossTalk, cross_talk, loudness
-from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY, NO_SIGNAL
-from bearcat.diagnosis.fusion import Witnesses, fuse
-from bearcat.diagnosis.general import GeneralEvidence
+from bearcat.diagnosis.comparison import cross_talk, loudness
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, to_be_checked
+from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
-from bearcat.findings import SAFE_FAULT, SHOWN_LINE, SURE
+from bearcat.diagnosis.recording import Observation
+from bearcat.diagnosis.spectra import FEWEST_TURNS
+from bearcat.findings import LOUDER, MOST_REASONS, SHOWN_LINE, Finding
+from bearcat.sentences import reasons, sentence
 from bearcat.watch.memory import LEVELS, Observed, OpenAlarm, PointState
-from bearcat.watch.snapshot import Assessment, Event
-from bearcat.watch.status import status_of
+from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus
 from bearcat.watch.usual import (
     BAND_NAMES,
+    LEVEL,
+    LINES,
     MARGIN_VECTOR,
     NAMES,
     PERSISTENCE,
+    SAME_SPEED,
+    USUAL,
     Doubles,
     WatchRule,
     add_evidence,
+    excesses,
     score,
 )
 
-GROWN = 6.0  # dB beyond the change at an alarm that are worth a second one
-STEP, STEP_BANDS, STEP_GROWTH = 1.0, 7, 2.0  # dB, levels and growth in dB of a change that a sensor makes at once
-STEP_MOST = 12.0  # dB of such a change: a larger one is an alarm
-STEP_BLOCKS = 10  # blocks within which such a change is found
+MANY = 4  # times the recordings of a baseline after which something should be learnt
+QUIETER = 10.0  # dB below what is usual that are worth a check
+GROWN = 6.0  # dB above the first recordings that are an alarm before there is a baseline, and a second one after one
+ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
 MOST_COMMON = 10.0  # dB that other points can explain
-CERTAIN = 0.9  # probability of a fault that is an alarm before there is a baseline
-NEIGHBOURS, SISTERS = 2, 3  # that must show a change before it is taken for load, speed or weather
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
-NAMED = 0.5  # probability of a fault that is named where some fault is probable
-RAISED = ("alarm", "alarm")
+# Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
+CLAIMLESS = ("not diagnosed", "not enough evidence", "low confidence")
+IS_LEVEL = np.array([name in BAND_NAMES for name in NAMES])
+IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
+GROWS = LEVELS | np.array([name in LINES for name in NAMES])  # kurtosis is too unsteady to be judged without a baseline
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What a complete block says: by its pooled spectra, and beside other points."""
+    """What a complete block says, beside other points."""
 
-    change: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # (name,) dB, less what is common
+    change: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # (name,) dB, less what others explain
+    common: float = 0.0  # dB by which levels rose at most points at once
+    owner: str | None = None  # the neighbour to which lines or levels belong
+    borrowed: Sequence[Finding] = ()  # lines that it shows louder
+    decision: Decision | None = None  # on the recording; None: it is too short alone
     physics: PhysicsEvidence | None = None
-    fault: str | None = None  # that is named
-    confidence: float = 0.0  # in the fault, or that there is any
-    probable: float = 0.0  # probability of any fault
-    common: Mapping[str, float] = field(default_factory=dict)  # dB by which levels rose at most points at once
-    borrowed: Mapping[str, CrossTalk] = field(default_factory=dict)  # lines that a neighbour shows louder
-    owner: str | None = None  # the neighbour
+    state: str = ""  # that is diagnosed
     p_value: float | None = None
 
+    @property
+    def alarming(self) -> bool:
+        return self.decision is not None and self.decision.action == ALARM
 
-def assess(
-    seen: Observed, rule: WatchRule, beside: Sequence[PointState] = (), sisters: Sequence[PointState] = ()
-) -> tuple[PointState, Assessment]:
-    """What a recording means, beside the other points of its machine and the same point of others."""
-    state, time, findings, happened = seen.state, seen.snapshot.time, Findings(), list[tuple[str, str]]()
-    if seen.complete:
-        state, findings = _find(seen, rule, beside, sisters)
-        state, event = _update_alarm(state, findings, seen.compared, time, rule)
+
+def assess(seen: Observed, rule: WatchRule, beside: Sequence[PointState] = ()) -> tuple[PointState, tuple[Event, ...]]:
+    """What a recording means, beside the other points of its machine."""
+    state, snapshot, happened, found = seen.state, seen.snapshot, list[tuple[str, str]](), Findings()
+    if seen.silent is not None:
+        if state.status.status != NO_SIGNAL:
+            happened.append(("problem", f"no signal; {seen.silent}"))
+    elif snapshot.refused:
+        found = replace(found, decision=to_be_checked(_undiagnosed(seen)))
+    elif seen.row is not None:
+        found = _find(seen, beside)
+        state, found = _weigh(seen, found, rule)
+        state, event = _update_alarm(replace(seen, state=state), found, rule)
         happened += [event] if event is not None else []
-    if seen.silent is not None and state.status.status != NO_SIGNAL:
-        happened.append(("problem", f"no signal; {seen.silent}"))
-    if seen.learnt:
-        sentence = f"what is usual was learnt from {state.state.seen} recordings at {state.state.label}"
-        happened.append(("baseline", sentence if state.question is None else f"{sentence}; {state.question}"))
-    state = replace(state, status=status_of(replace(seen, state=state), findings, rule))
-    where, events = f"{state.machine}, {state.point}", list[Event]()
-    for kind, sentence in happened:
-        reasons = state.status.reasons if kind in ("alarm", "grown", "sensor") else ()
-        events.append(Event(state.machine, state.point, time, kind, "; ".join([f"{where}: {sentence}", *reasons])))
-    said = NO_SIGNAL if seen.silent is not None else HEALTHY if findings.probable <= SAFE_FAULT else CANNOT_TELL
-    return state, Assessment(
-        state.status, state.state.label, findings.p_value, state.evidence, state.limit(rule), findings.fault or said,
-        findings.confidence, state.state.band, tuple(events),
-    )  # fmt: skip
+        state, sentences = _learn(replace(seen, state=state), found, rule)
+        happened += [("baseline", "; ".join(sentences))] if sentences else []
+    state = replace(state, status=_status(replace(seen, state=state), found, rule))
+    machine, point = state.status.machine, state.status.point
+    where, events = f"{machine}, {point}", list[Event]()
+    for kind, words in happened:
+        reasons = state.status.reasons if kind in ("alarm", "grown") else ()
+        events.append(Event(machine, point, snapshot.time, kind, "; ".join([f"{where}: {words}", *reasons])))
+    return state, tuple(events)
 
 
-def _find(
-    seen: Observed, rule: WatchRule, beside: Sequence[PointState], sisters: Sequence[PointState]
-) -> tuple[PointState, Findings]:
-    """What the last block says, and the point with the evidence of that."""
+def _undiagnosed(seen: Observed) -> Finding:
+    return Finding("not diagnosed", "check", {"problem": seen.snapshot.problem})
+
+
+def _find(seen: Observed, beside: Sequence[PointState]) -> Findings:
+    """What the last block says."""
     state, time = seen.state, seen.snapshot.time
     reach = FRESH * max(state.interval, 60.0)
-    near = [other for other in beside if other.block_time is not None and abs(other.block_time - time) <= reach]
-    physics = None if state.pool is None or state.orders is None else state.pool.physics(state.orders)
-    lines = loudness(physics)
-    louder = cross_talk([lines, *(other.lines for other in near)])[0]
-    borrowed = {fault: line for fault, line in louder.items() if lines[fault].excess >= SHOWN_LINE}
-    common = {} if state.alarm is not None else _common(near, sisters, time, reach)
-    change = state.change - np.array([common.get(name, 0.0) for name in NAMES])
-    findings, owner = Findings(change, physics, common=common, borrowed=borrowed), None
-    if physics is not None:
-        findings = _name(state, findings, physics)
-        state = replace(state, claims=0 if findings.fault is None else state.claims + 1)
-    if findings.fault is None:  # what its own lines name is its own
-        owners = [near[line.owner - 1] for line in borrowed.values()] or _earlier_alarms(state, near)
-        owner = owners[0].point if owners else None
-    state, p_value = replace(state, lines=lines), None
-    if seen.compared:
-        state, p_value = _weigh(state, findings, owner is not None, rule)
-    return state, replace(findings, owner=owner, p_value=p_value)
+    near = [other for other in beside if len(other.times) and abs(other.times[-1] - time) <= reach]
+    lines, physics, borrowed = loudness(seen.physics), seen.physics, list[Finding]()
+    owners = list[PointState]()
+    for fault, louder in cross_talk([lines, *(other.lines for other in near)])[0].items():
+        if physics is not None and lines[fault].excess >= SHOWN_LINE:
+            owners.append(near[louder.owner - 1])
+            values = {"fault": fault, "decibels": louder.decibels, "owner": owners[-1].status.point}
+            borrowed.append(Finding("cross-talk", "check", values))
+            physics = physics.without_lines(fault)
+    change = state.change.copy()
+    change[[NAMES.index(str(finding.values["fault"]).replace(" ", "_")) for finding in borrowed]] = np.nan
+    for other in near:
+        leaked = IS_LEVEL & (other.rise > 10 ** (LOUDER / 10) * state.rise) & (change > 0)
+        leaked |= IS_KURTOSIS & (other.change >= change) & (leaked.any() or other in owners)
+        if np.any(leaked & (change > GROWN / 2)):
+            owners.append(other)
+        change[leaked] = 0.0
+    common = _common(state, change, near)
+    found = Findings(
+        change - common, float(common.max()), owners[0].status.point if owners else None, borrowed, physics=physics
+    )
+    return found if physics is None and seen.snapshot.spectra is not None else _diagnosed(seen, found)
 
 
-def _common(near: Sequence[PointState], sisters: Sequence[PointState], time: float, reach: float) -> dict[str, float]:
-    """What neighbours and sisters show too: dB by which levels of bands rose at most points at once."""
-    rises: dict[str, float] = {}
-    for others, fewest in ((near, NEIGHBOURS), (sisters, SISTERS)):
-        fresh = [
-            other.change
-            for other in others
-            if len(other.times)
-            and abs(other.times[-1] - time) <= reach
-            and other.alarm is None
-            and other.sensor is None
-        ]
-        if len(fresh) >= fewest:
-            shared = np.median(np.nan_to_num(fresh), axis=0)
-            for name, value in zip(NAMES, shared.tolist(), strict=True):
-                if name in BAND_NAMES and value > 0:
-                    rises[name] = max(rises.get(name, 0.0), min(value, MOST_COMMON))
-    return rises
-
-
-def _name(state: PointState, findings: Findings, physics: PhysicsEvidence) -> Findings:
-    """With the fault that the pooled evidence names, how sure that is, and how probable any fault is."""
-    general = None if state.general is None or findings.borrowed else GeneralEvidence(state.general, 1.0, 1)
-    for fault in findings.borrowed:
-        physics = physics.without_lines(fault)
-    baseline = None if state.usual is None else state.usual.compare(physics)
-    probabilities = fuse(Witnesses(physics, general, baseline=baseline))
-    likeliest, probable = max(FAULTS, key=lambda fault: probabilities[fault]), 1 - probabilities[HEALTHY]
-    if probable < SURE or probabilities[likeliest] < NAMED:
-        return replace(findings, confidence=probable, probable=probable)
-    return replace(findings, fault=likeliest, confidence=probabilities[likeliest], probable=probable)
-
-
-def _earlier_alarms(state: PointState, near: Sequence[PointState]) -> list[PointState]:
-    """Neighbours in alarm whose change began before and is larger, the first one first: it may be theirs."""
-    own = state.alarm.since if state.alarm is not None else state.onset
-    dated = [
-        (other.alarm.since, other)
-        for other in near
-        if other.alarm is not None and not other.alarm.over and _largest(other.change) >= _largest(state.change)
+def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> Doubles:
+    """(name,) dB by which a level rose at all points of the machine: load, speed, or a bearing without a sensor. It is
+    all of the rise where this point's own lines and kurtosis are as usual, else what the others show too.
+    """
+    near = [other for other in near if np.isfinite(other.change).any()]
+    rises = [
+        np.where(other.rise >= state.rise / 10 ** (ALONE / 10), np.nan_to_num(other.change), 0.0) for other in near
     ]
-    return [other for since, other in sorted(dated, key=lambda pair: pair[0]) if own is None or since <= own]
+    if not rises:
+        return np.zeros(len(NAMES))
+    shared, usual = np.min(rises, axis=0), state.reference
+    spreads = np.array(usual.spreads) if usual.learnt else 1.0
+    own = np.any((change > MARGIN_VECTOR + 2 * spreads) & ~LEVELS)
+    part = np.where(own, np.minimum(shared, MOST_COMMON), np.maximum(change, 0.0))
+    return np.where(IS_LEVEL & (shared >= MARGIN_VECTOR), part, 0.0)
 
 
-def _weigh(state: PointState, findings: Findings, owned: bool, rule: WatchRule) -> tuple[PointState, float]:
-    """Adds the p-value of the last block to the evidence, which does not grow by what a neighbour owns."""
-    change = np.array(findings.change)
-    change[[NAMES.index(fault.replace(" ", "_")) for fault in findings.borrowed]] = np.nan
+def _diagnosed(seen: Observed, found: Findings) -> Findings:
+    """With the decision of `bearcat diagnose`, beside the baseline's lines once they are learnt."""
+    snapshot, signal, usual = seen.snapshot, seen.snapshot.signal, seen.state.usual_lines
+    if snapshot.problem is not None:
+        return replace(found, decision=to_be_checked(_undiagnosed(seen)))
+    baseline = None if usual is None or found.physics is None else usual.compare(found.physics)
+    quality = () if signal.quality is None else signal.quality.findings
+    [diagnosis] = decide_together([Observation(
+        snapshot.recording, Witnesses(found.physics, None if found.borrowed else signal.general, None, baseline),
+        observed=(*found.borrowed, *signal.speed_findings, *snapshot.noticed, *quality),
+        masked=bool(found.borrowed), speed=signal.speed, family=signal.family, vibration=signal.vibration,
+    )])  # fmt: skip
+    return replace(found, decision=diagnosis.decision, state=diagnosis.state)
+
+
+def _weigh(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, Findings]:
+    """Adds the p-value of the last block to the evidence."""
+    state = replace(seen.state, lines=loudness(seen.physics))
     usual, before = state.reference, state.evidence
-    p_value = 1.0 if usual.tail is None else usual.tail.p_value(score(change, np.array(usual.spreads)))
-    evidence = add_evidence(before, p_value, state.limit(rule))
-    if owned:
-        evidence = min(evidence, before)
-    elif state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
+    if usual.tail is None:
+        return state, found
+    p_value = usual.tail.p_value(score(found.change, np.array(usual.spreads)))
+    evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
+    if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
-    onset = None if evidence == 0 else state.block_time if before == 0 else state.onset
-    return replace(state, evidence=evidence, onset=onset), p_value
+    onset = None if evidence == 0 else seen.snapshot.time if before == 0 else state.onset
+    return replace(state, evidence=evidence, onset=onset), replace(found, p_value=p_value)
 
 
-def _update_alarm(
-    state: PointState, findings: Findings, compared: bool, time: float, rule: WatchRule
-) -> tuple[PointState, tuple[str, str] | None]:
+def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, tuple[str, str] | None]:
     """Raises an alarm, a second where it has grown, and says when it is over: the kind of event and its sentence."""
-    alarm, strong, level = state.alarm, state.evidence >= state.limit(rule), state.level
+    state, time = seen.state, seen.snapshot.time
+    alarm, level, limit = state.alarm, state.level, state.limit(rule)
     if alarm is not None and alarm.over and alarm.acknowledged is not None:
         alarm = None
-    state = replace(state, alarm=alarm, sensor=None if state.evidence == 0 else state.sensor)
-    if alarm is None and not state.reference.learnt:
-        if state.claims >= PERSISTENCE and findings.probable >= CERTAIN:  # a fault from the first recording on
-            return replace(state, alarm=OpenAlarm(time, time, level)), RAISED
-        return state, None
-    if alarm is not None and alarm.over and strong:
-        alarm = replace(alarm, over=False)  # it comes again, and nobody has looked yet
-    elif alarm is None and strong and findings.owner is None:
-        if state.sensor is None and _swapped(state):
-            return replace(state, sensor=state.onset, swap=level), (
-                "sensor",
-                "levels changed at once, and no fault shows",
-            )
-        if state.sensor is not None and not _grows_beyond(state, state.swap):
-            return state, None
-        return replace(state, sensor=None, alarm=OpenAlarm(time, state.onset or time, level)), RAISED
-    state = replace(state, alarm=alarm)
-    if alarm is None or alarm.over or not compared:
+    if state.reference.learnt:
+        strong, lasting = state.evidence >= limit, state.evidence >= limit / 2
+    else:  # what has grown clearly since the first recordings
+        strong = lasting = max(np.array(level)[GROWS]) >= GROWN
+    strong, lasting = strong or found.alarming, lasting or found.alarming
+    state = replace(state, alarm=alarm, calm=0 if strong or lasting else state.calm + 1)
+    if strong and (alarm is None or alarm.over):
+        if alarm is not None:  # it comes again, and nobody has looked yet
+            return replace(state, alarm=replace(alarm, over=False)), None
+        return replace(state, alarm=OpenAlarm(time, state.onset or time, level)), ("alarm", "alarm")
+    if alarm is None or alarm.over:
         return state, None
     if np.any(np.array(level) >= np.array(alarm.change) + GROWN):
         change = tuple(np.fmax(alarm.change, level).tolist())
         return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), ("grown", "the change has grown")
-    if state.evidence < state.limit(rule) / 2 and state.reference.learnt:
+    if state.calm >= PERSISTENCE:
         return replace(state, alarm=replace(alarm, over=True)), ("over", "the change has gone")
     return state, None
 
 
-def _swapped(state: PointState) -> bool:
-    """Whether levels jumped between two blocks and stayed, without strikes or lines: another sensor or mounting."""
-    changes, later = np.nan_to_num(state.changes), state.times >= (state.onset or 0.0)
-    since, before = changes[later], changes[~later][-5:]
-    if not PERSISTENCE <= len(since) <= STEP_BLOCKS:
-        return False
-    jump = since[0] - (np.median(before, axis=0) if len(before) else 0.0)
-    moved = np.median(since[-PERSISTENCE:], axis=0) - since[0]
-    quiet = not np.any((np.median(since, axis=0) > MARGIN_VECTOR + state.reference.spreads) & ~LEVELS)
-    many = int(np.sum(np.abs(jump[LEVELS]) > STEP)) >= STEP_BANDS and np.abs(jump[LEVELS]).max() <= STEP_MOST
-    return bool(quiet and many and np.abs(moved[LEVELS]).max() <= STEP_GROWTH)
+def _learn(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, list[str]]:
+    """Learns a block in which nothing speaks for a fault; what is to be said where that completes the baseline."""
+    state, row, time = seen.state, seen.row, seen.snapshot.time
+    before, suspicious = state.state, np.nanmax(np.append(state.change, 0.0)) >= GROWN
+    known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious
+    if row is None or known or state.open_alarm is not None:
+        return state, []
+    doubts = [] if found.decision is None else [each for each in found.decision.findings if each.severity == CHECK]
+    doubted = any(each.kind not in CLAIMLESS for each in doubts)
+    after = before.learn(row, time, rule, state.interval)
+    accepted = tuple(sorted({*state.accepted, *(each.kind for each in doubts)}))
+    state = replace(state.with_state(state.current, after), accepted=accepted, doubted=state.doubted + doubted)
+    if before.learnt or not after.learnt:
+        return state, []
+    questions, lines = list[str](), None if state.usual_lines is None else state.usual_lines.finding
+    if lines is not None:
+        questions.append(sentence(replace(lines, values={**lines.values, "of": "its baseline"})))
+    if (louder := _above_known(state)) >= GROWN:
+        questions.append(f"its baseline at {after.label} is {louder:.0f} dB above that of other operating states")
+    if 2 * state.doubted > after.seen and doubts:
+        questions.append(f"most recordings of its baseline were to be checked: {sentence(doubts[0])}")
+    asked = f"{questions[0]}; look at the machine, then acknowledge" if questions else None
+    state = replace(state, question=asked or state.question)
+    words = f"what is usual was learnt from {after.seen} recordings at {after.label}"
+    return state, [words, *([asked] if asked else [])]
 
 
-def _grows_beyond(state: PointState, swap: Sequence[float]) -> bool:
-    """Whether a change has grown since a sensor was swapped, or lines or strikes have come."""
-    now = np.array(state.level)
-    shows = (now > MARGIN_VECTOR + 2 * np.array(state.reference.spreads)) & ~LEVELS
-    return bool((now - np.array(swap)).max() > GROWN or shows.any())
+def _above_known(state: PointState) -> float:
+    """dB by which the level of the current state is above that of others at least as fast; 0 where there is none."""
+    own = state.state
+    others = [
+        other.usual[0]
+        for other in state.states
+        if other.learnt and other is not own and other.unit == own.unit
+        and (other.rpm or 0.0) >= (1 - SAME_SPEED) * (own.rpm or 0.0)
+    ]  # fmt: skip
+    return own.usual[0] - max(others) if others and np.isfinite([own.usual[0], *others]).all() else 0.0
 
 
-def _largest(change: Doubles) -> float:
-    """The largest of changes in dB, 0 at least."""
-    return float(np.nanmax(np.append(change, 0.0)))
+def _status(seen: Observed, found: Findings, rule: WatchRule) -> PointStatus:
+    """The status after a recording."""
+    state, time = seen.state, seen.snapshot.time
+    before, alarm, open_alarm = state.status, state.alarm, state.open_alarm
+    evidence, fault, confidence = before.evidence, None, None
+    if found.physics is not None:
+        faults = found.physics.faults
+        strongest = max(faults, key=lambda name: faults[name].level)
+        evidence = found.physics.line(found.state if found.state in FAULTS else strongest)
+    if found.state in FAULTS and found.decision is not None:
+        fault, confidence = found.state, found.decision.expected
+    elif open_alarm is not None or seen.row is None:  # a named cause is not taken back while its alarm is open
+        fault, confidence = before.fault, before.confidence
+    if seen.silent is not None:
+        waiting = [f"the alarm of {day(open_alarm.time)} is open"] if open_alarm is not None else []
+        status, why = NO_SIGNAL, [seen.silent, *waiting]
+    else:
+        status, why = _judge(seen, found, evidence, fault)
+    since = before.since if status == before.status and before.since is not None else time
+    if status == ALARM and alarm is not None:
+        since = alarm.since
+    return replace(
+        before, status=status, since=since, fault=fault, confidence=confidence, evidence=evidence, time=time,
+        reasons=tuple(dict.fromkeys([*why, *seen.notes]))[:MOST_REASONS], recordings=before.recordings + 1,
+        operating_state=state.state.label, baseline=state.state.missing(rule, state.interval),
+        alarm=None if open_alarm is None else open_alarm.time,
+        acknowledged=None if alarm is None else alarm.acknowledged,
+        p_value=found.p_value, change=state.evidence / state.limit(rule),
+    )  # fmt: skip
+
+
+def _judge(seen: Observed, found: Findings, evidence: str | None, fault: str | None) -> tuple[str, list[str]]:
+    """Alarm, check or ok, and why: the first of these that holds."""
+    state, alarm, decision, before = seen.state, seen.state.alarm, found.decision, seen.state.status
+    if alarm is not None and state.open_alarm is not None and not alarm.over:
+        if seen.row is None:
+            return ALARM, list(before.reasons)
+        return ALARM, [*_why_alarm(seen, alarm, found), *([f"{evidence}: {fault}"] if fault else [])]
+    if seen.row is None and decision is None:
+        if before.recordings and before.status != NO_SIGNAL:
+            return before.status, list(before.reasons)
+        return CHECK, [f"{state.block.turns:.1f} turns of the shaft so far, and {FEWEST_TURNS} are needed"]
+    if decision is not None and seen.row is None:
+        return CHECK, list(decision.reasons)
+    if found.owner is not None:
+        lines = [sentence(finding) for finding in found.borrowed]
+        return CHECK, [lines[0] if lines else f"cross-talk from {found.owner}: its levels rose more"]
+    if alarm is not None:
+        end = "is acknowledged, and its cause is still there" if not alarm.over else "is over"
+        return CHECK, [f"the alarm of {day(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)]
+    known = state.accepted if state.reference.learnt else ()
+    doubts = [] if decision is None else [each for each in decision.findings if each.severity == CHECK]
+    if new := reasons(finding for finding in doubts if finding.kind not in known):
+        return CHECK, list(new)
+    if found.common >= GROWN:
+        return CHECK, ["other points are louder too: check load, speed and foundation"]
+    if state.question is not None:
+        return CHECK, [state.question]
+    if seen.compared and not np.isfinite(state.change).any():
+        return CHECK, ["nothing was measured that can be compared with its baseline"]
+    levels = state.changes[-PERSISTENCE:, LEVELS]
+    if np.isfinite(levels).any() and np.nanmax(levels) <= -QUIETER:
+        return CHECK, [f"{-np.nanmax(levels):.0f} dB below what is usual: check sensor, mounting and load"]
+    if not state.state.learnt and before.recordings > MANY * USUAL and len(state.states) > 1:
+        learnt = sum(each.learnt for each in state.states)
+        states = f"{len(state.states)} operating states, {learnt} of them learnt"
+        return CHECK, [f"{states}: record it at the same speeds and loads"]
+    return OK, []
+
+
+def _why_alarm(seen: Observed, alarm: OpenAlarm, found: Findings) -> list[str]:
+    """What the recording shows, or what has changed and since when."""
+    state, reference = seen.state, seen.state.reference
+    change = found.change if reference.learnt else state.change
+    spreads = np.array(reference.spreads) if reference.learnt else np.ones(len(NAMES))
+    beyond, shown = excesses(change, spreads), [] if found.decision is None else list(found.decision.reasons)
+    place = int(beyond.argmax())
+    if found.alarming and not reference.learnt:
+        return shown
+    if beyond[place] <= 0:
+        return shown[:1] if found.alarming else [f"changed since {day(alarm.since)}"]
+    decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
+    usual = "what is usual" if reference.learnt else "its first recordings"
+    return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual} since {day(alarm.since)}"]
+
+
+def _title(name: str, rate: float | None) -> str:
+    """A measurement in words; bands by their frequencies."""
+    if name in BAND_NAMES and rate is not None:
+        width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
+        return f"RMS in {number * width:.3g}–{(number + 1) * width:.3g} kHz"
+    return "RMS" if name == LEVEL else MEASUREMENTS[name][0]
+
+
+def day(time: float | None) -> str:
+    """A time for people, in UTC."""
+    if time is None:
+        return ""
+    when = datetime.fromtimestamp(time, UTC)
+    return f"{when.day} {when:%b %Y %H:%M}"
+
+
+def unreadable(state: PointState, time: float, problem: str) -> PointState:
+    """A file of the point cannot be used: it is to be checked, unless a later recording was judged already."""
+    status = state.status
+    if status.time is not None and time <= status.time:
+        return state
+    worst, since = (ALARM, status.since) if status.status == ALARM else (CHECK, status.since or time)
+    return replace(state, status=replace(status, status=worst, since=since, reasons=(problem, *status.reasons[:1])))
+
+
+def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
+    """A person has seen the alarm: it does not come again until the change grows, or has gone and comes again."""
+    alarm, status = state.alarm, state.status
+    if alarm is not None:
+        alarm = replace(alarm, acknowledged=time, change=state.level)
+    if status.status == ALARM:
+        status = replace(status, status=CHECK, since=time)
+    status = replace(status, alarm=None, acknowledged=time)
+    event = Event(status.machine, status.point, time, "acknowledged", note or "acknowledged")
+    return replace(state, alarm=alarm, question=None, status=status), event
+
+
+def relearn(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
+    """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
+    was = state.status
+    status = PointStatus(
+        was.machine, was.point, OK, time, time=was.time, recordings=was.recordings, operating_state=was.operating_state,
+    )  # fmt: skip
+    event = Event(was.machine, was.point, time, "baseline", note or "what is usual is learnt anew")
+    return PointState(status), event

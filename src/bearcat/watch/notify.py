@@ -14,41 +14,41 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import count
-from bearcat.watch.snapshot import Event
-from bearcat.watch.status import written_time
+from bearcat.watch.snapshot import Event, written_time
 from bearcat.watch.store import Store
 
 BUNDLE = 50  # events in a message, at most
 PAUSE, RETRY = 30.0, 60.0  # seconds from one message to the next, and after one that failed
 LONGEST_TITLE, LONGEST_LINE = 150, 1000  # characters
 # Events that people want to hear of, the most urgent first, and how apprise calls them.
-NOTIFIED = {"alarm": "failure", "grown": "failure", "sensor": "warning", "problem": "warning", "over": "success"}
-INSTEAD = {  # addresses of earlier versions, and others that one may try
-    "smtp": "mailto://user:password@example.com", "smtps": "mailtos://user:password@example.com",
-    "http": "json://host/path", "https": "jsons://host/path",
-}  # fmt: skip
+NOTIFIED = {"alarm": "failure", "grown": "failure", "problem": "warning", "over": "success"}
 
 
 @dataclass
 class Route:
-    """A service, and which of the events that wait in the store it has received."""
+    """A service, and how many of the events it has received, by their numbers, which grow."""
 
     name: str  # for notes, without the address
     service: Any
-    received: set[tuple[int, float]] = field(default_factory=set)  # by _key
+    received: int = 0
     failed: bool = False
     next: float = 0.0  # when it is used again
 
-
-def _key(event: Event) -> tuple[int, float]:
-    """Tells events apart, also where the number of one that was removed is used again."""
-    return event.number or 0, event.time
+    def send(self, waiting: Sequence[Event], hurry: bool) -> bool:
+        """Sends a message about the oldest events that the service has not received; whether it has them now."""
+        events = [event for event in waiting if (event.number or 0) > self.received][:BUNDLE]
+        if not events or (time.monotonic() < self.next and (self.failed or not hurry)):
+            return False
+        self.failed = not _notify(self.service, [event for event in events if event.kind in NOTIFIED])
+        self.next = time.monotonic() + (RETRY if self.failed else PAUSE)
+        self.received = self.received if self.failed else events[-1].number or 0
+        return not self.failed
 
 
 class Notifier:
@@ -60,28 +60,17 @@ class Notifier:
 
     def send(self, store: Store, hurry: bool = False) -> bool:
         """Sends what waits in the store; whether nothing waits any more. `hurry`: without pauses between messages."""
-        while True:
-            waiting = store.unsent(BUNDLE + max(len(route.received) for route in self._routes))
-            sent = [self._send(route, waiting, hurry) for route in self._routes]
-            if done := set.intersection(*(route.received for route in self._routes)):
-                store.mark_sent([number for number, _ in done])
-            for route in self._routes:
-                route.received -= done
+        while waiting := store.unsent():
+            failed = [route.failed for route in self._routes]
+            sent = [route.send(waiting, hurry) for route in self._routes]
+            for route, before in zip(self._routes, failed, strict=True):
+                if route.failed and not before:
+                    self._note(f"{route.name}: events could not be sent; they are kept, and sent as soon as it works")
+            everywhere = min(route.received for route in self._routes)
+            store.mark_sent([event.number for event in waiting if event.number and event.number <= everywhere])
             if not any(sent):
-                return not waiting
-
-    def _send(self, route: Route, waiting: Sequence[Event], hurry: bool) -> bool:
-        """Sends a message about the oldest events that a service has not received; whether it has them now."""
-        before, events = route.failed, [event for event in waiting if _key(event) not in route.received][:BUNDLE]
-        if not events or (time.monotonic() < route.next and (before or not hurry)):
-            return False
-        route.failed = not _notify(route.service, [event for event in events if event.kind in NOTIFIED])
-        route.next = time.monotonic() + (RETRY if route.failed else PAUSE)
-        if not route.failed:
-            route.received |= {_key(event) for event in events}
-        elif not before:
-            self._note(f"{route.name}: events could not be sent; they are kept, and sent as soon as it works")
-        return not route.failed
+                return False
+        return True
 
 
 def _notify(service: Any, events: Sequence[Event]) -> bool:
@@ -106,9 +95,9 @@ def _route(number: int, address: str) -> Route:
         except ImportError as error:
             raise InputError("--notify: needs an extra; pip install 'bearcat[watch]'") from error
         logging.getLogger("apprise").disabled = True  # it would print addresses
-        service, scheme = apprise.Apprise(), address.partition("://")[0].lower()
+        service = apprise.Apprise()
         known = service.add(address)
     if not known:
-        instead = INSTEAD.get(scheme, "an address such as json://host/path (docs/watch.md)")
-        raise InputError(f"--notify: number {number} is no address that apprise can use; write {instead}")
+        instead = "write one such as json://host/path or mailto://user:password@example.com (docs/watch.md)"
+        raise InputError(f"--notify: number {number} is no address that apprise can use; {instead}")
     return Route(f"--notify {number} ({service[0].service_name})", service)

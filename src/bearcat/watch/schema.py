@@ -1,4 +1,4 @@
-"""The tables of a store, and connections to it.
+"""The tables of a store, and connections to it. What is only read as a whole is JSON.
 
 >>> tables.create_all(connection)      # a new store
 """
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from bearcat.errors import InputError
@@ -24,81 +24,47 @@ from sqlalchemy.exc import SQLAlchemyError
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
+LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
 BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
-SYNCHRONOUS = "FULL"  # in a file, what was committed survives a power cut
 
-Text, Double, Integer, Binary = sql.Text, sql.Double, sql.Integer, sql.LargeBinary
-
-
-def _key() -> sql.Column[int]:
-    return sql.Column("id", Integer, primary_key=True)
-
-
-def _columns(kind: type[sql.types.TypeEngine[Any]], *names: str, empty: bool = False) -> list[sql.Column[Any]]:
-    """Columns of one type, which may be `empty`."""
-    return [sql.Column(name, kind, nullable=empty) for name in names]
-
-
+Column, Table, Text, Double, Integer, Binary = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer, sql.LargeBinary
 tables = sql.MetaData()
-META = sql.Table("meta", tables, sql.Column("name", Text, primary_key=True), sql.Column("value", Text))
-# Names of measurements, which snapshots have by number.
-NAMES = sql.Table("names", tables, _key(), sql.Column("name", Text, unique=True))
-POINTS = sql.Table(  # a PointStatus each; `reasons` is a list in JSON
-    "points",
-    tables,
-    _key(),
-    *_columns(Text, "machine", "point", "status", "reasons", "operating_state"),
-    *_columns(Integer, "recordings", "learnt", "wanted"),
-    *_columns(Text, "fault", "evidence", empty=True),
-    *_columns(Double, "since", "confidence", "time", "alarm", "acknowledged", empty=True),
+META = Table("meta", tables, Column("name", Text, primary_key=True), Column("value", Text))
+POINTS = Table(
+    "points", tables, Column("id", Integer, primary_key=True),
+    Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
+    Column("status", Text, nullable=False),  # a PointStatus
+    Column("memory", Binary, nullable=False),  # a PointState
     sql.UniqueConstraint("machine", "point"),
-    sql.Index("points_by_point", "point", "machine"),
-)
-MEMORIES = sql.Table(  # apart from the points, so that the fleet is read without them
-    "memories",
-    tables,
-    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), primary_key=True),
-    *_columns(Binary, "content"),
-)
-RECORDINGS = sql.Table(
-    "recordings",
-    tables,
-    _key(),
+)  # fmt: skip
+RECORDINGS = Table(
+    "recordings", tables, Column("id", Integer, primary_key=True),
     # SHA-256 of the content, which is read once for each place: machine, point and part of the file.
-    *_columns(Text, "digest", "place", "path"),
-    *_columns(Double, "time", empty=True),
-    *_columns(sql.BigInteger, "size", "changed"),  # in ns since 1970: an unchanged file is not read again
-    *_columns(Text, "problem", "tried", empty=True),  # why it could not be used, and with which settings
-    sql.UniqueConstraint("digest", "place"),
-    sql.Index("recordings_by_path", "path"),
-)
-SNAPSHOTS = sql.Table(
-    "snapshots",
-    tables,
-    sql.Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
-    sql.Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
-    *_columns(Double, "time"),
-    # `status` is the point's then; without one the recording came late and was not judged.
-    *_columns(Text, "channel", "status", "state", "operating_state", empty=True),
-    *_columns(Double, "confidence", "p_value", "evidence", "threshold", "rpm", empty=True),
-    *_columns(sql.Boolean, "marked"),  # something happened: a trend that is thinned keeps it
-    *_columns(Binary, "measured", "band", "envelope"),
-    sql.Index("snapshots_by_point", "point", "time", "marked"),
-    sql.Index("snapshots_by_recording", "recording"),
-)
-EVENTS = sql.Table(
-    "events",
-    tables,
-    sql.Column("number", Integer, primary_key=True),
-    *_columns(Text, "machine", "point", "kind", "sentence"),
-    *_columns(Double, "time"),
-    *_columns(Double, "acknowledged", empty=True),
-    *_columns(sql.Boolean, "sent"),  # false: notifications are still to be made
-    sql.Index("events_by_time", "time"),
-    sql.Index("events_by_point", "machine", "point", "time"),
-    sql.Index("events_unsent", "number", sqlite_where=sql.text("NOT sent"), postgresql_where=sql.text("NOT sent")),
-)
+    *(Column(name, Text, nullable=False) for name in ("digest", "place", "path")),
+    Column("time", Double),
+    *(Column(name, sql.BigInteger, nullable=False) for name in ("size", "changed")),  # an unchanged file is known
+    Column("problem", Text), Column("tried", Text),  # why it could not be used, and with which settings
+    sql.UniqueConstraint("digest", "place"), sql.Index("recordings_by_path", "path"),
+)  # fmt: skip
+SNAPSHOTS = Table(
+    "snapshots", tables, Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
+    Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
+    Column("time", Double, nullable=False), Column("channel", Text), Column("rpm", Double),
+    Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
+    Column("measured", Text, nullable=False),  # values by name
+    Column("status", Text),  # a PointStatus; without one the recording came late and was not judged
+    Column("envelope", Binary, nullable=False),
+    sql.Index("snapshots_by_point", "point", "time", "marked"), sql.Index("snapshots_by_recording", "recording"),
+)  # fmt: skip
+EVENTS = Table(
+    "events", tables, Column("number", Integer, primary_key=True),
+    *(Column(name, Text, nullable=False) for name in ("machine", "point", "kind", "sentence")),
+    Column("time", Double, nullable=False), Column("acknowledged", Double),
+    Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
+    sql.Index("events_by_time", "time"), sql.Index("events_by_point", "machine", "point", "time"),
+    sqlite_autoincrement=True,  # a number is never used again
+)  # fmt: skip
 
 
 def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, Path | None]:
@@ -111,17 +77,13 @@ def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, P
     if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise InputError(f"--store: '{scheme}://' is no address of a store; give a file, or postgresql://…")
     try:
-        import psycopg  # noqa: F401
-        from sqlalchemy.engine import make_url
+        url = sql.engine.make_url(address).set(drivername="postgresql+psycopg")
+        engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
     except ImportError as error:
         raise InputError("a store in PostgreSQL needs an extra; pip install 'bearcat[watch]'") from error
-    try:
-        url = make_url(address).set(drivername="postgresql+psycopg")
     except (SQLAlchemyError, ValueError) as error:
         raise InputError("--store: is no address such as postgresql://user@host/database") from error
-    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
-    engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
-    return engine, name, None
+    return engine, url.set(drivername="postgresql").render_as_string(hide_password=True), None
 
 
 def _check_file(path: Path, create: bool) -> None:
@@ -145,16 +107,14 @@ def _check_file(path: Path, create: bool) -> None:
 def _sqlite_engine(path: Path, write: bool) -> Engine:
     import sqlite3
 
-    mode = "rw" if write else "ro"
-    place = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    place = f"file:{quote(str(path.absolute()))}?mode={'rw' if write else 'ro'}"
 
     def connect() -> sqlite3.Connection:
         opened = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         if path.stat().st_size == 0:
             opened.execute("PRAGMA journal_mode = WAL")  # which the file keeps
-        opened.execute("PRAGMA trusted_schema = OFF")
-        opened.execute("PRAGMA foreign_keys = ON")
-        opened.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+        for setting in ("trusted_schema = OFF", "foreign_keys = ON", "synchronous = FULL"):  # survives a power cut
+            opened.execute(f"PRAGMA {setting}")
         return opened
 
     def begin(connection: Connection) -> None:
@@ -168,10 +128,17 @@ def _sqlite_engine(path: Path, write: bool) -> Engine:
 
 
 @contextmanager
-def file_locked(path: Path) -> Iterator[bool]:
-    """Whether this process alone has the lock beside a store, which the system frees however a process ends."""
-    file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+def locked(engine: Engine, path: Path | None) -> Iterator[bool]:
+    """Whether this process alone may watch with a store. The system, or PostgreSQL, frees the lock however it ends."""
     free = False
+    if path is None:
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            try:
+                yield bool(connection.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0))))
+            finally:
+                connection.invalidate()
+        return
+    file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

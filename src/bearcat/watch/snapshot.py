@@ -1,5 +1,4 @@
-"""What is measured of one point at one time, and what is said of the point then; and envelope spectra that add up:
-short recordings to a block that can be read, and blocks to a pool that forgets slowly.
+"""What is measured of one point at one time, what is known of the point then, and what happened to it.
 
 >>> [found] = find_measurements([Path("2024-05-01T10-32-39.wav")])
 >>> measure(found, Given(bearing=find_bearing("6205")), time=1714559559.0, machine="pump 3")[0].values["rms"]
@@ -8,26 +7,28 @@ short recordings to a block that can be read, and blocks to a pool that forgets 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from math import isfinite
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.data.channels import unit_of
 from bearcat.deploy.diagnose import Given, listen
 from bearcat.deploy.find import FoundMeasurement
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.diagnosis.physics import DECIBELS, FAULTS, PhysicsEvidence, levels_over_background, physics_evidence
+from bearcat.diagnosis.physics import DECIBELS, PhysicsEvidence, levels_over_background
 from bearcat.diagnosis.quality import BANDS
+from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.diagnosis.signal import SignalEvidence
-from bearcat.diagnosis.spectra import TURNS, Spectra
-from bearcat.errors import InputError
+from bearcat.diagnosis.spectra import FEWEST_TURNS, TURNS, Spectra
 from bearcat.findings import Finding
+from bearcat.report.typeset import count
 from bearcat.sentences import sentence, sentences
 
-LEARNING = "learning"
-STATUSES = (ALARM, CHECK, NO_SIGNAL, LEARNING, OK)  # of a point, worst first
+STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
 # Of each measurement: its title and its unit; None: the unit of the signal.
 MEASUREMENTS: dict[str, tuple[str, str | None]] = {
     "rms": ("RMS", None),
@@ -43,7 +44,6 @@ MEASUREMENTS: dict[str, tuple[str, str | None]] = {
     "load": ("load", ""),
     "temperature": ("temperature", "°C"),
 }
-FORGET = 0.8  # of a pool that each block leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +54,18 @@ class Snapshot:
     point: str
     time: float  # seconds since 1970, UTC
     recording: str  # file and channel
-    rate: float | None
-    unit: str | None
-    values: Mapping[str, float]  # by name of MEASUREMENTS; what is not known is not there
-    orders: Mapping[str, float] | None  # of the bearing; None: it is not known
-    rpm: float | None  # as measured, or as stated and checked
+    values: Mapping[str, float] = field(default_factory=dict)  # by name of MEASUREMENTS, what is known
+    rate: float | None = None
+    unit: str | None = None
+    rpm: float | None = None  # as measured, or as stated and checked
     turns: float | None = None  # of the shaft; None: the speed is not known
+    orders: Mapping[str, float] | None = None  # of the bearing; None: it is not known
+    signal: SignalEvidence = field(default_factory=SignalEvidence)  # by which it is diagnosed
+    noticed: tuple[Finding, ...] = ()  # while it was read
     no_signal: str | None = None  # why nothing could be measured
-    quality: tuple[Finding, ...] = ()  # what is wrong with the recording
-    general: Mapping[str, float] | None = None  # what the general model says: probabilities of states
-    spectra: Spectra | None = None  # envelope spectra with TURNS bins an order, for pooling; None without a speed
+    problem: str | None = None  # why it cannot be diagnosed
+    refused: bool = False  # the recording itself is at fault: its levels say nothing either
+    spectra: Spectra | None = None  # envelope spectra with TURNS bins an order, of a recording that is too short alone
     envelope: bytes = b""  # the envelope spectrum as it is kept: a byte of quarter dB for each 1/TURNS order from 0 on
     notes: tuple[str, ...] = ()
 
@@ -82,61 +84,56 @@ def measure(
         raise problems[0]
     snapshots = []
     for place, each in zip(found.points, heard, strict=True):
-        signal, noticed, problem = each.signal, each.noticed, each.problem
+        signal, noticed = each.signal, each.noticed
         first = place.recordings[0]
         channel = first.point or place.name.rpartition("#")[2] if "#" in place.name or first.point else None
         name = point or channel or "1"
         if point is not None and channel is not None and len(found.points) > 1:
             name = f"{point} {channel}"
-        more = {"load": load, "temperature": temperature}
-        zone = None if signal.vibration is None else signal.vibration.finding
-        remarks = [*noticed, *([zone] if zone is not None and zone.severity == "remark" else [])]
+        known = {"rpm": None if signal.speed is None else signal.speed.rpm, "load": load, "temperature": temperature}
         own = Snapshot(
-            first.machine or machine, name, time, place.name, None, unit_of(first.channel or ""), {},
-            None, None, notes=sentences(remarks),
+            first.machine or machine, name, time, place.name,
+            {name: value for name, value in known.items() if value is not None}, None, unit_of(first.channel or ""),
+            known["rpm"], signal=replace(signal, drawing=None), noticed=tuple(noticed), notes=sentences(noticed),
         )  # fmt: skip
-        snapshots.append(
-            _measured(own, signal, more) if problem is None else replace(own, no_signal=_sentence(problem, place.name))
-        )
+        problem = each.problem or signal.problem
+        if problem is not None:
+            own = replace(own, problem=problem.beside(place.name))
+        snapshots.append(_measured(own, each.problem is not None))
     return snapshots
 
 
-def _sentence(problem: InputError, name: str) -> str:
-    return problem.beside(name)
-
-
-def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | None]) -> Snapshot:
-    """The snapshot with what was heard."""
-    measured, quality, rpm = signal.measured, signal.quality, None if signal.speed is None else signal.speed.rpm
-    values = {name: value for name, value in {"rpm": rpm, **more}.items() if value is not None}
+def _measured(own: Snapshot, broken: bool) -> Snapshot:
+    """The snapshot with its levels, lines and spectra."""
+    signal = own.signal
+    measured, quality, physics = signal.measured, signal.quality, signal.physics
     if quality is not None and quality.no_signal is not None:
-        return replace(own, no_signal=sentence(quality.no_signal), values=values | {"rms": quality.rms}, rpm=rpm)
-    if measured is None:
-        return replace(own, no_signal=str(signal.problem or "nothing could be measured"), values=values, rpm=rpm)
-    values |= measured.levels
+        return replace(own, no_signal=sentence(quality.no_signal), values={**own.values, "rms": quality.rms})
+    if measured is None or broken:
+        return replace(own, problem=own.problem or "nothing could be measured", refused=True)
+    values = {**own.values, **measured.levels}
     if quality is not None:
         values["rms"] = quality.rms
-    physics, spectra, envelope = signal.physics, None, b""
     if physics is not None:
-        values |= line_values({fault: lines.level for fault, lines in physics.faults.items()}, physics.reference_level)
+        values |= line_values(physics)
+    spectra, envelope = None, b""
     if measured.spectra is not None and measured.spectra.turns:
         spectra = on_order_grid(measured.spectra)
         levels = DECIBELS * levels_over_background(spectra).max(axis=0)
         envelope = np.clip(np.round(4 * levels), 0, 255).astype(np.uint8).tobytes()
+    short = measured.turns is not None and measured.turns < FEWEST_TURNS
+    refused = signal.problem is not None and signal.problem.field is None and not short
     return replace(
-        own, rate=measured.rate, values=values, orders=measured.orders, rpm=rpm, turns=measured.turns,
-        quality=(
-            *(quality.findings if quality else ()), *signal.speed_findings,
-            *(() if signal.doubt is None else (signal.doubt,)),
-        ),
-        general=None if signal.general is None else dict(signal.general.probabilities), spectra=spectra,
-        envelope=envelope,
+        own, values=values, rate=measured.rate, turns=measured.turns, orders=measured.orders, refused=refused,
+        problem=None if short else own.problem, spectra=spectra if short else None, envelope=envelope,
+        signal=replace(signal, measured=None),
     )  # fmt: skip
 
 
-def line_values(levels: Mapping[str, float], reference: float) -> dict[str, float]:
+def line_values(physics: PhysicsEvidence) -> dict[str, float]:
     """Levels of fault lines as measurements."""
-    return {fault.replace(" ", "_"): levels[fault] for fault in FAULTS} | {"reference": reference}
+    levels = {fault.replace(" ", "_"): lines.level for fault, lines in physics.faults.items()}
+    return levels | {"reference": physics.reference_level}
 
 
 def on_order_grid(spectra: Spectra) -> Spectra:
@@ -152,7 +149,7 @@ def on_order_grid(spectra: Spectra) -> Spectra:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a point: `kind` is alarm, grown, over, acknowledged, baseline, sensor or problem."""
+    """Something that happened to a point: `kind` is alarm, grown, over, acknowledged, baseline or problem."""
 
     machine: str
     point: str
@@ -165,7 +162,7 @@ class Event:
 
 @dataclass(frozen=True)
 class PointStatus:
-    """What is known of a point now: a row of the fleet.
+    """What is known of a point now, or was when it was recorded: a row of the fleet.
 
     >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
     >>> noise = np.random.default_rng(0).normal(size=48_000)
@@ -177,112 +174,108 @@ class PointStatus:
 
     machine: str
     point: str
-    status: str  # one of STATUSES
-    since: float | None  # when the status began; of an alarm, when the change began
-    fault: str | None  # inner race, outer race, ball, or None where nothing is named
-    confidence: float | None
-    reasons: tuple[str, ...]
-    evidence: str | None  # the lead evidence in words: BPFO 236.4 Hz, 14 dB
-    time: float | None  # of the last recording
-    recordings: int
-    operating_state: str  # in words: 1480 rpm, load 40
-    learnt: int  # recordings in the baseline of this operating state
-    wanted: int  # that it needs
-    alarm: float | None = None  # when the open alarm was raised, whatever the status is now
-    acknowledged: float | None = None  # when a person saw it
-
-
-@dataclass(frozen=True, eq=False)
-class Assessment:
-    """What a point's memory says of one snapshot; it is kept beside the measurements."""
-
-    status: PointStatus
-    operating_state: str
-    p_value: float | None  # None: still learning, or the snapshot was added to a block that is not complete
-    evidence: float  # log of the accumulated evidence for a change; alarm at `threshold`
-    threshold: float
-    state: str  # the diagnosis of the recording alone, with the pooled spectra
-    confidence: float
-    band: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # what is usual, lowest and highest
-    events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Spectra of the last recordings, older ones with less weight."""
-
-    spectra: Spectra
-    weight: float
-    rate: float
-    rpm: float
-
-    def add(self, other: Pool, forget: float = FORGET) -> Pool:
-        """With another one's spectra; only these where the bands are other ones."""
-        own, new = self.spectra, other.spectra
-        if own.power.shape != new.power.shape or abs(other.rate / self.rate - 1) > 1e-6:
-            return other
-        old, weight = forget * self.weight, forget * self.weight + 1
-        power, kurtosis, loudness = (
-            (old * getattr(own, name) + getattr(new, name)) / weight for name in ("power", "kurtosis", "loudness")
-        )
-        pooled = Spectra(rounded(power), new.turns, own.windows + new.windows, kurtosis, loudness, new.axes)
-        return Pool(pooled, weight, other.rate, other.rpm)
-
-    def physics(self, orders: Mapping[str, float]) -> PhysicsEvidence:
-        """What physics reads in the spectra."""
-        return physics_evidence(self.spectra, self.rate, self.rpm, orders)
-
-    def to_arrays(self, name: str) -> dict[str, NDArray[np.generic]]:
-        """For the store, under this name; the power as its logarithm, in two bytes each."""
-        own = self.spectra
-        numbers = [self.weight, self.rate, self.rpm, own.turns, float(own.windows), float(own.axes)]
-        return {
-            f"{name}.power": np.log10(own.power).astype(np.float16),
-            f"{name}.bands": np.stack([own.kurtosis, own.loudness]), f"{name}.numbers": np.array(numbers),
-        }  # fmt: skip
-
-    @staticmethod
-    def from_arrays(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> Pool | None:
-        """Back from `to_arrays`; None where there is none."""
-        if f"{name}.numbers" not in arrays:
-            return None
-        weight, rate, rpm, turns, windows, axes = arrays[f"{name}.numbers"].tolist()
-        power = 10 ** arrays[f"{name}.power"].astype(np.float64)
-        kurtosis, loudness = arrays[f"{name}.bands"].astype(np.float64)
-        return Pool(Spectra(power, turns, int(windows), kurtosis, loudness, int(axes)), weight, rate, rpm)
-
-
-def rounded(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """As the store keeps it, so that a restart changes nothing."""
-    return np.asarray(10 ** np.log10(np.maximum(power, 1e-30)).astype(np.float16).astype(np.float64))
-
-
-def pool_of(snapshot: Snapshot) -> Pool | None:
-    """Of one recording; None where its speed is not known."""
-    own = snapshot.spectra
-    if own is None or snapshot.rate is None or snapshot.rpm is None:
-        return None
-    loudness = np.broadcast_to(own.loudness, own.kurtosis.shape).astype(np.float64)
-    spectra = Spectra(rounded(own.power), own.turns, own.windows, own.kurtosis, loudness, own.axes)
-    return Pool(spectra, 1.0, snapshot.rate, snapshot.rpm)
+    status: str = OK  # one of STATUSES
+    since: float | None = None  # when the status began; of an alarm, when the change began
+    fault: str | None = None  # inner race, outer race, ball, or None where nothing is named
+    confidence: float | None = None
+    reasons: tuple[str, ...] = ()
+    evidence: str | None = None  # the lead evidence in words: BPFO 236.4 Hz, 14 dB
+    time: float | None = None  # of the last recording
+    recordings: int = 0
+    operating_state: str = "any"
+    baseline: str | None = None  # how much of a baseline that is not complete is there, in words
+    alarm: float | None = None  # when the alarm was raised that nobody acknowledged yet
+    acknowledged: float | None = None  # when somebody did that with the alarm whose cause is still there
+    p_value: float | None = None  # how often a healthy recording is as unusual as the last one
+    change: float = 0.0  # evidence of a change, as a share of what is an alarm
 
 
 @dataclass(frozen=True)
-class Block:
-    """Recordings that are read together."""
+class RecordingFile:
+    """A file, or the part of one, that was read for a machine."""
 
-    rows: tuple[Mapping[str, float], ...] = ()
-    pool: Pool | None = None
-    turns: float = 0.0
+    path: str
+    place: str  # machine, point and part of the file: the same content is read once for each
+    digest: str
+    size: int
+    changed: int  # nanoseconds since 1970
+    time: float | None = None
+    problem: str | None = None
+    tried: str | None = None  # of a problem: a digest of the settings; others may read the file
 
-    def add(self, snapshot: Snapshot) -> Block:
-        new = pool_of(snapshot)
-        pool = new if self.pool is None or new is None else self.pool.add(new, forget=1.0)
-        return Block((*self.rows, dict(snapshot.values)), pool, self.turns + (snapshot.turns or 0.0))
 
-    def values(self) -> Mapping[str, float]:
-        """Medians of the measurements."""
-        if len(self.rows) == 1:
-            return self.rows[0]
-        names = sorted(set().union(*self.rows))
-        return {name: float(np.median([row[name] for row in self.rows if name in row])) for name in names}
+@dataclass(frozen=True)
+class TrendRow:
+    """A point at one time: what was measured, and its status then."""
+
+    time: float
+    recording: str
+    values: Mapping[str, float]
+    status: PointStatus | None  # None: the recording came late, and was not judged
+
+
+class Fleet(list[PointStatus]):
+    """Points, worst first.
+
+    >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
+    >>> noise = np.random.default_rng(0).normal(size=48_000)
+    >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
+    >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
+    >>> fleet.counts["ok"]
+    1
+    """
+
+    columns = tuple(field.name for field in fields(PointStatus))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = Counter(each.status for each in self)
+        return {status: found[status] for status in STATUSES}
+
+    @property
+    def summary(self) -> str:
+        """How many points are what, in one line."""
+        parts = [f"{number} {status}" for status, number in self.counts.items() if number]
+        hidden = sum(each.alarm is not None and each.status != ALARM for each in self)
+        more = f" {count(hidden, 'alarm is', 'alarms are')} still open." if hidden else ""
+        learning = sum(each.baseline is not None for each in self)
+        remark = f" The baseline of {count(learning, 'point')} is still being learnt." if learning else ""
+        return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}.{more}{remark}"
+
+    @property
+    def exit_status(self) -> int:
+        """0 all are ok, 1 an alarm is open, 3 none but something to check or without signal."""
+        if any(each.status == ALARM or each.alarm is not None for each in self):
+            return STATUS[ALARM]
+        return STATUS[CHECK] if self.counts[CHECK] or self.counts[NO_SIGNAL] else 0
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows of a table for people."""
+        return [
+            {
+                "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
+                "fault": each.fault or "", "confidence": percent(each.confidence if each.fault else None),
+                "evidence": each.evidence or "",
+                "last": written_time(each.time), "reason": "; ".join([*each.reasons, *filter(None, [each.baseline])]),
+            }
+            for each in self
+        ]  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain values, a row for each point."""
+        times = ("since", "time", "alarm", "acknowledged")
+        return [
+            asdict(each) | {"reasons": list(each.reasons)}
+            | {name: written_time(getattr(each, name)) or None for name in times}
+            for each in self
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary, *("  ".join(row.values()).rstrip() for row in self.table())])
+
+
+def written_time(seconds: float | None) -> str:
+    """A time as people and programs read it: 2024-05-01T10:32:39Z; nothing where there is none."""
+    if seconds is None or not isfinite(seconds):
+        return ""
+    return str(np.datetime64(round(seconds), "s")) + "Z"

@@ -9,11 +9,15 @@ A p-value says how many of the baseline's recordings score as high (conformal pr
 the tail falls as its own largest values do, with a margin for their small number). It becomes a bet e(p) that is worth
 1 on average where nothing has changed, and the bets multiply up from the last time nothing spoke for a change: a CUSUM
 of log e. Its mean time between false alarms is at least exp(threshold) recordings (Shin, Ramdas and Rinaldo 2023,
-e-detectors), so a rate a year is a threshold. docs/watch.md says what this assumes.
+e-detectors), so a rate a year is a threshold.
 
->>> for row in rows: state = state.learn(row, time, WatchRule())
+That holds for independent recordings, and those that follow each other are not: where the baseline's recordings are
+correlated over k of them, each bet counts as its k-th root. By Hölder's inequality the product of k dependent bets is
+then worth no more than 1 on average, however they depend.
+
+>>> for row in rows: state = state.learn(row, time, WatchRule(), interval=600.0)
 >>> p = state.tail.p_value(score(state.change(new_row), np.array(state.spreads)))
->>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0))
+>>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0), state.correlated)
 """
 
 from __future__ import annotations
@@ -50,8 +54,11 @@ NAMES = tuple(MARGINS)
 MARGIN_VECTOR = np.array([MARGINS[name] for name in NAMES])
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
-CHANCE = 2.5  # standard errors by which halves of a baseline may differ
-LONGEST = 3  # times the recordings of a baseline, after which one that does not settle is taken as it is
+USUAL = 30  # of them that are enough at any rate
+DAY = 86400.0  # seconds
+STOP = 8.0  # intervals without a recording, from which on the machine was stopped
+CORRELATED = 0.3  # autocorrelation below which recordings of a baseline count as independent
+LONGEST_CORRELATED = 4  # of a baseline: the share, as 1 / this, of its recordings that a correlation is looked for in
 OTHER_RATE = 0.01  # relative, from which on a sampling rate is another
 
 Doubles = NDArray[np.float64]
@@ -105,9 +112,9 @@ def threshold(interval: float, rate: float) -> float:
     return max(math.log(YEAR / max(interval, 1e-3) / rate), LEAST_LOG)
 
 
-def add_evidence(evidence: float, p_value: float, limit: float) -> float:
-    """The evidence after one more recording."""
-    step = min(math.log(bet(p_value)), limit / PERSISTENCE * (1 + 1e-9))
+def add_evidence(evidence: float, p_value: float, limit: float, correlated: int = 1) -> float:
+    """The evidence after one more recording, which knows of so many before it."""
+    step = min(math.log(bet(p_value)) / correlated, limit / PERSISTENCE * (1 + 1e-9))
     return min(max(evidence + step, 0.0), MOST * limit)
 
 
@@ -116,13 +123,19 @@ class WatchRule:
     """When a change is an alarm. One rule is kept with a store."""
 
     false_alarms: float = 1.0  # a year, of each point
-    baseline: int = 30  # recordings of an operating state from which its baseline is learnt
-    period: float | None = None  # seconds from the first recording on, in place of a number
+    baseline: int | None = None  # recordings of an operating state; None: by the rate and their spacing
+    period: float = 2 * DAY  # seconds that the machine must have run: a day's cycle of load and temperature, twice
 
     def __post_init__(self) -> None:
         check_range("false_alarms", self.false_alarms, field="false_alarms")
         check_range("baseline", self.baseline, field="baseline")
-        check_range("seconds", self.period, field="baseline")
+        check_range("seconds", self.period or None, field="baseline")
+
+    def recordings(self, interval: float) -> int:
+        """Of a baseline: as many as come between two false alarms that are accepted, FEWEST at least and USUAL at most:
+        so few say nothing of what is rarer, and beyond USUAL the tail is extrapolated.
+        """
+        return self.baseline or round(min(max(YEAR / max(interval, 1e-3) / self.false_alarms, FEWEST), USUAL))
 
 
 def row_of(values: Mapping[str, float]) -> Doubles:
@@ -150,14 +163,14 @@ class OperatingState:
     rate: float | None = None
     unit: str | None = None
     rows: Doubles = field(default_factory=lambda: np.empty((0, len(MEASUREMENTS))))  # (recording, name)
-    passed: int = 0  # recordings that were left out because levels had not settled
     seen: int = 0  # recordings that were learnt from, thinned ones included
-    first: float | None = None  # time of the first recording
-    moved: float = 0.0  # dB by which levels rose while they were learnt and did not settle
+    last: float | None = None  # time of the last one
+    ran: float = 0.0  # seconds of the machine, without stops, while they were recorded
     usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
     spreads: tuple[float, ...] = ()  # robust standard deviations (name,), no less than FLOORS
     band: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # what all but a tenth lie within, by name
     tail: Tail | None = None  # scores of the baseline's own recordings
+    correlated: int = 1  # recordings after which they are independent
 
     @property
     def learnt(self) -> bool:
@@ -184,29 +197,25 @@ class OperatingState:
         alike = load is None or self.load is None or abs(load - self.load) <= SAME_LOAD * max(most, 1e-9)
         return near and alike
 
-    def learn(self, row: Doubles, time: float, rule: WatchRule, healthy: bool = False) -> OperatingState:
-        """With one more recording in the baseline, which is learnt once it has enough and its levels have settled.
-
-        Where `healthy` is said by a person, whether they settle does not matter. Of many recordings every other one is
-        kept.
+    def learn(self, row: Doubles, time: float, rule: WatchRule, interval: float) -> OperatingState:
+        """With one more recording in the baseline, which is learnt once it has enough of them, over a time that is long
+        enough. Of many recordings every other one is kept.
         """
         rows = np.vstack([self.rows, row])
         rows = rows[::2] if len(rows) > KEPT else rows
-        first = time if self.first is None else self.first
-        new = replace(self, rows=rows, seen=self.seen + 1, first=first)
-        if self.learnt:
+        since = 0.0 if self.last is None else time - self.last
+        ran = self.ran + (since if since <= STOP * interval else 0.0)
+        new = replace(self, rows=rows, seen=self.seen + 1, last=time, ran=ran)
+        if self.learnt or (new.seen >= rule.recordings(interval) and ran >= rule.period):
             return new._fixed()
-        enough = new.seen >= rule.baseline
-        if rule.period is not None:
-            enough = len(rows) >= FEWEST and time - first >= rule.period
-        if not enough:
-            return new
-        moved, chance = _movement(np.array([compared(each) for each in rows]))
-        if healthy or not np.any(np.abs(moved) > MARGIN_VECTOR + chance):
-            return replace(new, moved=0.0)._fixed()
-        if rule.period is not None or self.passed >= (LONGEST - 1) * rule.baseline:
-            return replace(new, moved=float(np.nanmax(np.append(moved, 0.0))))._fixed()
-        return replace(new, passed=self.passed + 1, rows=rows[1:])
+        return new
+
+    def missing(self, rule: WatchRule, interval: float) -> str | None:
+        """How much of the baseline is there, in words; None where it is learnt."""
+        if self.learnt:
+            return None
+        wanted, days = rule.recordings(interval), min(self.ran, rule.period) / DAY
+        return f"baseline: {min(self.seen, wanted)} of {wanted} recordings, {days:.1f} of {rule.period / DAY:g} days"
 
     def _fixed(self) -> OperatingState:
         """With medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
@@ -220,23 +229,35 @@ class OperatingState:
             name: (least, most) for name, least, most in zip(MEASUREMENTS, low, high, strict=True) if least == least
         }
         usual, spreads = tuple(_quantile(matrix, 0.5).tolist()), tuple(_spread(matrix).tolist())
-        return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), band=band)
+        correlated = max(1, round(_correlation(matrix) * self.seen / len(self.rows)))
+        return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), band=band, correlated=correlated)
+
+    @property
+    def provisional(self) -> Doubles:
+        """(name,) of NAMES: medians of what was learnt so far, in dB; nan where that is too little."""
+        few = len(self.rows) < FEWEST
+        return np.full(len(NAMES), np.nan) if few else _quantile(np.array([compared(row) for row in self.rows]), 0.5)
+
+    def provisional_change(self, row: Doubles) -> Doubles:
+        """(name,) of NAMES: dB above what was learnt so far."""
+        return np.asarray(compared(row) - self.provisional)
 
     def change(self, row: Doubles) -> Doubles:
         """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
         return np.asarray(compared(row) - np.array(self.usual))
 
 
-def _movement(matrix: Doubles) -> tuple[Doubles, Doubles]:
-    """(name,) dB by which levels rose from the first half of a baseline (recording, name) to the second, and what
-    chance explains: a new bearing runs in.
-
-    Chance is measured by what follows each other, since levels that fall have a large spread.
+def _correlation(matrix: Doubles) -> int:
+    """Recordings of a baseline (recording, name) after which levels are independent: where the autocorrelation, the
+    mean of all levels, has fallen below CORRELATED.
     """
-    half = len(matrix) // 2
-    noise = 1.4826 / math.sqrt(2) * _quantile(np.abs(np.diff(matrix, axis=0)), 0.5)
-    chance = CHANCE * 1.25 * math.sqrt(2 / max(half, 1)) * noise
-    return _quantile(matrix[half:], 0.5) - _quantile(matrix[:half], 0.5), chance
+    apart = np.nan_to_num(matrix - _quantile(matrix, 0.5))
+    apart = apart[:, apart.any(axis=0)] - apart[:, apart.any(axis=0)].mean(axis=0)
+    power, longest = np.mean(apart**2, axis=0), len(matrix) // LONGEST_CORRELATED
+    for lag in range(1, longest):
+        if apart.size == 0 or np.mean(np.mean(apart[lag:] * apart[:-lag], axis=0) / power) < CORRELATED:
+            return lag
+    return max(1, longest)
 
 
 def excesses(change: Doubles, spreads: Doubles) -> Doubles:

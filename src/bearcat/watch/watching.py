@@ -15,60 +15,108 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from bearcat import __version__
 from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.catalogue import checked_root
-from bearcat.data.times import time_in
-from bearcat.errors import InputError
+from bearcat.data.channels import points_of
+from bearcat.deploy.diagnose import Given
+from bearcat.deploy.find import measurements_of_file
+from bearcat.errors import InputError, check_range
 from bearcat.names import shown
 from bearcat.report.typeset import count
 from bearcat.storage import digest_file
-from bearcat.watch.alarm import assess
+from bearcat.watch.alarm import assess, unreadable
 from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, zone_called
-from bearcat.watch.measuring import Measured, Reading, processes
 from bearcat.watch.memory import Observed, PointState, observe
 from bearcat.watch.notify import Notifier
-from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
-from bearcat.watch.status import Fleet
-from bearcat.watch.store import RecordingFile, Store
+from bearcat.watch.snapshot import Event, Fleet, PointStatus, RecordingFile, Snapshot, measure
+from bearcat.watch.store import Store
 from bearcat.watch.usual import WatchRule
 
 PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
 WAITED = 30.0  # seconds that --once waits for files that still change
 MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
 POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
-AHEAD_OF_EACH = 4  # times of machines that each process may be ahead
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 NEW = "is a new point of the machine, or another channel; its baseline is learnt"
-SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
+
+Measured = list[Snapshot] | InputError
+Key = tuple[str, str]  # machine and point
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What came of the files of a machine with one time."""
+class Reading:
+    """How files are read: what a user says of all of them."""
 
-    events: tuple[Event, ...]
-    changed: tuple[PointStatus, ...]  # points whose status is another
-    notes: tuple[str, ...]  # what is odd, a sentence of each point
+    rpm: float | None = None
+    bearing: Bearing | None = None
+    trust_speed: bool = False
+    channel: str | None = None
+    channels: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range("rpm", self.rpm, field="rpm")
+        points_of((), self.channels)  # which refuses other words
+
+    @property
+    def identity(self) -> str:
+        """A file that could not be read is tried again where this has changed."""
+        return f"{__version__} {self!r}"
+
+    def measure(self, arrival: Arrival) -> Measured:
+        """The snapshots of a file, or why there are none."""
+        first = arrival.rows[0] if arrival.rows else None
+        load, temperature = (None, None) if first is None else (first.load, first.temperature)
+        given = Given(rpm=self.rpm, bearing=self.bearing, trust_speed=self.trust_speed)
+        try:
+            found = measurements_of_file(Path(arrival.path), arrival.rows, self.channel, self.channels, arrival.rpm)
+            return [
+                snapshot
+                for each in found
+                for snapshot in measure(each, given, arrival.time, arrival.machine, arrival.point, load, temperature)
+            ]
+        except InputError as error:
+            return error
+        except OSError as error:
+            return InputError(f"{arrival.path}: {error.strerror or error}")
+
+
+@contextmanager
+def processes(jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` that uses so many processes."""
+    if jobs == 1:
+        yield map
+        return
+    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+
+    try:
+        with parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1), Parallel(return_as="generator") as pool:
+            yield lambda function, values: pool(delayed(function)(value) for value in values)
+    except BrokenProcessPool as error:
+        ended = "a process that measures has ended, perhaps for want of memory"
+        raise InputError(f"{ended}; use fewer --jobs, nothing is lost") from error
 
 
 def judge(
-    store: Store, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]], healthy: bool = False,
-    sent: bool = False,
-) -> Judged:  # fmt: skip
-    """Takes files of one machine and time in, in one transaction; `sent`: nobody waits for notifications."""
+    store: Store, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]], sent: bool = False
+) -> tuple[list[PointStatus], list[str]]:
+    """Takes files of one machine and time in, in one transaction: points whose status is another, and what is odd in a
+    sentence of each point. `sent`: nobody waits for notifications.
+    """
+    snapshots = [snapshot for _, parts in measured for snapshot in parts]
     with store.transaction():
-        rule, notes = store.rule or WatchRule(), dict[tuple[str, str], str]()
-        machines = {snapshot.machine for _, snapshots in measured for snapshot in snapshots}
-        states = {(state.machine, state.point): state for name in sorted(machines) for state in store.states(name)}
+        rule, notes, observed = store.rule or WatchRule(), dict[Key, str](), dict[Key, Observed]()
+        machines = sorted({snapshot.machine for snapshot in snapshots})
+        states = {(name, point): state for name in machines for point, state in store.states(name).items()}
         before = {key: state.status for key, state in states.items()}
-        observed = dict[tuple[str, str], Observed]()
-        for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
+        for snapshot in snapshots:
             key = snapshot.machine, snapshot.point
             last = before[key].time if key in before else None
             if key in observed or (last is not None and snapshot.time <= last):
@@ -76,22 +124,21 @@ def judge(
                 continue
             if key not in before and any(machine == snapshot.machine for machine, _ in before):
                 notes[key] = NEW
-            observed[key] = observe(states.get(key) or PointState.new(*key, rule), snapshot, rule, healthy)
+            observed[key] = observe(states.get(key) or PointState(PointStatus(*key)), snapshot)
             states[key] = observed[key].state
-        assessments = dict[int, Assessment]()  # by the id of the snapshot
+        happened = dict[Key, tuple[Event, ...]]()
         for key, seen in observed.items():
             beside = [state for other, state in states.items() if other != key and other[0] == key[0]]
-            sisters = store.sisters(seen.state.point, seen.state.machine)
-            states[key], assessments[id(seen.snapshot)] = assess(seen, rule, beside, sisters)
-        events = list[Event]()
-        for file, snapshots in measured:
-            rows = [(snapshot, assessments.get(id(snapshot))) for snapshot in snapshots]
-            new = [states[snapshot.machine, snapshot.point] for snapshot, said in rows if said is not None]
-            events += store.add(file, rows, new, sent=sent)
+            states[key], happened[key] = assess(seen, rule, beside)
+        for file, parts in measured:
+            new = {key: seen.snapshot for key, seen in observed.items() if any(seen.snapshot is each for each in parts)}
+            late = [(each, None) for each in parts if not any(each is other for other in new.values())]
+            rows = [(each, states[key].status) for key, each in new.items()]
+            events = [event for key in new for event in happened[key]]
+            store.add(file, [*rows, *late], [states[key] for key in new], events, sent=sent)
     statuses = {key: states[key].status for key in observed}
     changed = [now for key, now in statuses.items() if key not in before or before[key].status != now.status]
-    sentences = [f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items()]
-    return Judged(tuple(events), tuple(changed), tuple(sentences))
+    return changed, [f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items()]
 
 
 def _silent(*_: object) -> None:
@@ -105,12 +152,11 @@ class Watching:
     folder: WatchedFolder
     store: Store
     reading: Reading = field(default_factory=Reading)
-    healthy: Callable[[Arrival], bool] = lambda _: False  # whether a person says so
     jobs: int = 1  # processes that measure
     notifier: Notifier | None = None
     say: Callable[[str, str], None] = _silent  # a sentence, and its kind: "note" or "problem"
     show: Callable[[PointStatus], None] = _silent  # a point whose status has changed
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda groups: groups
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda files: files
     stop: threading.Event = field(default_factory=threading.Event)
     problems: int = 0  # files that could not be used
     _said: set[str] = field(default_factory=set)
@@ -138,7 +184,7 @@ class Watching:
                 self.stop.wait(max(POLL, IDLE * seconds))
 
     @contextmanager
-    def _begun(self) -> Iterator[Callable[..., Iterator[Any]]]:
+    def _begun(self) -> Iterator[Callable[..., Iterable[Any]]]:
         with self.store.watching(), processes(self.jobs) as apply:
             if self.notifier is None:  # nobody waits for what happened before
                 self.store.mark_sent()
@@ -155,43 +201,37 @@ class Watching:
         known = self.store.known(sorted({arrival.path for arrival in arrivals}))
         for arrival in arrivals:
             file = known.get((arrival.path, arrival.place))
-            same = file is not None and (file.size, file.changed) == (arrival.size, arrival.changed)
-            failed += same and file is not None and file.problem is not None
-            if file is None or not same or self._to_try_again(file):
+            if file is None or (file.size, file.changed) != (arrival.size, arrival.changed) or self._to_try_again(file):
                 new.append(arrival)
+            else:
+                failed += file.problem is not None
         for sentence, kind in self.folder.sentences().items():
             self.problems += kind == "problem" and sentence not in self._said
             self._say_once(sentence, kind)
         if failed:
             self.problems += failed
-            files = f"{count(failed, 'file')} that could not be read before {'has' if failed == 1 else 'have'}"
-            self._say_once(f"{files} not changed; remove or repair what bearcat watch named")
+            self._say_once(f"not read again, as they have not changed: {count(failed, 'file')} that could not be used")
         return sorted(new, key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
 
     def _to_try_again(self, file: RecordingFile) -> bool:
         """Whether a file that could not be read is read otherwise now."""
         return file.problem is not None and file.tried != self.reading.identity
 
-    def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterator[Measured]], patient: bool) -> None:
-        """Measures these files, a few ahead where there are several processes, and judges them. `patient`: a new file
-        may be unfinished, and is left for the next time.
-        """
-        groups = [list(same) for _, same in groupby(arrivals, key=lambda arrival: (arrival.time, arrival.machine))]
-        rest = iter(self.progress(groups))
-        ahead = 1 if self.jobs == 1 else AHEAD_OF_EACH * self.jobs
-        while not self.stop.is_set() and (batch := list(islice(rest, ahead))):
-            taken = dict[tuple[str, str], str]()
-            new = [list(self._unknown(group, taken)) for group in batch]
-            results = apply(self.reading.measure, [arrival for group in new for arrival, _ in group])
-            for group in new:
-                if not self.stop.is_set():
-                    self._keep([(arrival, digest, next(results)) for arrival, digest in group], patient)
+    def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterable[Any]], patient: bool) -> None:
+        """Measures these files and judges them. `patient`: a new file may be unfinished, and is left for later."""
+        new = list(self._unknown(arrivals))
+        results = iter(apply(self.reading.measure, [arrival for arrival, _ in new]))
+        groups = groupby(self.progress(new), key=lambda each: (each[0].time, each[0].machine))
+        for group in (list(same) for _, same in groups):
+            found = [next(results) for _ in group]
+            if self.stop.is_set():
+                break
+            self._keep([(*each, result) for each, result in zip(group, found, strict=True)], patient)
 
-    def _unknown(
-        self, group: Sequence[Arrival], taken: dict[tuple[str, str], str]
-    ) -> Iterator[tuple[Arrival, str]]:  # fmt: skip
-        """Those of these files whose content is new, with its digest; `taken`: paths of contents that are measured."""
-        for arrival in group:
+    def _unknown(self, arrivals: Sequence[Arrival]) -> Iterator[tuple[Arrival, str]]:
+        """Those of these files whose content is new, with its digest."""
+        taken = dict[Key, str]()  # paths of contents that are measured, by digest and place
+        for arrival in arrivals:
             try:
                 digest = digest_file(Path(arrival.path))
             except OSError as error:
@@ -213,7 +253,7 @@ class Watching:
 
     def _keep(self, group: Sequence[tuple[Arrival, str, Measured]], patient: bool) -> None:
         """Takes the results of a group into the store."""
-        measured, healthy = list[tuple[RecordingFile, list[Snapshot]]](), True
+        measured = list[tuple[RecordingFile, list[Snapshot]]]()
         for arrival, digest, found in group:
             if not arrival.unchanged():
                 self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
@@ -222,29 +262,33 @@ class Watching:
                     self._problem(arrival, digest, found)
             else:
                 measured.append((_file(arrival, digest), found))
-                healthy = healthy and self.healthy(arrival)
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
                     self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}")
         if measured:
-            judged = judge(self.store, measured, healthy, sent=self.notifier is None)
-            for note in judged.notes:
+            changed, notes = judge(self.store, measured, sent=self.notifier is None)
+            for note in notes:
                 self._say_once(note)
-            for status in judged.changed:
+            for status in changed:
                 self.show(status)
-            for event in judged.events:
-                if event.kind in SAID:
-                    self.say(event.sentence, "note")
             self._notify()
 
     def _problem(self, arrival: Arrival, digest: str, problem: InputError) -> None:
-        """A file that cannot be used is named, and is tried again when it or the settings have changed."""
+        """A file that cannot be used is named, its points are to be checked, and it is tried again when it or the
+        settings have changed.
+        """
         self.problems += 1
         sentence = problem.for_command_line
         self._say_once(sentence, "problem")
         if digest:
+            states = self.store.states(arrival.machine)
+            points = [arrival.point] if arrival.point else sorted({row.point for row in arrival.rows if row.point})
+            marked = [
+                unreadable(states.get(point) or PointState(PointStatus(arrival.machine, point)), arrival.time, sentence)
+                for point in points or list(states) or ["1"]
+            ]
             event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", sentence)
             file = replace(_file(arrival, digest), problem=sentence, tried=self.reading.identity)
-            self.store.add(file, events=[event], sent=self.notifier is None)
+            self.store.add(file, states=marked, events=[event], sent=self.notifier is None)
 
     def _say_once(self, sentence: str, kind: str = "note") -> None:
         if sentence not in self._said:
@@ -258,39 +302,20 @@ def _file(arrival: Arrival, digest: str) -> RecordingFile:
     return RecordingFile(arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time)
 
 
-def known_healthy(text: str | None, folder: WatchedFolder) -> Callable[[Arrival], bool]:
-    """Whether a recording is below this path, or not later than this time; none is without either."""
-    if text is None:
-        return lambda _: False
-    places = [place.resolve() for place in (Path(text), folder.root / text) if place.exists()]
-    if places:
-        return lambda arrival: any(Path(arrival.path).is_relative_to(place) for place in places)
-    until = time_in(text, folder.zone)
-    if until is None:
-        raise InputError(f"--healthy: '{text}' is neither a path nor a time; write times as 2024-05-01T10:30")
-    return lambda arrival: arrival.time <= until
-
-
-def choose_rule(store: Store, wished: dict[str, Any]) -> str | None:
-    """Sets the store's rule to what is wished; a sentence where that changed it. A baseline that was learnt in another
-    way is refused: it would not be the one that was asked for.
+def choose_rule(store: Store, wished: dict[str, Any]) -> None:
+    """Sets the store's rule to what is wished. A baseline that was learnt in another way is refused: it would not be
+    the one that was asked for.
     """
     before = store.rule
     rule = replace(before or WatchRule(), **{name: value for name, value in wished.items() if value is not None})
     if rule == before:
-        return None
-    if before is None or not store.fleet():
-        store.set_rule(rule)
-        return None
-    changed = [each.name for each in fields(WatchRule) if getattr(rule, each.name) != getattr(before, each.name)]
-    if changed != ["false_alarms"]:
-        raise InputError(
-            f"{store.name}: its baselines were learnt with another rule ({', '.join(changed)}); leave the option out, "
-            "or use a new store"
-        )
+        return
+    if before is not None and store.fleet():
+        changed = [each.name for each in fields(WatchRule) if getattr(rule, each.name) != getattr(before, each.name)]
+        if changed != ["false_alarms"]:
+            other = f"its baselines were learnt with another rule ({', '.join(changed)})"
+            raise InputError(f"{store.name}: {other}; leave the option out, or use a new store")
     store.set_rule(rule)
-    rates = f"{before.false_alarms:g} a year of each point, and is {rule.false_alarms:g} now"
-    return f"the rate of false alarms was {rates}"
 
 
 def watch(
@@ -304,32 +329,31 @@ def watch(
     trust_speed: bool = False,
     false_alarms: float | None = None,
     baseline: int | None = None,
-    healthy: str | Path | None = None,
+    days: float | None = None,
     timezone: str | None = None,
     jobs: int = 1,
 ) -> Fleet:
     """Reads what is new below a folder into a store (a file, or a PostgreSQL address): the points, worst first.
 
     Recordings lie at MACHINE/POINT/TIME.ext, or a manifest.csv lists them. So many `false_alarms` are accepted in a
-    year of each point; a `baseline` is learnt of so many recordings, and of those below the path, or until the time,
-    `healthy`. Times without a zone are UTC unless a `timezone` is given. Problems are Python warnings. A script that
-    asks for several `jobs` must do so under `if __name__ == "__main__":`.
+    year of each point; a `baseline` is learnt of so many recordings, in which the machine has run for so many `days`.
+    Times without a zone are UTC unless a `timezone` is given. Problems are Python warnings. A script that asks for
+    several `jobs` must do so under `if __name__ == "__main__":`.
 
     >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
     >>> noise = np.random.default_rng(0).normal(size=48_000)
     >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
     >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
     >>> fleet.summary
-    '1 point: 1 learning.'
+    '1 point: 1 ok. The baseline of 1 point is still being learnt.'
     """
     checked_root(Path(folder))  # before there is a store
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
     reading = Reading(rpm, geometry, trust_speed, channel, channels)
     with Store.open(store, create=True) as opened:
-        choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline})
-        watched = WatchedFolder(Path(folder), zone_called(timezone))
-        good = known_healthy(None if healthy is None else str(healthy), watched)
-        watching = Watching(watched, opened, reading, good, jobs)
+        period = None if days is None else 86_400.0 * days
+        choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline, "period": period})
+        watching = Watching(WatchedFolder(Path(folder), zone_called(timezone)), opened, reading, jobs)
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()
         return opened.fleet()

@@ -1,0 +1,178 @@
+"""What bearings look like elsewhere: windows of healthy, inner, outer and ball on test benches join the source.
+
+A source of few bearings teaches their own marks: where one outer race shows no line, "no line" becomes a sign of outer
+races. So windows drawn from other benches' states are learnt beside them. states.safetensors holds, for each state of
+each bench, the mean of windows, the directions in which they scatter most and the scatter that is left, of the input
+`bearing-orders` standardised by that bench; draws are put where the source's mean and scale are. The target is not
+used. `python benchmarks/general_model.py DATA --write` makes the file; docs/results.md says what it is worth.
+
+>>> RECIPES["unseen-bearings"].with_settings({"known-states.without": "cwru"})   # as `adapt` and grids do on CWRU
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding
+from bearcat.errors import InputError
+from bearcat.settings import find_name
+
+if TYPE_CHECKING:
+    from bearcat.cat.recipes import Recipe
+    from bearcat.data.inputs import Input
+    from bearcat.data.tasks import Labelled, TrainingData
+
+STATES_FILE = Path(__file__).parents[1] / "general" / "states.safetensors"
+AXES = 16  # directions of scatter that are kept of a state
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class StateShape:
+    """Windows of one state on one bench, standardised by the bench: a mean, directions of scatter, and the rest."""
+
+    mean: Floats  # (point,)
+    axes: Floats  # (axis, point), as long as windows scatter along them
+    rest: Floats  # (point,) deviation that the axes leave
+
+    @staticmethod
+    def of(windows: Floats) -> StateShape:
+        """Of standardised windows (window, point)."""
+        mean = windows.mean(axis=0)
+        _, lengths, axes = np.linalg.svd(windows - mean, full_matrices=False)
+        axes = axes[:AXES] * (lengths[:AXES, None] / np.sqrt(len(windows)))
+        rest = np.sqrt(np.maximum((windows - mean).var(axis=0) - (axes**2).sum(axis=0), 0))
+        return StateShape(mean, axes, rest)
+
+    def draw(self, number: int, random: np.random.Generator) -> Floats:
+        """(window, point)"""
+        along = random.standard_normal((number, len(self.axes))) @ self.axes
+        return np.asarray(self.mean + along + random.standard_normal((number, self.mean.size)) * self.rest)
+
+
+@cache
+def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
+    """The input that the states were measured with, and the states of each bench."""
+    from bearcat.storage import load_tensors
+
+    tensors, metadata = load_tensors(STATES_FILE)
+    benches: dict[str, dict[str, StateShape]] = {}
+    for bench, state in metadata["states"]:
+        parts = (tensors[f"{bench}/{state}/{part}"].double().numpy() for part in ("mean", "axes", "rest"))
+        benches.setdefault(bench, {})[state] = StateShape(*parts)
+    return metadata["input"], benches
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedStates(TargetFinding):
+    """Which states of which benches joined the source."""
+
+    states: tuple[str, ...]
+    benches: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        if not self.states:
+            return (
+                "Not adapted: nothing known of other benches fits the names of two classes, so none joins the source."
+            )
+        return f"Not adapted: learnt from the source and from {', '.join(self.states)} of {' and '.join(self.benches)}."
+
+
+@dataclass(frozen=True)
+class KnownStates(BeforeTraining):
+    """Windows of the states of other benches join the source's, class by class, where names of classes say states.
+
+    >>> RECIPES["unseen-bearings"].find(KnownStates).without
+    ()
+    """
+
+    name = "known-states"
+    reads_target = False
+    without: tuple[str, ...] = ()  # benches that are left out, so that the recipe can be tested on them
+
+    def __post_init__(self) -> None:
+        for name in self.without:
+            find_name(name, tuple(shipped_states()[1]), "bench")
+
+    def for_input(self, kind: Input) -> KnownStates:
+        from bearcat.data.inputs import find_input
+
+        if kind != find_input(shipped_states()[0]):
+            raise InputError(f"known states of other benches are of the input '{shipped_states()[0]}'; use it", "input")
+        return self
+
+    def prepare(self, data: TrainingData) -> Prepared:
+        """The same for all runs: draws depend on nothing but the source."""
+        chosen, codes = self._chosen(data), state_codes(data.classes)
+        finding = JoinedStates(
+            adapted=False, states=tuple(dict.fromkeys(state for _, state, _ in chosen)),
+            benches=tuple(dict.fromkeys(bench for bench, _, _ in chosen)),
+        )  # fmt: skip
+        if not chosen:
+            return Prepared(data, finding=finding)
+        source, random = data.source_train, np.random.default_rng(0)
+        mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
+        numbers = self._numbers(data, chosen)
+        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, chosen, strict=True)]
+        values = np.concatenate(drawn).reshape(-1, *mean.shape) * scale + mean
+        labels = np.repeat([codes[state] for _, state, _ in chosen], numbers)
+        groups = np.repeat(np.arange(len(chosen)), numbers)
+        added = joined(source, values.astype(np.float32), labels, groups)
+        return Prepared(replace(data, source_train=added), finding=finding)
+
+    def source_windows(self, data: TrainingData) -> int:
+        return len(data.source_train) + sum(self._numbers(data, self._chosen(data)))
+
+    def _chosen(self, data: TrainingData) -> list[tuple[str, str, StateShape]]:
+        """Bench, state and shape of what joins: none where fewer than two classes stand for a state."""
+        benches, codes = shipped_states()[1], state_codes(data.classes)
+        every = ((bench, state, shape) for bench, states in benches.items() for state, shape in states.items())
+        kept = [(bench, state, shape) for bench, state, shape in every if bench not in self.without and state in codes]
+        return kept if len({state for _, state, _ in kept}) > 1 else []
+
+    def _numbers(self, data: TrainingData, chosen: list[tuple[str, str, StateShape]]) -> list[int]:
+        """Windows to draw of each: a class gets as many as the source's classes have on average, however many benches
+        know it.
+        """
+        states = [state for _, state, _ in chosen]
+        each = len(data.source_train) / len(data.classes)
+        return [max(1, round(each / states.count(state))) for state in states]
+
+
+def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:
+    """The recipe without what it knows of the benches of a named dataset, on which it would be tested."""
+    known = recipe.find(KnownStates)
+    if known is None or known.without:
+        return recipe
+    every = shipped_states()[1]
+    own = tuple(name for name in every if name == dataset or name.startswith(f"{dataset}-"))
+    return recipe.change(known.name, without=tuple(every) if dataset == "across-machines" else own)
+
+
+def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
+    """The class that stands for each state, where exactly one does."""
+    from bearcat.diagnosis.physics import state_of
+
+    states = [state_of(name) for name in classes]
+    return {state: code for code, state in enumerate(states) if state is not None and states.count(state) == 1}
+
+
+def joined(
+    source: Labelled, values: NDArray[np.float32], labels: NDArray[np.int64], groups: NDArray[np.int64]
+) -> Labelled:
+    """The source's windows and these; each group of them is as of one more recording and domain."""
+
+    def with_groups(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.concatenate([numbers, numbers.max() + 1 + groups]) if len(numbers) else numbers
+
+    return replace(
+        source, values=np.concatenate([source.values, values]), labels=np.concatenate([source.labels, labels]),
+        recording=with_groups(source.recording), domain=with_groups(source.domain),
+    )  # fmt: skip
