@@ -11,7 +11,6 @@ import pytest
 from bearcat.adaptation.spec import Library
 from bearcat.bench.grid import only_methods, plan, read_grid
 from bearcat.bench.store import identify, open_store
-from bearcat.cat.recipes import Recipe
 from bearcat.cli import main
 from bearcat.errors import InputError
 
@@ -91,24 +90,6 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     assert (first.cell.method, first.recipe_name, tau) == ("AT, τ=0.95", "AT", 0.95)
     labels = other.to_dict()["recipe"]["ingredients"]["labels"]
     assert (labels["teacher"]["statistics"], other.recipe.dropout) == ("averaged", 0.0)
-
-
-def test_a_list_is_the_value_of_a_setting_that_holds_a_list_and_no_other(tmp_path):
-    def recipe(settings: str) -> Recipe:
-        method = f'[[method]]\nname = "mine"\nmethod = "DANN"\nset = {{ {settings} }}\n\n[data]'
-        return plan(read_grid(written(tmp_path, SMALL.replace("[data]", method))))[-1].recipe
-
-    assert "64,32" in recipe('encoder = "dense", "encoder.widths" = [64, 32]').encoder
-    with pytest.raises(InputError, match=r"method 'mine': .*'weight'.*write a \[\[method\]\] for each"):
-        recipe('"alignment.weight" = [0.1, 1.0]')
-
-
-def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
-    by_index = written(tmp_path, SMALL.replace('["N15_M07_F10:N09_M07_F10"]', '[["0", "1"], [["0", "2"], "1"]]'))
-    tasks = {spec.cell.task for spec in plan(read_grid(by_index))}
-    assert tasks == {"N15_M07_F10→N09_M07_F10", "N15_M07_F10+N15_M01_F10→N09_M07_F10"}
-    everything = plan(read_grid(written(tmp_path, SMALL.replace('["N15_M07_F10:N09_M07_F10"]', '"all"'))))
-    assert len({spec.cell.task for spec in everything}) == 12
 
 
 @pytest.mark.parametrize(

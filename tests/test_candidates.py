@@ -20,7 +20,7 @@ from bearcat.methods.before_training import IgnoreOrders, likelihood_gain, match
 from bearcat.record import Record
 from tests.commands import bearcat
 from tests.reference import plant as twin
-from tests.test_plant import CPU, matched, matching_recipe
+from tests.test_plant import CPU, matched
 
 TYPES = ("Normal", "inner", "outer")
 OWNER = np.array([0, 1, 1, 1, 2, 2, 2])  # the type of each state
@@ -66,15 +66,6 @@ def test_a_type_owns_several_clusters_and_each_state_is_shifted_to_its_own(prese
     np.testing.assert_allclose(move, 2.0, atol=0.6)  # also of states and types that the target lacks
 
 
-@pytest.mark.parametrize("present", [[0], [0, 1]])
-def test_one_or_two_clusters_of_types_are_left_alone_and_the_network_is_the_unadapted_one(present):
-    data = types_of(present)
-    kept, plain = (train([Run(each, data, 3)], CPU) for each in (matching_recipe(), matching_recipe().unadapted()[1]))
-    assert not kept.findings[0].adapted
-    for own, other in zip(kept.network.parameters(), plain.network.parameters(), strict=True):
-        assert torch.equal(own, other)
-
-
 def test_a_recording_that_physics_is_certain_of_is_matched_with_its_class_and_lets_two_clusters_be_matched():
     assert not matched(types_of([0, 5]))[1].comparable
     found = matched(types_of([0, 5], offset=2.0, anchors=(5,)))[1]
@@ -85,13 +76,6 @@ def test_a_recording_that_physics_is_certain_of_is_matched_with_its_class_and_le
     clusters, owner = centres[[0, 1]] + 0.1, np.array([0, 1, 2])
     assert match(clusters, centres, np.array([UNKNOWN, UNKNOWN]), owner).states.tolist() == [0, 1]
     assert match(clusters, centres, np.array([UNKNOWN, 2]), owner).states[1] == 2
-
-
-def test_the_margin_is_to_another_class_not_to_another_state_of_the_same():
-    centres = np.array([[0.0, 0.0], [6.0, 0.0], [6.1, 0.1], [0.0, 6.0]])
-    unknown, owner = np.full(4, UNKNOWN), np.array([0, 1, 1, 2])
-    clusters = centres + np.array([[0.05, 0.0], [0.0, 0.05], [0.0, 0.0], [0.02, 0.0]])
-    assert match(clusters, centres, unknown).margin < 10 < match(clusters, centres, unknown, owner).margin
 
 
 def test_orders_that_are_ignored_change_nothing_and_other_inputs_are_refused():

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, cross_validate
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bearcat import AdaptedClassifier, CATClassifier
@@ -16,7 +15,6 @@ from bearcat.cat import CAT
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.splits import held_out
 from bearcat.deploy.model import load_model
-from bearcat.errors import InputError
 from tests.commands import bearcat as bearcat_command
 
 # Of trainings without a target, and of those too short to be too confident.
@@ -116,13 +114,6 @@ def test_without_a_target_the_source_alone_is_learnt_from(shift):
     assert np.array_equal(plain.predict_proba(Xt), alike.predict_proba(Xt))
 
 
-def test_two_channels_are_learnt_from(shift):
-    Xs, ys, Xt, _ = shift
-    model = AdaptedClassifier("DANN", **QUICK).fit(np.stack([Xs, Xs**2], axis=1), ys)
-    assert model.window_shape_ == (2, LENGTH)
-    assert model.predict(np.stack([Xt, Xt**2], axis=1)).shape == (60,)
-
-
 # Whole recordings
 
 
@@ -176,14 +167,6 @@ def test_a_saved_model_says_what_it_is_and_predict_gives_the_same_probabilities(
     assert [list(probabilities) for probabilities in found] == [list(model.classes_)] * len(target)
     given = [list(probabilities.values()) for probabilities in found]
     assert np.allclose(given, model.predict_proba(target), rtol=0, atol=1e-6)
-
-
-@pytest.mark.usefixtures("papers_network")
-def test_windows_that_were_padded_cannot_be_saved(tmp_path):
-    random = np.random.default_rng(0)
-    model = AdaptedClassifier(epochs=1).fit(random.standard_normal((12, 20)), np.arange(12) % 2)
-    with pytest.raises(InputError, match="20 samples .* 33"):
-        model.save(tmp_path)
 
 
 # Refusals
@@ -248,17 +231,3 @@ def test_no_group_is_trained_on_and_calibrated_on_where_a_class_has_several():
         assert 0 < held[codes == 2].sum() < 8, "the only group of a class is divided by windows"
     crossed = held_out(np.arange(40) % 2, np.arange(40), 0.2, random, np.arange(40) // 10)
     assert sorted(set((np.arange(40) // 10)[crossed])) == sorted(set(range(4)) - set((np.arange(40) // 10)[~crossed]))
-
-
-def test_groups_go_through_cross_validation_and_a_wrong_number_of_them_is_refused():
-    random = np.random.default_rng(1)
-    y, groups = np.repeat([0, 1], 24), np.tile(np.repeat(["a", "b", "c"], 8), 2)
-    groups = np.char.add(groups, y.astype(str))
-    X = signals(y, (5, 20), 0.3, random)
-    model = AdaptedClassifier("source-only", **QUICK)
-    found = cross_validate(model, X, y, groups=groups, params={"groups": groups}, cv=GroupKFold(3), error_score="raise")
-    assert found["test_score"].shape == (3,)
-    fitted = clone(model).fit(X, y, groups=groups)
-    assert fitted.fitted_.counts["source_test"] == 16, "one bearing of three in each class"
-    with pytest.raises(InputError, match="groups"):
-        clone(model).fit(X, y, groups=groups[:-1])

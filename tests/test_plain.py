@@ -113,21 +113,6 @@ def test_it_is_the_module_itself_run_by_run():
     assert len(different) > 3
 
 
-def test_places_without_a_window_and_domains_of_their_own():
-    network = build_network("resnet", runs=2, channels=1, points=48, classes=3, dropout=0.0)
-    initialise(network, [0, 1], stream=20)
-    windows = torch.randn(2, 8, 1, 48, generator=torch.Generator().manual_seed(0))
-    present = torch.ones(2, 8, dtype=torch.bool)
-    present[0, 3:] = False
-    present[1, :4] = False
-    found = network(windows, True, None, present)[1]
-    torch.testing.assert_close(found[0, :3], network(windows[:, :3], True)[1][0])
-    assert not found[0, 3:].any()
-    apart = network(windows, True, None, present, domains=2)[1]
-    torch.testing.assert_close(apart[1, 4:], network(windows[:, 4:], True)[1][1])
-    assert not apart[1, :4].any()
-
-
 def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(tmp_path):
     runs = [Run(recipe_of("resnet"), toy(seed, dtype=np.float64), seed) for seed in (0, 1)]
     before = torch.random.get_rng_state()

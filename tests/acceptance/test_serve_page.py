@@ -1,12 +1,10 @@
-"""The page of `bearcat serve` in a real browser, and its schema asked by schemathesis."""
+"""The page of `bearcat serve` in a real browser."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from tests.opened import Opened
 from tests.test_serve import LENGTH, RATE, Server, as_npy, machine, noise
@@ -69,39 +67,3 @@ def test_errors_are_shown_beside_the_field(browser, alone):
         page.press('[name="rate"]', "Tab")
         page.wait_for_selector("article .diagnosis")
         assert page.locator('[aria-invalid="true"]').count() == 0
-
-
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # schemathesis leaves sockets of refused bodies open
-def test_the_schema_says_what_the_server_does(alone):
-    """Requests made of the schema, right ones and wrong ones: no 500, and only what the schema announces."""
-    import schemathesis
-    from schemathesis.checks import not_a_server_error
-    from schemathesis.generation import GenerationMode
-    from schemathesis.specs.openapi.checks import (
-        content_type_conformance,
-        response_schema_conformance,
-        status_code_conformance,
-    )
-
-    schema = schemathesis.openapi.from_dict(alone.client.get("/openapi.json").json())
-    schema.config.update(base_url=alone.url)
-    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-    requests = 0
-    for path, method, count in (("/predict", "POST", 20), ("/model", "GET", 2), ("/health", "GET", 2)):
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            try:
-                cases = schema[path][method].as_strategy(generation_mode=mode)
-
-                @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-                @given(case=cases)
-                def ask(case):
-                    nonlocal requests
-                    requests += 1
-                    case.validate_response(case.call(), checks=checks)
-
-                ask()
-            except Exception as error:
-                if type(error).__name__ != "Unsatisfiable":  # a GET without parameters cannot be asked wrongly
-                    raise
-    gc.collect()  # those sockets, while nobody minds
-    assert requests > 30
