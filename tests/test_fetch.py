@@ -1,14 +1,11 @@
-"""Downloads from a real server on this machine, one that cuts off, changes its mind and breaks down; and archives."""
+"""Downloads from a real server on this machine, one that cuts off, changes its mind and breaks down."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import struct
 import threading
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +18,6 @@ import pytest
 import bearcat.data.fetch as fetch_module
 from bearcat.data import fetch as module
 from bearcat.data.catalogue import About, Download
-from bearcat.data.datasets.benches import is_archive, members, read_member
 from bearcat.data.fetch import fetch, require_licence
 from bearcat.errors import InputError
 
@@ -127,8 +123,7 @@ def test_a_file_arrives_whole_is_recorded_and_is_not_fetched_again(site: Site, t
     assert path.read_bytes() == BODY
     assert (seen[0], seen[-1]) == (("mfs/a.mat", 0, len(BODY)), ("mfs/a.mat", len(BODY), len(BODY)))
     assert names(tmp_path) == {"mfs/a.mat", "downloads.json"}
-    record = ledger(tmp_path)["files"]["mfs/a.mat"]
-    assert (record["sha256"], record["bytes"]) == (sha(BODY), len(BODY))
+    assert ledger(tmp_path)["files"]["mfs/a.mat"]["sha256"] == sha(BODY)
     assert fetch([site.download("mfs/a.mat")], tmp_path) == [path]
     assert len(site.behaviour.requests) == 1
     path.write_bytes(b"changed")
@@ -145,7 +140,7 @@ def test_a_download_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None
     assert names(tmp_path) == {"a.mat", "downloads.json"}
 
 
-@pytest.mark.parametrize(("size", "etag"), [(700_000, '"two"'), (800_000, '"one"'), (200_000, '"one"')])
+@pytest.mark.parametrize(("size", "etag"), [(700_000, '"two"'), (200_000, '"one"')])
 def test_a_server_that_continues_with_another_file_is_not_believed(
     site: Site, tmp_path: Path, size: int, etag: str
 ) -> None:
@@ -173,11 +168,9 @@ def test_a_body_of_unstated_length_is_taken_as_it_comes_within_the_limit(
     site.behaviour.length = False
     assert fetch([site.download()], tmp_path)[0].read_bytes() == BODY
     monkeypatch.setattr(module, "LIMIT_BYTES", 1000)
-    with pytest.raises(InputError, match="more bytes"):
-        fetch([site.download("b.mat")], tmp_path)
-    site.behaviour.length = True
-    with pytest.raises(InputError, match="700000 bytes, .*limit of 1000"):
-        fetch([site.download("b.mat")], tmp_path)
+    for site.behaviour.length in (False, True):
+        with pytest.raises(InputError, match="more than 1000 bytes"):
+            fetch([site.download("b.mat")], tmp_path)
 
 
 def test_a_wrong_checksum_keeps_nothing(site: Site, tmp_path: Path) -> None:
@@ -224,80 +217,10 @@ def test_an_address_outside_the_web_or_a_name_outside_the_folder_is_refused(
     assert names(tmp_path) == set()
 
 
-def test_the_licence_is_named_until_it_is_accepted_and_then_remembered(site: Site, tmp_path: Path) -> None:
-    root = tmp_path / "pu"
+def test_the_licence_is_named_until_it_is_accepted() -> None:
     with pytest.raises(InputError, match=r"CC BY-NC 4.0 \(https://example.org/licence\).*--accept-licence"):
-        require_licence(ABOUT, False, root)
-    assert not root.exists()
-    require_licence(ABOUT, True, root)
-    fetch([site.download()], root)
-    require_licence(ABOUT, False, root)
-    assert set(ledger(root)["files"]) == {"a.mat"}
-    with pytest.raises(InputError, match="other terms"):
-        require_licence(About("Bearings", "other terms", "x"), False, root)
-
-
-# Archives.
-
-FILES = {"KA04/one.mat": b"first " * 1000, "KA04/two.mat": os.urandom(5000), "empty.txt": b""}
-
-
-def vint(number: int) -> bytes:
-    """A number the way RAR 5 writes it: seven bits a byte, the lowest first."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def rar_block(*fields: bytes) -> bytes:
-    """A header of RAR 5: its checksum, its length, its fields."""
-    body = b"".join(fields)
-    body = vint(len(body)) + body
-    return struct.pack("<I", zlib.crc32(body)) + body
-
-
-def make(path: Path, files: dict[str, bytes], method: int = 0) -> Path:
-    """A zip, or a RAR 5 whose members are stored, or claim a compression method."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return path
-    parts = [b"Rar!\x1a\x07\x01\x00", rar_block(vint(1), vint(0), vint(0))]
-    for name, content in files.items():
-        fields = [vint(2), vint(2), vint(len(content)), vint(4), vint(len(content)), vint(0o100644)]
-        fields += [struct.pack("<I", zlib.crc32(content)), vint(method << 7), vint(1), vint(len(name)), name.encode()]
-        parts += [rar_block(*fields), content]
-    path.write_bytes(b"".join([*parts, rar_block(vint(5), vint(0), vint(0))]))
-    return path
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.rar", "A.RAR"])
-def test_either_kind_of_archive_lists_and_reads_the_same_files(tmp_path: Path, name: str) -> None:
-    path = make(tmp_path / name, FILES)
-    assert is_archive(path)
-    assert members(path) == list(FILES)
-    assert {name: read_member(path, name, 6000) for name in FILES} == FILES
-    with pytest.raises(InputError, match="limit of 5999"):
-        read_member(path, "KA04/one.mat", 5999)
-    with pytest.raises(InputError, match=r"(?i)a\.(zip|rar): .*three\.mat"):
-        read_member(path, "three.mat", 100)
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.rar"])
-def test_a_damaged_archive_is_named(tmp_path: Path, name: str) -> None:
-    path = make(tmp_path / name, {"two.mat": FILES["KA04/two.mat"]})
-    whole = path.read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 1
-    for content in (b"", whole[: len(whole) // 2], b"<html>not found</html>" * 100, bytes(flipped)):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=rf"{name}: cannot be read"):
-            read_member(path, "two.mat", 10_000)
-    with pytest.raises(InputError, match=r"gone.zip: .*no such file"):
-        members(tmp_path / "gone.zip")
+        require_licence(ABOUT, False)
+    require_licence(ABOUT, True)
 
 
 def test_an_encrypted_address_that_leads_to_an_unencrypted_one_is_refused(site: Site, monkeypatch, tmp_path: Path):

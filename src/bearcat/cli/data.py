@@ -67,7 +67,7 @@ def fetch(
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")
-    require_licence(dataset.about, accept_licence, folder)
+    require_licence(dataset.about, accept_licence)
     with options.bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
         tasks: dict[str, TaskID] = {}
 

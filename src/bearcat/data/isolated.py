@@ -17,6 +17,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -29,7 +30,6 @@ from typing import Any
 import numpy as np
 
 import bearcat.data.stream as streams
-from bearcat.child import Child, limit_process
 from bearcat.data.signals import Samples, Signals, TooLargeError
 from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, ChannelStreams, Stream
 from bearcat.errors import InputError
@@ -49,8 +49,53 @@ CPU_SECONDS = 600.0  # of computing for one file, whoever asks
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
 NO_CHANNEL = 2**32 - 1  # in place of a channel's number: the rest of the message is JSON
 
+START = (
+    "import sys, importlib; module, descriptor, *sys.path = sys.argv[1:];"
+    " importlib.import_module(module).work(int(descriptor))"
+)
+# One thread and one pool of memory: each further one reserves address space, which is what is limited.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
+}  # fmt: skip
+# What a process gets of our environment: no token of a server, nor any other secret.
+INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+
 _forking: dict[int, Child] = {}  # the process that forks, by the process that started it
 _starting = threading.Lock()
+
+
+class Child:
+    """A process of ours that calls `work` of a module, in a session of its own, and the connection to it."""
+
+    def __init__(self, module: str) -> None:
+        self.socket, theirs = socket.socketpair()
+        inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
+                [sys.executable, "-I", "-c", START, module, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
+            )  # fmt: skip
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # with what it has forked
+        self.process.wait()
+        self.socket.close()
+
+
+def limit_process(memory: int) -> None:
+    """No more than so many bytes beyond what is in use, no file written, no core dumped."""
+    import resource
+
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    usage = Path("/proc/self/statm")
+    if usage.exists():  # other systems than Linux do not limit address space
+        size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def is_risky(path: Path) -> bool:

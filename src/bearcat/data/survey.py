@@ -79,7 +79,7 @@ def survey(
     rows = tuple(_row(*key, groups[key]) for key in product(catalogue.domains, order) if key in groups)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    notes = (*catalogue.notes, *_class_notes(rows), *odd_recordings(measured))
+    notes = (*catalogue.notes, *_notes(rows), *odd_recordings(measured))
     return Survey(rows, tuple(problems), notes, specimen_counts([info for info, *_ in found]))
 
 
@@ -99,16 +99,10 @@ def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int, int]
     return Row(domain, label, len(found), seconds, rates, speeds, bearings, sum(windows))
 
 
-def _class_notes(rows: Sequence[Row]) -> list[str]:
-    """Notes on domains whose classes differ: as a target, a domain may have classes that a source cannot teach."""
-    known = grouped((row for row in rows if row.label != UNLABELLED), lambda row: row.domain)
-    labelled = {domain: {row.label for row in same} for domain, same in known.items()}
-    notes = []
-    for (domain, labels), (other, taught) in product(labelled.items(), repeat=2):
-        if lacking := ", ".join(sorted(labels - taught)):
-            notes.append(f"source '{other}' cannot teach these classes of target '{domain}': {lacking}")
-    unlabelled = [row.domain for row in rows if row.label == UNLABELLED and row.domain not in labelled]
-    notes += [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
+def _notes(rows: Sequence[Row]) -> list[str]:
+    labelled = {row.domain for row in rows if row.label != UNLABELLED}
+    alone = dict.fromkeys(row.domain for row in rows if row.domain not in labelled)
+    notes = [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in alone]
     if any(None in row.rates for row in rows):
         notes.append("some files do not say their sampling rate; give it in a manifest, or with --rate")
     return notes

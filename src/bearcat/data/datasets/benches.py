@@ -11,14 +11,10 @@ recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of 
 from __future__ import annotations
 
 import re
-import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
@@ -31,12 +27,11 @@ from bearcat.data.catalogue import (
     Problem,
     checked_root,
     files_in,
-    grouped,
     later,
 )
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, resample
-from bearcat.data.signals import library, reading, some_names
+from bearcat.data.signals import some_names
 from bearcat.errors import InputError, suggest
 
 PADERBORN_RATE = 64_000.0  # of the vibration
@@ -45,7 +40,6 @@ PADERBORN_CHANNEL = "vibration_1"  # the published numbers come from it (docs/pr
 PAPER = (
     "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",
 )  # fmt: skip
-MEMBER_LIMIT = 512 * 2**20  # bytes of one file unpacked from an archive; real ones have about 9 MB
 
 BEARING = BEARINGS["6205"]  # of HIT-SM, and of CWRU at the drive end, where all faults are, whichever sensor hears them
 
@@ -77,7 +71,7 @@ SHARED = {"normal": "healthy", "inner": "inner", "outer": "outer"}  # classes of
 
 @dataclass(frozen=True)
 class Paderborn:
-    """`root` holds the files anywhere below it: in `KA04/`, in one flat folder, or still inside `KA04.rar`.
+    """`root` holds the files anywhere below it: in `KA04/` or in one flat folder; the archives are unpacked by hand.
 
     >>> Paderborn(Path("data/paderborn")).about.licence
     'CC BY-NC 4.0 (no commercial use)'
@@ -105,36 +99,26 @@ class Paderborn:
         if wrong or not self.measurements:
             raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
         root = checked_root(self.root, "paderborn")
-        loose, archives = files_in(root, "*.mat"), filter(is_archive, chain(*files_in(root, "K*.*").values()))
-        packed = grouped(archives, lambda path: path.name.split(".")[0])  # by the bearing in their name
-        contents: dict[str, dict[str, list[tuple[Path, str]]]] = {}  # of archives, where files do not lie loose
+        files = files_in(root, "*.mat")
+        packed = {path.name.split(".")[0] for paths in files_in(root, "K*.rar").values() for path in paths}
         entries, problems = [], []
         for condition, bearing, measurement in product(CONDITIONS, self.bearings, self.measurements):
             name = f"{condition}_{bearing}_{measurement}.mat"
-            places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
-            if not places and bearing in packed:
-                if bearing not in contents:
-                    inside = ((path, member) for path in packed[bearing] for member in members(path))
-                    contents[bearing] = grouped(inside, lambda item: PurePosixPath(item[1]).name)
-                places = [*contents[bearing].get(name, [])]
+            places = files.get(name, [])
             if len(places) == 1:
-                entries.append(self._entry(condition, bearing, *places[0]))
+                entries.append(self._entry(condition, bearing, places[0]))
+            elif not places and bearing in packed:
+                sentence = f"{name}: is still packed; unpack it in {root} with: unrar x {bearing}.rar"
+                problems.append(Problem(name, sentence, condition))
             else:
-                paths = [path for path, _ in places]
-                problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
+                problems.append(Problem.about_file(name, places, root, f"{condition}, {bearing}", condition))
         return Catalogue(CONDITIONS, self.bearings, tuple(entries), tuple(problems))
 
-    def _entry(self, condition: str, bearing: str, path: Path, member: str | None) -> Entry:
-        origin = path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
+    def _entry(self, condition: str, bearing: str, path: Path) -> Entry:
+        origin = path.relative_to(self.root).as_posix()
 
         def read() -> Recording:
-            if member is None:
-                channels = read_signals(path, origin).channels
-            else:
-                with reading(origin, "a MATLAB file"), tempfile.NamedTemporaryFile(suffix=".mat") as file:
-                    file.write(read_member(path, member, limit=MEMBER_LIMIT))
-                    file.flush()
-                    channels = read_signals(Path(file.name), origin).channels
+            channels = read_signals(path, origin).channels
             # A struct called as the file was first, whose Y lists structs with Name and Data.
             wanted = [each for each in channels if each.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
             if len(wanted) != 1:
@@ -146,45 +130,7 @@ class Paderborn:
                 rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
             )  # fmt: skip
 
-        return Entry(condition, bearing, origin, path, f"paderborn-1 {member} {PADERBORN_CHANNEL}", read)
-
-
-def is_archive(path: Path) -> bool:
-    """Whether the name has the ending of an archive we can read."""
-    return path.name.lower().endswith((".zip", ".rar"))
-
-
-def members(path: Path) -> list[str]:
-    """The names of the files of the archive, with forward slashes, in its order."""
-    with _opened(path) as archive:
-        return [info.filename for info in archive.infolist() if not info.is_dir()]
-
-
-def read_member(path: Path, name: str, limit: int) -> bytes:
-    """The bytes of one member, at most `limit`, checked against the archive's checksum."""
-    with _opened(path) as archive, archive.open(name) as stream:
-        content: bytes = stream.read(limit + 1)  # the size in a header is only a claim
-        if len(content) > limit:
-            raise InputError(f"{path}: unpacks {name!r} past the limit of {limit} bytes; check where it is from")
-        return content
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The open archive; both libraries have the same methods."""
-    with reading(str(path), "an archive"):
-        with path.open("rb") as stream:
-            is_rar = stream.read(6) == b"Rar!\x1a\x07"
-        if not is_rar:
-            with zipfile.ZipFile(path) as archive:
-                yield archive
-            return
-        rarfile = library("rarfile", "fetch", str(path))
-        try:
-            with rarfile.RarFile(path, errors="strict") as archive:  # else a torn archive counts as a shorter one
-                yield archive
-        except rarfile.RarCannotExec as error:  # stored members need no program
-            raise InputError(f"{path}: is compressed; install unrar, unar, 7-zip or bsdtar to read it") from error
+        return Entry(condition, bearing, origin, path, f"paderborn-1 {PADERBORN_CHANNEL}", read)
 
 
 @dataclass(frozen=True)
