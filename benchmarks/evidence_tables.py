@@ -1,12 +1,11 @@
 """Every figure of README.md and the documents in one file, and the tables made of it.
 
-    python benchmarks/evidence_tables.py runs.jsonl paper.jsonl skada.jsonl   # lines of runs → docs/results.json → tables
-    python benchmarks/evidence_tables.py                                      # docs/results.json → tables
+    python benchmarks/evidence_tables.py runs.jsonl paper.jsonl   # lines of runs → docs/results.json → tables
+    python benchmarks/evidence_tables.py                           # docs/results.json → tables and the picture
 
 docs/results.json holds `tables` (a heading and rows) and `figures` (numbers of a paragraph), each with the version it is
 of and the command that makes it. A table stands in a document between `<!-- evidence: NAME -->` and `<!-- end -->`, and a
-paragraph with figures ends with `<!-- figures: NAME -->`. Lines are those of benchmarks/evidence.py and
-skada_side_by_side.py. A mean is over tasks, of means over the seeds that all compared methods have; p is of Wilcoxon's
+paragraph with figures ends with `<!-- figures: NAME -->`. Lines are those of benchmarks/evidence.py. A mean is over tasks, of means over the seeds that all compared methods have; p is of Wilcoxon's
 signed-rank test over tasks, as the seeds of a task share its data, adjusted by Holm over all tests of a table.
 """
 
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import draw_result
 import numpy as np
 from evidence import read_lines
 
@@ -103,9 +103,6 @@ def conditions(lines: Sequence[Line]) -> dict[str, Table]:
     for dataset, words in CONDITIONS.items():
         mine = [line for line in lines if line["part"] == "conditions" and line["dataset"] == dataset]
         right, error = complete(mine, target("balanced_accuracy")), complete(mine, target("ece"))
-        f1, recordings = complete(mine, target("macro_f1")), complete(mine, target("recording_accuracy"))
-        own = [line for line in mine if line["method"] == "match-clusters"]
-        by_source = complete(own, target("ece_source_calibrated"))
         if not {"dense-source-only", "match-clusters"} <= right.keys():
             continue
         seeds = len(next(iter(right["match-clusters"].values())))
@@ -116,8 +113,6 @@ def conditions(lines: Sequence[Line]) -> dict[str, Table]:
         shown = dict(zip(right, cells, strict=True))
         rows.append([
             words, f"{len(apart)} × {seeds}", *(shown.get(name, "–") for name in METHODS),
-            percent(mean(by_source["match-clusters"])) if by_source else "–",
-            percent(mean(f1["match-clusters"])), percent(mean(recordings["match-clusters"])),
             f"{100 * np.mean([each.mean() for each in apart]):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})", "",
             IN_SAMPLE.get(dataset, ""),
         ])  # fmt: skip
@@ -127,9 +122,7 @@ def conditions(lines: Sequence[Line]) -> dict[str, Table]:
     if not rows:
         return {}
     header = ["balanced accuracy / ECE, percent", "tasks × seeds", "not adapted", "**match-clusters** (default)",
-              "dense-MCC", "ECE by the source's temperature, default", "macro-F1, default", "recordings right, default",
-              "default − not adapted (95 %)", "p",
-              "recipe chosen here"]  # fmt: skip
+              "dense-MCC", "default − not adapted (95 %)", "p", "recipe chosen here"]  # fmt: skip
     heads = ["balanced accuracy / ECE, percent", "not adapted", "adapted (default)", "p", "recipe chosen here"]
     keep = {"of": of_runs(lines), "made_by": MADE.format("conditions")}
     return {
@@ -167,26 +160,23 @@ def plant(lines: Sequence[Line]) -> dict[str, Table]:
             continue
         shift = line["dataset"].rpartition(" ")[2].replace("machines", "machine")
         if shift == "condition" and line["method"] == "dense-source-only":
-            groups[shift]["unadapted network alone"].append(line)
             continue
         for witness in line["recordings"]:
             for group in dict.fromkeys(("all", shift, line["dataset"])):
                 groups[group][witness].append(line)
     rows, short, tests = [], [], dict[str, float]()
-    for group in ("all", "condition", "specimen", "machine", "cwru, specimen", "across machines"):
-        for witness in ("unadapted network alone", *WITNESSES):
+    for group in ("all", "condition", "specimen", "machine"):
+        for witness in WITNESSES:
             mine = groups.get(group, {}).get(witness, [])
-            name = witness.removeprefix("unadapted ")
-            cells = [[each for line in mine if (each := line["recordings"][name].get(measure)) is not None]
+            cells = [[each for line in mine if (each := line["recordings"][witness].get(measure)) is not None]
                      for measure in MEASURES]  # fmt: skip
-            if not mine or not all(cells):
+            if not mine or not all(cells) or (group != "all" and witness != "diagnosis"):
                 continue
             worst = [min if measure == "type_right" else max for measure in MEASURES]
             texts = [
                 f"{100 * np.mean(each):.1f} ({100 * pick(each):.0f})" for each, pick in zip(cells, worst, strict=True)
             ]
-            count = sum(line["recordings"][name]["recordings"] for line in mine)
-            rows.append([group, witness, str(len(mine)), str(count), *texts])
+            rows.append([group, witness, str(len(mine)), *texts])
             if group == "all" and witness != "general model alone":
                 if witness != "diagnosis":
                     tests[witness] = p_by_task(_missed_apart(mine, witness))
@@ -201,7 +191,7 @@ def plant(lines: Sequence[Line]) -> dict[str, Table]:
     keep = {"of": of_runs(lines), "made_by": MADE.format("plant")}
     brief = ["", "missed faults", "passed as `ok`", "false alarms", "type right", "`check`", "ECE", "p, missed"]
     return {
-        "plant": keep | {"header": ["shift", "witness", "cells", "recordings", *heads], "rows": rows},
+        "plant": keep | {"header": ["shift", "witness", "cells", *heads], "rows": rows},
         "plant-short": keep | {"header": brief, "rows": short},
     }
 
@@ -247,39 +237,6 @@ def paper(lines: Sequence[Line]) -> dict[str, Table]:
     )
 
 
-def skada(lines: Sequence[Line]) -> dict[str, Table]:
-    """Accuracy of both libraries, and processor seconds of a run."""
-    mine = [line for line in lines if line["part"] == "skada"]
-    found: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
-    for line in mine:
-        found[line["dataset"], line["method"], line["way"]].append(line)
-    rows = []
-
-    def accuracy(dataset: str, method: str, way: str) -> str:
-        values = [100 * line["accuracy"] for line in found[dataset, method, way]]
-        deviation = f" ± {np.std(values, ddof=1):.1f} ({len(values)})" if len(values) > 1 else ""
-        return f"{np.mean(values):.1f}{deviation}" if values else "–"
-
-    def seconds(dataset: str, method: str, way: str) -> str:
-        values = [line["seconds"] for line in found[dataset, method, way] if line["seconds"]]
-        return f"{np.mean(values):.1f}" if values else "–"
-
-    for dataset in dict.fromkeys(line["dataset"] for line in mine):
-        for method in ("source-only", "CORAL", "DANN", "MCC", "DeepJDOT"):
-            accuracies = [accuracy(dataset, method, way) for way in ("skada", "same", "recipe")]
-            times = [seconds(dataset, method, way) for way in ("skada", "alone", "same")]
-            rows.append([dataset, method, *accuracies, *times])
-    if not rows:
-        return {}
-    keep = {
-        "of": "0.3.0, result version 9, skada 0.6.0, CPU, one thread",
-        "made_by": "python benchmarks/skada_side_by_side.py",
-    }
-    header = ["accuracy, percent ± deviation (seeds)", "method", "skada", "bearcat, same weights", "bearcat, own recipe",
-              "seconds: skada", "bearcat, alone", "bearcat, seeds at once"]  # fmt: skip
-    return {"skada": keep | {"header": header, "rows": rows}}
-
-
 def markdown(table: Table) -> str:
     rows = [table["header"], ["---"] * len(table["header"]), *table["rows"]]
     return "".join("|" + "|".join(_padded(cell) for cell in row) + "|\n" for row in rows)
@@ -301,20 +258,14 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     if chosen.lines:
         lines = read_lines(chosen.lines)
-        runs = [line for line in lines if line["part"] != "skada"]
         for make in (conditions, specimens, plant, paper):
-            own = [line for line in runs if line["part"].startswith(make.__name__)] or runs
-            kept["tables"] |= make(own) if runs else {}
-        kept["tables"] |= skada(lines)
+            kept["tables"] |= make([line for line in lines if line["part"].startswith(make.__name__)] or lines)
     RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     different = [page for page in PAGES if filled(text := page.read_text(encoding="utf-8"), kept["tables"]) != text]
     for page in different:
         print(f"{page.relative_to(ROOT)}: now has the figures of docs/results.json")
         page.write_text(filled(page.read_text(encoding="utf-8"), kept["tables"]), encoding="utf-8")
-    if any(page.name == "README.md" for page in different):
-        from draw_result import draw
-
-        draw(ROOT / "docs" / "result.png")
+    draw_result.main()
 
 
 if __name__ == "__main__":

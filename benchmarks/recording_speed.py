@@ -13,6 +13,7 @@ floor, one float32 FFT of the recording's length. The model has the default's in
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -107,31 +108,29 @@ def work(way: str, folder: Path) -> None:
         use_one_core()
     from bearcat.data.bearing import find_bearing
 
-    new = importlib.util.find_spec("bearcat.deploy.diagnose") is not None
-    try:
-        from bearcat.deploy.diagnose import Given, read
-        from bearcat.deploy.diagnose import diagnose as run
-        from bearcat.deploy.opened import open_model
-    except ModuleNotFoundError:  # v0.3
-        from bearcat.deploy.predict import Given, diagnose_measurement, open_model
+    new = importlib.util.find_spec("bearcat.deploy.diagnose") is not None  # else v0.3
+    module: Any = importlib.import_module(f"bearcat.deploy.{'diagnose' if new else 'predict'}")
+    models: Any = importlib.import_module("bearcat.deploy.opened") if new else module
 
-        from bearcat.deploy.find import find_measurements as read
-
-        def run(measurements: Any, model: Any, given: Any) -> Any:
-            return [each for found in measurements for each in diagnose_measurement(found, model, given)]
+    def run(file: Path, model: Any, given: Any) -> Any:
+        if new:
+            return module.diagnose(module.read([file], given, model), model, given=given)
+        find: Any = importlib.import_module("bearcat.deploy.find")
+        measured = find.find_measurements([file], model)
+        return [each for found in measured for each in module.diagnose_measurement(found, model, given)]
 
     from bearcat.diagnosis.recording import AlarmRule
 
     _, *named = WAYS[way]
     bearing, files = find_bearing("6205"), sorted((folder / "recordings").glob("*.wav"))
-    model = open_model(folder / named[0]) if named else None
+    model = models.open_model(folder / named[0]) if named else None
     rule = None if model is None else AlarmRule.of(model.classes, None, min_confidence=0.0, unfamiliar=True)
-    given = Given(rpm=RPM, orders=bearing.orders()) if model is None else Given(rpm=RPM, bearing=bearing, rule=rule)
+    known = {"orders": bearing.orders()} if model is None else {"bearing": bearing, "rule": rule}
+    given = module.Given(rpm=RPM, **known)
     for number, _ in enumerate(sys.stdin):
         found: Any = None
         wall, processor = time.perf_counter(), processor_time()
-        chosen = [files[number % len(files)]]
-        found = run(read(chosen, given, model) if new else read(chosen, model), model, given=given)
+        found = run(files[number % len(files)], model, given)
         took = time.perf_counter() - wall, processor_time() - processor
         print(json.dumps([*took, found[0].decision.action]), flush=True)
 
