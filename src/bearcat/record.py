@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
@@ -25,7 +25,6 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
 
-Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -45,13 +44,10 @@ class DomainScores:
     macro_f1: float | None = None
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
     ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
-    ece15_source_calibrated: float | None = None
     recordings: int | None = None  # with known labels; only of the target, as all below
     recording_accuracy: float | None = None
     false_alarms: float | None = None
     missed_faults: float | None = None
-    recording_false_alarms: float | None = None
-    recording_missed_faults: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,18 +68,8 @@ class RecordedBins:
     accuracy: tuple[float | None, ...]
 
 
-@dataclass(frozen=True)
-class DomainReliability:
-    uncalibrated: RecordedBins
-    calibrated: RecordedBins | None
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """None where a domain has no labels."""
-
-    source: DomainReliability | None
-    target: DomainReliability | None
+# Of source and target, None where a domain has no labels: bins of "uncalibrated" and "calibrated" probabilities.
+Reliability = Mapping[str, Mapping[str, RecordedBins | None] | None]
 
 
 @dataclass(frozen=True)
@@ -138,7 +124,6 @@ class Estimates:
 class FittedCalibration:
     temperature: float | None  # None where it is not a number
     at_bound: bool
-    source_temperature: float | None = None  # what training used, where the finished network has another calibrator
 
 
 @dataclass(frozen=True)
@@ -153,14 +138,9 @@ class DataSizes:
     identity: str
 
 
-class SettingsEntry(Generic[Kind]):
-    """An attribute of RunSettings: the entry of its values at this path."""
-
-    def __init__(self, kind: Callable[[Any], Kind], *path: str) -> None:
-        self.kind, self.path = kind, path
-
-    def __get__(self, settings: RunSettings, _: type | None = None) -> Kind:
-        return self.kind(reduce(getitem, self.path, settings.values))
+def _entry(kind: Callable[[Any], Any], *path: str) -> Any:
+    """A property of RunSettings: the entry of its values at this path."""
+    return property(lambda settings: kind(reduce(getitem, path, settings.values)))
 
 
 @dataclass(frozen=True)
@@ -168,24 +148,23 @@ class RunSettings:
     """Everything that determines a run but its seed, as plain values, and what others need to know of it."""
 
     values: Mapping[str, Any]
-    dataset = SettingsEntry(str, "data", "name")
-    sources = SettingsEntry(tuple[str, ...], "source")
-    target = SettingsEntry(str, "target")
-    input = SettingsEntry(str, "preparation", "input")
-    length = SettingsEntry(int, "preparation", "length")  # samples of a window
-    split = SettingsEntry(str, "split", "scheme")
-    recipe = SettingsEntry(dict[str, Any], "recipe")
-    recipe_name = SettingsEntry(str, "recipe", "name")
-    epochs = SettingsEntry(int, "recipe", "schedule", "epochs")
-    adapts = SettingsEntry(bool, "recipe", "adapts")  # whether it uses the target; else it learns the source alone
+    dataset = _entry(str, "data", "name")
+    sources = _entry(tuple[str, ...], "source")
+    target = _entry(str, "target")
+    input = _entry(str, "preparation", "input")
+    length = _entry(int, "preparation", "length")  # samples of a window
+    split = _entry(str, "split", "scheme")
+    recipe = _entry(dict[str, Any], "recipe")
+    recipe_name = _entry(str, "recipe", "name")
+    epochs = _entry(int, "recipe", "schedule", "epochs")
+    adapts = _entry(bool, "recipe", "adapts")  # whether it uses the target; else it learns the source alone
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
         found = cls(given)
-        for entry in (value for value in vars(cls).values() if isinstance(value, SettingsEntry)):
-            entry.__get__(found)  # a setting that is missing is noticed here
-        for name in ("task", "phases"):
-            getattr(found, name)
+        for value in vars(cls).values():
+            if isinstance(value, property) and value.fget is not None:
+                value.fget(found)  # a setting that is missing is noticed here
         return found
 
     @property
@@ -322,20 +301,16 @@ class Record:
 
         ValueError says which file is damaged, or no record; FileNotFoundError, that there is no record.
         """
-        path = folder / RECORD
+        path, tables = folder / RECORD, (folder / PREDICTIONS, folder / CURVES)
         try:
             found = read_json(path)
             checksums = found.pop("checksums")
-            intact = checksums[RECORD] == digest(_text(found))
+            contents = {path: _text(found)} | {table: read_regular(table) for table in tables if table.exists()}
+            damaged = [file for file in (path, *tables) if digest(contents.get(file, b"")) != checksums[file.name]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from error
-        if not intact:
-            raise ValueError(f"{path}: is damaged (it does not match its checksum)")
-        for table in (folder / PREDICTIONS, folder / CURVES):
-            if not table.exists():
-                raise ValueError(f"{table}: is missing")
-            if digest(read_regular(table)) != checksums.get(table.name):
-                raise ValueError(f"{table}: is damaged (it does not match its checksum)")
+        if damaged:
+            raise ValueError(f"{damaged[0]}: is damaged or missing (it does not match its checksum)")
         try:
             return cls.from_dict(found)
         except ValueError as error:

@@ -56,7 +56,6 @@ class Evaluation:
     target: NDArray[np.float32]  # (window, class) calibrated probabilities
     target_uncalibrated: NDArray[np.float32]
     calibration: Calibration | None  # of this run alone, on the CPU
-    source_temperature: float | None  # what training used, where the finished network has another calibrator
     trust: RunEstimates
     scores: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
     reliability: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
@@ -97,7 +96,7 @@ def make_record(
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
         known = temperature if np.isfinite(temperature) else None
-        fitted = FittedCalibration(known, at_bound, evaluation.source_temperature)
+        fitted = FittedCalibration(known, at_bound)
         if at_bound:
             warnings.append(describe_bound(temperature))
     device = trained.finite.device

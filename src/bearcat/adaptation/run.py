@@ -153,8 +153,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
     scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
     other = trained.source_calibration if trained.source_calibration is not stack else None
     for domain, found in scored.items() if other is not None else ():
-        by_source = scores(plain[domain], other, labels[domain])
-        found |= {f"{name}_source_calibrated": by_source[name] for name in ("ece", "ece15")}
+        found["ece_source_calibrated"] = scores(plain[domain], other, labels[domain])["ece"]
     probabilities, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
     evaluations = []
     for number, split in enumerate(splits):
@@ -163,10 +162,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
         if stack is not None:
             state = {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
             own = Calibration.from_state(state)
-        temperature = None if other is None else _number(other.temperature[number])
-        evaluation = Evaluation(
-            probabilities[number, :windows], uncalibrated[number, :windows], own, temperature, estimates[number]
-        )
+        evaluation = Evaluation(probabilities[number, :windows], uncalibrated[number, :windows], own, estimates[number])
         evaluations.append(evaluation)
         for domain, stacked in labels.items():
             truth = stacked[number]
@@ -193,13 +189,9 @@ def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequen
     found: dict[str, Any] = {"recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None}
     healthy = healthy_class(classes)
     code = UNKNOWN if healthy is None else list(classes).index(healthy)
-    for prefix, predicted, labels in (
-        ("", probabilities.argmax(axis=1)[known], truth[known]),
-        ("recording_", np.array(diagnosed), np.array(right)),
-    ):
-        alarms, sound = predicted != code, labels == code
-        for name, wrong in (("false_alarms", alarms[sound]), ("missed_faults", ~alarms[~sound])):
-            found[prefix + name] = float(wrong.mean()) if healthy and len(wrong) else None
+    alarms, sound = probabilities.argmax(axis=1)[known] != code, truth[known] == code
+    for name, wrong in (("false_alarms", alarms[sound]), ("missed_faults", ~alarms[~sound])):
+        found[name] = float(wrong.mean()) if healthy and len(wrong) else None
     return found
 
 

@@ -104,9 +104,9 @@ def _reliability_panels(recorded: Sequence[Reliability]) -> list[tuple[str, Bins
     """Title and bins of each panel that the records have numbers for."""
     panels = []
     for domain in ("source", "target"):
-        known = [found for record in recorded if (found := getattr(record, domain))]
+        known = [found for record in recorded if (found := record[domain])]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            merged = merge_bins([bins for found in known if (bins := getattr(found, when))])
+            merged = merge_bins([bins for found in known if (bins := found[when])])
             if merged is not None:
                 panels.append((f"{domain}, {title}", merged))
     if any("after" in title for title, _ in panels):
