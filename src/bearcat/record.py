@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
@@ -25,6 +25,7 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
 
+Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -138,9 +139,9 @@ class DataSizes:
     identity: str
 
 
-def _entry(kind: Callable[[Any], Any], *path: str) -> Any:
+def _entry(kind: Callable[[Any], Kind], *path: str) -> Kind:
     """A property of RunSettings: the entry of its values at this path."""
-    return property(lambda settings: kind(reduce(getitem, path, settings.values)))
+    return cast(Kind, property(lambda settings: kind(reduce(getitem, path, settings.values))))
 
 
 @dataclass(frozen=True)
