@@ -43,7 +43,7 @@ from bearcat.diagnosis.general import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
-from bearcat.methods.known_states import STATES_FILE, StateShape
+from bearcat.methods.before_training import STATES_FILE, StateShape
 from bearcat.storage import save_tensors
 
 RATE, LENGTH, STRIDE = 12_000.0, 8192, 4096

@@ -6,11 +6,11 @@ python examples/add_an_ingredient.py adapt --method my-CORAL --out coral
 import torch
 from torch import Tensor
 
-from bearcat.cat import RECIPES, Recipe, RunView, loss_of
+from bearcat.cat import RECIPES, Recipe, View, loss_of
 from bearcat.cli import main
 
 
-def coral(view: RunView) -> Tensor:
+def coral(view: View) -> Tensor:
     """‖C_s − C_t‖² / 4d²: the covariances of source and target features become alike."""
     source, target = view.source_features, view.target_features
     gap = torch.cov(source.T, correction=0) - torch.cov(target.T, correction=0)

@@ -22,7 +22,6 @@ import torch._dynamo  # torch.optim imports it, in two seconds
 
 import bearcat.adaptation.adapt
 import bearcat.bench.execute
-import bearcat.cli.bench
 import bearcat.cli.data
 import bearcat.cli.recordings
 import bearcat.cli.train

@@ -83,13 +83,13 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
 def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     text = SMALL.replace('methods = ["source-only", "DANN"]', "") + (
         '[[method]]\nname = "AT, τ=0.95"\nmethod = "at"\nset = { "labels.tau" = 0.95 }\n'
-        '[[method]]\nname = "AT, averaged"\nmethod = "AT"\nset.teacher.statistics = "averaged"\nset.dropout = 0\n'
+        '[[method]]\nname = "AT, undropped"\nmethod = "AT"\nset.teacher.dropout = false\nset.dropout = 0\n'
     )
     first, _, other, _ = plan(read_grid(written(tmp_path, text)))
     tau = first.to_dict()["recipe"]["ingredients"]["labels"]["tau"]
     assert (first.cell.method, first.recipe_name, tau) == ("AT, τ=0.95", "AT", 0.95)
     labels = other.to_dict()["recipe"]["ingredients"]["labels"]
-    assert (labels["teacher"]["statistics"], other.recipe.dropout) == ("averaged", 0.0)
+    assert (labels["teacher"]["dropout"], other.recipe.dropout) == (False, 0.0)
 
 
 @pytest.mark.parametrize(

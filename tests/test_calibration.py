@@ -23,7 +23,8 @@ from bearcat.cat import (
     scaling,
 )
 from bearcat.cat.calibration import read
-from bearcat.cat.cpcs import balanced, oversampled
+from bearcat.cat.cpcs import balanced
+from bearcat.cat.published import oversampled
 from bearcat.errors import InputError
 from bearcat.methods import PseudoCal, RecordingConfidence, TargetConfidence
 from bearcat.methods.target_calibration import partners, window_agreement

@@ -6,21 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict
-from bearcat.cat.recipes import RECIPES
-from bearcat.data.inputs import find_input
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
 from bearcat.diagnosis.decision import choose_candidate
-from bearcat.errors import InputError
 from bearcat.findings import SLACK
-from bearcat.methods.before_training import IgnoreOrders, likelihood_gain, match, source_states
+from bearcat.methods.matching import likelihood_gain, match, source_states
 from bearcat.record import Record
 from tests.commands import bearcat
 from tests.reference import plant as twin
-from tests.test_plant import CPU, matched
+from tests.test_plant import matched
 
 TYPES = ("Normal", "inner", "outer")
 OWNER = np.array([0, 1, 1, 1, 2, 2, 2])  # the type of each state
@@ -78,26 +72,6 @@ def test_a_recording_that_physics_is_certain_of_is_matched_with_its_class_and_le
     assert match(clusters, centres, np.array([UNKNOWN, 2]), owner).states[1] == 2
 
 
-def test_orders_that_are_ignored_change_nothing_and_other_inputs_are_refused():
-    recipe = RECIPES["match-clusters"].for_input("physics:use=band-kurtosis,envelope-orders").in_epochs(3)
-    candidates = recipe.candidates("physics:use=band-kurtosis,envelope-orders")
-    assert set(candidates) == {"self-trained", "without-orders"}
-    plain = candidates["without-orders"]
-    assert plain.find(IgnoreOrders).points == (16, 656)
-    random = np.random.default_rng(0)
-    labels = np.arange(90) % 3
-    values = random.normal(size=(90, 1, 656)).astype(np.float32) + labels[:, None, None]
-    source = Labelled(values, labels)
-    trained = train([Run(plain, TrainingData(TYPES, source, source, Unlabelled(values.copy())), 0)], CPU)
-    other = values.copy()
-    other[..., 16:] = random.normal(size=other[..., 16:].shape)
-    first, second = (predict(trained.network, torch.from_numpy(each)[None])[0] for each in (values, other))
-    assert torch.equal(first, second)
-    assert set(recipe.candidates("physics:use=band-kurtosis")) == {"self-trained"}
-    with pytest.raises(InputError, match="shaft orders"):
-        IgnoreOrders().for_input(find_input("log-spectrum"))
-
-
 def test_the_best_candidate_is_chosen_and_near_ties_go_to_the_usual_one():
     assert choose_candidate({"own": 0.7, "other": 0.7 + SLACK}, "own")[0] == "own"
     assert choose_candidate({"own": 0.7, "other": 0.75, "third": 0.74}, "own")[0] == "other"
@@ -118,7 +92,7 @@ def finished(tmp_path_factory) -> tuple[Path, object]:
 def test_all_candidates_are_in_the_record_and_the_chosen_model_is_kept(finished):
     out, result = finished
     record = Record.read(out)
-    assert len(record.candidates) >= 3
+    assert len(record.candidates) >= 2
     assert len({each.name for each in record.candidates}) == len(record.candidates)
     (chosen,) = (each for each in record.candidates if each.chosen)
     assert chosen.name == record.saved.recipe

@@ -96,8 +96,8 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(runs, DEVICE, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
-    resumed, whole = train(runs, DEVICE, checkpoint=path), train(runs, DEVICE)
+        train(runs, DEVICE, progress=interrupt, checkpoint=path, identity="a", checkpoint_seconds=0)
+    resumed, whole = train(runs, DEVICE, checkpoint=path, identity="a"), train(runs, DEVICE)
     for name, value in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], value), name
 

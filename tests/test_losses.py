@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bearcat.cat import RunView, View, loss_of, losses, sam, teacher
+from bearcat.cat import View, loss_of, losses, sam, teacher
 from bearcat.cat.losses import reverse_gradient
 from bearcat.fast import Randomness
 from tests.reference import loop as reference
@@ -48,11 +48,8 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
     present = torch.arange(12) < torch.tensor(counts)[:, None]
     for name, loss in {
         "supervised": lambda logits, mask, run: losses.supervised(logits, LABELS[run], mask),
-        "batch": lambda logits, mask, run: losses.of_selected(
-            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "batch", mask
-        ),
-        "selected": lambda logits, mask, run: losses.of_selected(
-            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "selected", mask
+        "selected": lambda logits, mask, run: losses.masked_mean(
+            torch.where(SELECTED[run], losses.cross_entropy(logits, LABELS[run]), 0), mask
         ),
         "confusion": lambda logits, mask, _: losses.class_confusion(logits, 2.0, mask),
         "domain": lambda logits, mask, _: losses.domain(
@@ -99,11 +96,11 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))
 
 
-def squared_gap(view: RunView) -> torch.Tensor:
+def squared_gap(view: View) -> torch.Tensor:
     return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
 
 
-def gap_of_the_first_class(view: RunView) -> torch.Tensor:
+def gap_of_the_first_class(view: View) -> torch.Tensor:
     first = view.source_features[view.labels == 0]  # as many as there are: no vmap
     return view.ramp * (first.mean(0) - view.target_features.mean(0)).square().sum()
 

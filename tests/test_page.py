@@ -50,7 +50,7 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     (tmp_path / "run" / "curves.csv").write_text("\n".join(lines))
     result.record.write(tmp_path / "run")
     text = plain(write_run_page(tmp_path / "run").read_text())
-    assert "The target has no labels" in text
+    assert "the target has no labels" in text
     assert f">{100 * result.record.estimates.mean_confidence:.1f}<" in text
     assert "target accuracy</th>" not in text
     assert "Confusion matrices" not in text

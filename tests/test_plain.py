@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import EpochEnd
 from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
+from bearcat.cat.state import TrainingState
 from bearcat.deploy.model import export_onnx, load_model
 from bearcat.deploy.opened import load_onnx
 from bearcat.errors import InputError
@@ -121,14 +121,14 @@ def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(tmp_pat
     for key, value in alone.network.state_dict().items():
         torch.testing.assert_close(together.network.state_dict()[key][1], value[0], rtol=1e-6, atol=1e-9)
 
-    def interrupt(end: EpochEnd) -> None:
+    def interrupt(end: TrainingState) -> None:
         if end.epoch == 2:
             raise KeyboardInterrupt
 
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train(runs[1:], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
-    same_weights(train(runs[1:], CPU, checkpoint=path, checkpoint_seconds=0), alone)
+        train(runs[1:], CPU, progress=interrupt, checkpoint=path, identity="a", checkpoint_seconds=0)
+    same_weights(train(runs[1:], CPU, checkpoint=path, identity="a", checkpoint_seconds=0), alone)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

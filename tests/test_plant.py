@@ -18,7 +18,8 @@ from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods.before_training import ClusterMatch, MatchClusters, Standardise, match
+from bearcat.methods.before_training import Standardise
+from bearcat.methods.matching import ClusterMatch, MatchClusters, match
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 
@@ -101,7 +102,6 @@ def test_reference_recordings_are_known_while_training_and_leave_the_evaluation(
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(keep=("innr",))), "unknown class 'innr'"),
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="ball")), "--reference: 'ball'"),
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(without=CLASSES)), "holds nothing"),
-        (lambda _: MatchClusters(fit=2.0), r"matching\.fit"),
     ],
 )
 def test_a_mix_that_cannot_be_is_refused(sides, make, said):
@@ -125,8 +125,8 @@ def test_groups_are_matched_as_trying_every_order_does(seed):
     assert match(groups, centres, known).states[0] == known[0]
 
 
-def matched(data: TrainingData, **changes) -> tuple[TrainingData, ClusterMatch]:
-    prepared = MatchClusters(**changes).prepare(data)
+def matched(data: TrainingData) -> tuple[TrainingData, ClusterMatch]:
+    prepared = MatchClusters().prepare(data)
     assert prepared.module is None
     assert isinstance(prepared.finding, ClusterMatch)
     return prepared.data, prepared.finding
@@ -155,9 +155,9 @@ def accuracy(recipe: Recipe, data: TrainingData, truth: np.ndarray) -> float:
     return float((logits[0].argmax(dim=-1).numpy() == truth).mean())
 
 
-def matching_recipe(**changes) -> Recipe:
+def matching_recipe() -> Recipe:
     return Recipe(
-        (MatchClusters(**changes), Standardise("source")), encoder="dense:widths=16", schedule=SHORT, dropout=0.0,
+        (MatchClusters(), Standardise("source")), encoder="dense:widths=16", schedule=SHORT, dropout=0.0,
         calibration="Temperature",
     )  # fmt: skip
 
@@ -237,9 +237,9 @@ def test_a_stack_and_a_resumed_run_do_as_single_runs(name, last, tmp_path):
 
     checkpoint, seconds = tmp_path / "checkpoint.safetensors", 0 if last == 3 else 3600
     with pytest.raises(StopHereError):
-        train(runs, CPU, watch, progress=stop, checkpoint=checkpoint, checkpoint_seconds=seconds)
+        train(runs, CPU, watch, progress=stop, checkpoint=checkpoint, checkpoint_seconds=seconds, identity="a")
     trained_again = []
-    resumed = train(runs, CPU, watch, progress=trained_again.append, checkpoint=checkpoint)
+    resumed = train(runs, CPU, watch, progress=lambda _: trained_again.append(1), checkpoint=checkpoint, identity="a")
     assert len(trained_again) == SHORT.epochs - 1 - last
     for own, other in zip(resumed.network.parameters(), stack.network.parameters(), strict=True):
         assert torch.equal(own, other)

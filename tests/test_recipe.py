@@ -49,9 +49,9 @@ def test_every_number_is_the_papers():
     assert recipe.schedule == Schedule(300, 64, 1e-3, 1e-5, (150, 250), 0.1, 50, 50, 150)
     assert recipe.for_input("frequency").schedule.label_from == 100
     assert recipe.for_input("time").schedule.label_from == 50
-    teacher = Teacher(momentum=0.999, statistics="target", dropout=True)
+    teacher = Teacher(momentum=0.999, dropout=True)
     assert recipe.find(SelfTraining) == SelfTraining(
-        1, "per-class", 0.9, "uncalibrated", "batch", teacher=teacher, objective="cross-entropy", select="confidence"
+        1, "per-class", 0.9, "uncalibrated", teacher=teacher, objective="cross-entropy", select="confidence"
     )
     assert recipe.find(Sharpness) == Sharpness(radius=0.05)
     assert recipe.find(Confusion) == Confusion(weight=1, temperature=2)
@@ -72,11 +72,11 @@ def test_a_shorter_course_keeps_every_phases_share_and_the_teachers_memory():
 
 def test_settings_can_be_changed_by_text():
     texts = {
-        "teacher.statistics": "averaged", "labels.tau": "0.8", "passes": "separate", "schedule.batch": "32",
+        "teacher.dropout": "false", "labels.tau": "0.8", "passes": "separate", "schedule.batch": "32",
         "encoder": "cnn", "calibration": "Temperature", "calibration.bounds": "0.5,10",
     }  # fmt: skip
     recipe = RECIPES["AT"].with_settings(texts)
-    assert recipe.find(SelfTraining) == SelfTraining(tau=0.8, teacher=Teacher(statistics="averaged"))
+    assert recipe.find(SelfTraining) == SelfTraining(tau=0.8, teacher=Teacher(dropout=False))
     assert (recipe.passes, recipe.schedule.batch, recipe.calibration) == ("separate", 32, "Temperature:bounds=0.5,10")
 
 
@@ -105,9 +105,9 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
-        ("techer.statistics", "averaged", "did you mean 'teacher'"), ("passes", "both", "'passes'"),
-        ("teacher.statistic", "averaged", "did you mean 'statistics'"), ("confusion.weight", "2", "no 'confusion'"),
-        ("teacher.statistics", "avraged", "did you mean 'averaged'"), ("calibration.bounds", "1,2", "no 'calibration'"),
+        ("techer.dropout", "false", "did you mean 'teacher'"), ("passes", "both", "'passes'"),
+        ("teacher.dropuot", "false", "did you mean 'dropout'"), ("confusion.weight", "2", "no 'confusion'"),
+        ("teacher.statistics", "averaged", "unknown setting"), ("calibration.bounds", "1,2", "no 'calibration'"),
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
         ("labels.first_counts", "early", r"teacher\.early"), ("published", "yes", "published"), ("doubled", "true", "doubled"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),

@@ -40,7 +40,7 @@ def points(seed: int = 0, windows: int = 24, domains: int = 1) -> TrainingData:
         values, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
         return Labelled(values, labels, np.empty(0, dtype=np.int64), domain)
 
-    return TrainingData(tuple("abc"), labelled(windows), labelled(12), Unlabelled(make(windows, -3.0, 0.5)[0]))
+    return TrainingData(tuple("abc"), labelled(windows), labelled(12), Unlabelled(*make(windows, -3.0, 0.5)))
 
 
 def recipe(standardise: Standardise) -> Recipe:

@@ -22,7 +22,7 @@ from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidenc
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import STATUS, Diagnoses
 from bearcat.record import Record
-from bearcat.report.pages import _first_sections, _headline
+from bearcat.report.pages import _counted, _first_sections
 from tests.made_records import bare_record
 from tests.pooled import by_model
 
@@ -117,7 +117,7 @@ def test_counts_of_recordings_are_the_same_everywhere(seed):
     (section,) = [section for section in _first_sections(record) if section.tables]
     for summary in (text.splitlines()[0], lines[0], section.decision):
         assert numbers_in(summary) == expected
-    headline = {name: int(number) for name, number, _ in _headline(record) if name in ("ok", "check", "alarm")}
+    headline = {name: int(number) for name, number, _ in _counted(found) if name in ("ok", "check", "alarm")}
     assert {name: number for name, number in headline.items() if number} | {"recordings": len(actions)} == expected
     assert record.evidence.recordings == len(actions)
     rows = [[entry.text for entry in row] for row in section.tables[0].rows]

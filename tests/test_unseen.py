@@ -15,7 +15,14 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.known_states import AXES, KnownStates, StateShape, shipped_states, state_codes, without_own_benches
+from bearcat.methods.before_training import (
+    AXES,
+    KnownStates,
+    StateShape,
+    shipped_states,
+    state_codes,
+    without_own_benches,
+)
 from tests.commands import bearcat
 
 POINTS = 488  # of the input bearing-orders

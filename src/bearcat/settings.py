@@ -23,32 +23,15 @@ from bearcat.errors import InputError, suggest
 
 Settings = TypeVar("Settings")
 MOST_NUMBERS = 1000  # of a list such as 1-5,7
-# Settings of v0.3 that are gone, and what to use in their place.
-_PHYSICS = (
-    "clearance contact_constant speed_bandwidth speed_spread impact impact_spread size_exponent speed_exponent "
-    "load_exponent entry entry_width outer_position unloaded resonances dampings resonance_gains contact_resonance "
-    "contact_exponent contact_damping contact_gain inner_participation inner_gain inner_cutoff gain_spread "
-    "unbalance misalignment motor_orders motor_amplitudes gear_teeth gear_amplitudes gear_sideband tone_exponent "
-    "idle noise_colour noise_corner roughness noise_speed_exponent noise_force_exponent sensor_noise quantum"
-)
-REMOVED = dict.fromkeys(
-    _PHYSICS.split(), "the simulator's physics is no longer set; use specimens with specimen_spread to vary it"
-) | {
+# Settings of v0.3 that have another name or place today, some by the class that had them.
+REMOVED = {
     "grow": "set labels.share",
     "ramp_up": "set labels.weight",
-    "layer": "leave it out, as CORAL reads logits",
-    "share": "leave it out, as many windows of a class join as the source's classes have on average",
-    "temperature_momentum": "leave it out, as each epoch has its own temperature",
-    "mixtures": "leave it out, as RecordingConfidence always averages with PseudoCal",
-    "beta1": "leave it out, as Adam has its usual 0.9 and 0.999",
-    "beta2": "leave it out, as Adam has its usual 0.9 and 0.999",
     "label_by": "list the files in a manifest, with labels of your own",
-    "Paderborn.channel": "the first vibration channel is read; list the files in a manifest for another",
-    "Split.test": "leave it out, as a fifth is held out",
-    "Split.gap": "leave it out, as one window is left out on either side",
+    "Paderborn.channel": "list the files in a manifest for another channel than the first",
+    "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
     "AdaptRequest.recipe": "it is called 'method'",
-    "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
 }
 REMOVED_NAMES = {"silero": "use 'cnn' or 'dense', or v0.3", "identity": "use 'none'"}  # of encoders and calibrators
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from bearcat.bench.execute import on_ray
-from bearcat.child import connect_ray
+from bearcat.bench.execute import connect_ray, on_ray
 from bearcat.errors import InputError
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
 

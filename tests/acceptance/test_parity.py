@@ -8,7 +8,7 @@ import pytest
 import sklearn
 import torch
 
-from bearcat.cat import losses, scaling
+from bearcat.cat import losses, published
 from bearcat.cat.recipes import GROUPS, RECIPES
 from tests.test_alignments import NEW, parts, view
 from tests.test_alignments import test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone as stacks
@@ -44,7 +44,7 @@ def test_every_option_is_the_twins_and_does_something(change):
 @pytest.mark.parametrize("label_from", [1, 2])  # with the alignment, and after it
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_code_is_the_twins(name, label_from, monkeypatch):
-    monkeypatch.setattr(scaling, "SGD_STEPS", 50)
+    monkeypatch.setattr(published, "SGD_STEPS", 50)
     assert_published(name, label_from=label_from, windows=15, batch=4)
 
 

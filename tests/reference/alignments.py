@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from scipy.optimize import fmin, linprog, minimize
+from scipy.optimize import fmin, linprog
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
@@ -90,11 +92,11 @@ def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence:
     return float(1 - (weighted.mean() + first * (weight.mean() - 1) + second * (right.mean() - source_confidence)))
 
 
-def transcal_search(
+def transcal_gap(
     source_logits: np.ndarray, source_labels: np.ndarray, source_features: np.ndarray,
-    source_train_features: np.ndarray, target_features: np.ndarray, target_logits: np.ndarray, start: float,
-) -> float:  # fmt: skip
-    """TransCal as its code is published, for domains of as many training windows: the temperature found from `start`."""
+    source_train_features: np.ndarray, target_features: np.ndarray, target_logits: np.ndarray,
+) -> Callable[[float, float], float]:  # fmt: skip
+    """What TransCal makes small by temperature and power, for domains of as many training windows."""
     features = np.concatenate([source_train_features, target_features]).astype(np.float32)
     labels = [1] * len(source_train_features) + [0] * len(target_features)
     likely = LogisticRegression().fit(features, labels).predict_proba(source_features.astype(np.float32))
@@ -104,11 +106,11 @@ def transcal_search(
     sure = softmax(source_logits / alone, axis=1).max(axis=1).mean()
     right = (source_logits.argmax(axis=1) == source_labels).astype(float)
 
-    def gap(place: np.ndarray) -> float:
-        confidence = softmax(target_logits / place[0], axis=1).max(axis=1).mean()
-        return abs(confidence - transcal_accuracy(right, weights, sure, place[1]))
+    def gap(temperature: float, power: float) -> float:
+        confidence = softmax(target_logits / temperature, axis=1).max(axis=1).mean()
+        return float(abs(confidence - transcal_accuracy(right, weights, sure, power)))
 
-    return float(minimize(gap, [start, 0.5], method="SLSQP", bounds=((1.0, None), (0.0, 1.0))).x[0])
+    return gap
 
 
 def ramp(progress: str, epochs: int, iterations: int) -> list[float]:

@@ -58,9 +58,7 @@ class Settings:
     threshold: Literal["fixed", "per class"] = "per class"
     tau: float = 0.9
     counts: Literal["uncalibrated", "calibrated"] = "uncalibrated"
-    average: Literal["batch", "selected"] = "batch"
     calibration: str | Fit | None = None  # the published Temperature, Vector, Matrix or CPCS, or our own
-    teacher_statistics: Literal["target", "averaged"] = "target"
     teacher_dropout: bool = True
     dropout: float = 0.5
     passes: Literal["shared", "separate", "joint"] = "shared"
@@ -76,8 +74,6 @@ class Settings:
     target_pass: bool = False  # an epoch begins with a pass of the target through the student in training mode
     reversal_counts_from: int = 0  # p of the first aligned iteration, in iterations
     calibrate_at: Literal["start", "end"] = "start"  # "end": fitted when an epoch ends, used in the next
-    domain_reduction: Literal["mean", "sum of means"] = "mean"
-    scope: Literal["task", "supervised"] = "task"  # of SAM's first pass
 
 
 def published(method: str, **numbers: Any) -> Settings:
@@ -209,27 +205,15 @@ def mcc_loss(logits: Tensor, temperature: float = 2.0) -> Tensor:
     return (confusion.sum() - confusion.trace()) / classes
 
 
-def pseudo_label_loss(logits: Tensor, labels: Tensor, selected: Tensor, average: str) -> Tensor:
-    """Cross-entropy over the selected windows, divided by the batch size or by the number selected."""
+def pseudo_label_loss(logits: Tensor, labels: Tensor, selected: Tensor) -> Tensor:
+    """Cross-entropy over the selected windows, divided by the batch size."""
     each = functional.cross_entropy(logits, labels, reduction="none")
-    total = torch.where(selected, each, torch.zeros_like(each)).sum()
-    if average == "batch":
-        return total / len(logits)
-    return total / selected.sum().clamp(min=1)  # none selected: 0 / 1
+    return torch.where(selected, each, torch.zeros_like(each)).sum() / len(logits)
 
 
-def domain_loss(
-    domain: nn.Module, features: Tensor, is_source: Tensor, coefficient: float, reduction: str = "mean"
-) -> Tensor:
-    """Binary cross-entropy through gradient reversal; features (n, 256), is_source (n,) of 1 and 0.
-
-    The mean over the joint batch, or the mean over source windows plus the mean over target windows.
-    """
-    logits = domain(Reversal.apply(features, coefficient))
-    if reduction == "mean":
-        return functional.binary_cross_entropy_with_logits(logits, is_source)
-    likely = torch.sigmoid(logits)
-    return -torch.log(likely[is_source == 1]).mean() - torch.log(1 - likely[is_source == 0]).mean()
+def domain_loss(domain: nn.Module, features: Tensor, is_source: Tensor, coefficient: float) -> Tensor:
+    """Binary cross-entropy through gradient reversal; features (n, 256), is_source (n,) of 1 and 0."""
+    return functional.binary_cross_entropy_with_logits(domain(Reversal.apply(features, coefficient)), is_source)
 
 
 def reversal_coefficient(progress: float) -> float:
@@ -556,26 +540,17 @@ class Twin:
 
     @torch.no_grad()
     def move_teacher(self) -> None:
-        """Teacher ← momentum · teacher + (1 − momentum) · student; the norms' statistics only if they are averaged."""
+        """Teacher ← momentum · teacher + (1 − momentum) · student."""
         assert self.teacher is not None
         momentum = self.settings.momentum
-        pairs: list[tuple[Tensor, Tensor]] = list(
-            zip(self.teacher.parameters(), self.student.parameters(), strict=True)
-        )
-        if self.settings.teacher_statistics == "averaged":
-            pairs += zip(self.teacher.buffers(), self.student.buffers(), strict=True)
-        for mine, theirs in pairs:
-            if mine.is_floating_point():  # all but the norms' count of batches
-                mine.copy_(momentum * mine + (1 - momentum) * theirs)
+        for mine, theirs in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+            mine.copy_(momentum * mine + (1 - momentum) * theirs)
 
     @torch.no_grad()
     def label(self, target: Tensor) -> tuple[Tensor, Tensor]:
         """The teacher's label for each target window (n,) and whether it is confident enough (n,)."""
         assert self.teacher is not None
-        if self.settings.teacher_statistics == "target":
-            self.set_training_mode(self.teacher)
-        else:
-            self.teacher.eval()
+        self.set_training_mode(self.teacher)
         logits = self.teacher["head"](self.teacher["encoder"](target))
         if self.calibrate is not None:
             logits = self.calibrate(logits)
@@ -593,8 +568,8 @@ class Twin:
     def losses(self, source: Tensor, labels: Tensor, target: Tensor | None, first: bool) -> dict[str, Tensor]:
         """The losses of this phase, by name, from fresh forward passes of the student in training mode.
 
-        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, with scope="supervised" nothing
-        but the supervised loss, and MCC perhaps only from T_PL on.
+        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, and MCC perhaps only from
+        T_PL on.
 
         passes="shared": source, then target; the domain loss reads the features of those two passes. The target goes
         through only if a loss asked for reads it.
@@ -605,9 +580,7 @@ class Twin:
         """
         settings, encoder, head = self.settings, self.student["encoder"], self.student["head"]
         found: dict[str, Tensor] = {}
-        narrow = first and settings.scope == "supervised"
-        with_pseudo = self.pseudo_labels is not None and not narrow
-        with_mcc = self.confusing and not narrow
+        with_pseudo, with_mcc = self.pseudo_labels is not None, self.confusing
         if first and settings.mcc_climbed_from_labels and self.epoch < settings.label_from:
             with_mcc = False
         with_domain = self.aligning and not first
@@ -630,7 +603,7 @@ class Twin:
             target_features = encoder(target)
         if with_pseudo:
             assert self.pseudo_labels is not None
-            found["pseudo"] = pseudo_label_loss(head(target_features), *self.pseudo_labels, settings.average)
+            found["pseudo"] = pseudo_label_loss(head(target_features), *self.pseudo_labels)
         if with_mcc:
             found["mcc"] = mcc_loss(head(target_features), settings.mcc_temperature)
         if with_domain:
@@ -640,9 +613,7 @@ class Twin:
                 joined_features = encoder(torch.cat([source, target]))
             is_source = torch.cat([source.new_ones(len(source)), target.new_zeros(len(target))])
             coefficient = reversal_coefficient(self.progress)
-            found["domain"] = domain_loss(
-                self.domain, joined_features, is_source, coefficient, settings.domain_reduction
-            )
+            found["domain"] = domain_loss(self.domain, joined_features, is_source, coefficient)
         return found
 
 

@@ -32,8 +32,8 @@ from bearcat.adaptation.run import FinishedRun, decided_record, diagnose_target,
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
-from bearcat.cat.evaluate import EpochEnd
 from bearcat.cat.scaling import updated_temperature
+from bearcat.cat.state import TrainingState
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_candidate, choose_model, decide
@@ -46,7 +46,7 @@ from bearcat.record import CHECKPOINT, RECORD, Candidate, LabelledRecordings, Re
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
 
-Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
+Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a recipe and its epochs
 # Of the score of a recording that physics is certain of. Chosen on CWRU with a size left out (docs/LOG.md).
 PHYSICS_SHARE = 2 / 3
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels

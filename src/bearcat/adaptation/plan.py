@@ -24,8 +24,8 @@ from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
-from bearcat.methods.before_training import MatchClusters
-from bearcat.methods.known_states import without_own_benches
+from bearcat.methods.before_training import without_own_benches
+from bearcat.methods.matching import MatchClusters
 from bearcat.requests import AdaptRequest
 from bearcat.settings import pairs
 
@@ -101,7 +101,7 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     variants = dict[str, Recipe]()
     if request.method is None and request.input is None and not request.method_settings:
         spec = library.identified(spec)
-        variants = spec.recipe.candidates(spec.preparation.input)
+        variants = spec.recipe.candidates()
     beside = tuple(planned(other) for other in recipes if other != name)
     candidates = tuple(replace(spec, recipe_name=f"{name}-{kind}", recipe=variants[kind]) for kind in variants)
     notes = (DEMONSTRATION_NOTE,) if demonstrates else ()

@@ -25,7 +25,7 @@ from bearcat.adaptation.estimates import RunEstimates
 from bearcat.adaptation.spec import RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.algorithm import Trained
-from bearcat.cat.checkpoint import RESULT_VERSION
+from bearcat.cat.state import RESULT_VERSION
 from bearcat.data import SplitTask
 from bearcat.data.splits import specimen_counts
 from bearcat.diagnosis.decision import decide

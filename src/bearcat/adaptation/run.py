@@ -30,8 +30,9 @@ from bearcat.adaptation.record import COLUMNS, Evaluation, claim, drawable, make
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.cat import Calibration, reliability_bins
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.cat.evaluate import predict, scores, watcher
 from bearcat.cat.networks import select_run
+from bearcat.cat.state import TrainingState
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
@@ -75,7 +76,7 @@ def run_stack(
     specs: Sequence[RunSpec],
     folders: Sequence[Path],
     device: torch.device,
-    progress: Callable[[EpochEnd], None] | None = None,
+    progress: Callable[[TrainingState], None] | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 20.0,
     keep_model: bool = False,

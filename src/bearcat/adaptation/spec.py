@@ -22,10 +22,10 @@ import numpy as np
 
 from bearcat.adaptation.estimates import RunEvidence, run_evidence
 from bearcat.cat import find_calibrator
-from bearcat.cat.checkpoint import RESULT_VERSION, recipe_rows
 from bearcat.cat.evaluate import check_calibrator
 from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import RECIPES, Recipe
+from bearcat.cat.state import RESULT_VERSION, recipe_rows
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import OMIT_DEFAULT, Problem
 from bearcat.data.choose import Choice, suited_input
@@ -37,8 +37,8 @@ from bearcat.deploy.find import FoundMeasurement, FoundUnit, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.errors import InputError
-from bearcat.methods.before_training import MatchClusters, has_several_states
-from bearcat.methods.known_states import state_codes
+from bearcat.methods.before_training import state_codes
+from bearcat.methods.matching import MatchClusters, has_several_states
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report.results import Cell

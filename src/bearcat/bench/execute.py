@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import errno
 import math
+import os
+import socket
 import tempfile
 import time
 from collections import deque
@@ -27,9 +29,8 @@ from bearcat.adaptation.run import run_stack
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.store import FAILURE, RunStore, open_store
 from bearcat.cat.algorithm import Run
-from bearcat.cat.evaluate import EpochEnd
 from bearcat.cat.networks import trains_alone
-from bearcat.child import connect_ray
+from bearcat.cat.state import TrainingState
 from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
@@ -38,8 +39,7 @@ from bearcat.report.typeset import count
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Runs in a stack; half as many where the memory is short.
-LARGEST = {"cpu": 8, "cuda": 60}
+LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 RETRIES = 3  # of a run whose worker is lost
 HANDED_OUT = 500  # runs that wait in Ray at a time; each holds an open lock
@@ -158,43 +158,36 @@ def disk_full(error: BaseException) -> bool:
 
 
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
-    """Trains these runs, which must be ours, together; in halves where memory is short, one by one where that fails."""
+    """Trains these runs, which must be ours, together; in halves where that fails, be it for memory or for one run."""
     runs, store, listener = [spec.identity for spec in specs], execution.store, execution.listener
     resumed = (store.stack(runs) / CHECKPOINT).exists()
     if resumed:
         listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
     trouble = _train(specs, device, execution)
-    if resumed and trouble is not None:
-        listener.message(f"the checkpoint cannot be used ({trouble[1]}); training starts again")
-        store.drop_stack(runs)
-        trouble = _train(specs, device, execution)
     if trouble is None:
         return
-    memory_short, *reason = trouble
     store.drop_stack(runs)
-    if len(specs) == 1:
-        execution.fail(specs[0], *reason)
+    half = len(specs) // 2
+    parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
+    if half == 0 and not resumed:
+        execution.fail(specs[0], *trouble)
         return
-    parts = [[spec] for spec in specs]
-    if memory_short:
-        half = len(specs) // 2
-        listener.message(f"{len(specs)} runs at once need more memory than there is; going on with {half}")
-        parts = [[*specs[:half]], [*specs[half:]]]
+    listener.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
     for part in parts:
         if not all(store.settled(spec.identity) for spec in part):
             complete(part, device, execution)
 
 
-def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[bool, str, str] | None:
-    """Trains runs as one stack; None where all is well, else whether memory was short, a sentence and the traceback.
+def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[str, str] | None:
+    """Trains runs as one stack; None where all is well, else a sentence and the traceback.
 
-    The error itself is dropped, because its frames would keep the memory that was short.
+    The error itself is dropped, because its frames would keep memory that may be short.
     """
     runs, store, epochs = [spec.identity for spec in specs], execution.store, specs[0].recipe.schedule.epochs
     checkpoint = store.stack(runs) / CHECKPOINT
     written: list[int] = []  # when the checkpoint was, at the first epoch after the deadline
 
-    def progress(end: EpochEnd) -> None:
+    def progress(end: TrainingState) -> None:
         execution.listener.epoch(runs, end.epoch + 1, epochs)
         if execution.late and end.epoch + 1 < epochs:
             stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
@@ -212,14 +205,13 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     except Exception as error:
         if disk_full(error):
             raise
-        short = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-        trouble = short, error_sentence(error), traceback_text(error)
+        trouble = error_sentence(error), traceback_text(error)
     else:
         store.drop_stack(runs)
         for run in runs:
             execution.listener.settled(run, True)
         return None
-    if short and device.type == "cuda":
+    if device.type == "cuda":
         torch.cuda.empty_cache()
     return trouble
 
@@ -261,6 +253,32 @@ def _resume(specs: Sequence[RunSpec], execution: Execution, device: torch.device
                 complete([known[run] for run in members], device, execution)
             elif len(ours) == len(left) or any(store.settled(run) for run in left):
                 store.drop_stack(members)  # nothing was kept, or a member failed meanwhile
+
+
+def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
+    """Ray, connected to a cluster, a local one without address; a sentence where it is missing or cannot be reached."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what will be Ray's default; silences a warning
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise InputError("the executor 'ray' needs an extra; pip install 'bearcat[ray]'") from error
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        ray.init("local", num_cpus=jobs or os.cpu_count(), include_dashboard=False, **quiet)
+        return ray
+    if jobs is not None:
+        raise InputError("--jobs is for a local Ray cluster; the one at --address decides itself, leave it out")
+    try:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address, **quiet)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise InputError(f"no Ray cluster at '{address}' could be reached ({reason})") from error
+    return ray
 
 
 def on_ray(

@@ -21,7 +21,7 @@ from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_
 from bearcat.data.catalogue import find_domain
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError, suggest
-from bearcat.methods.known_states import without_own_benches
+from bearcat.methods.before_training import without_own_benches
 from bearcat.settings import override
 from bearcat.storage import read_regular
 
@@ -42,9 +42,7 @@ class Method:
         try:
             return make_recipe(self.recipe_name, kind, epochs, settings)
         except InputError as error:
-            several = any("," in text for text in settings.values())
-            advice = "; for several values of a setting write a [[method]] for each" if several else ""
-            raise InputError(f"method '{self.name}': {error}{advice}") from error
+            raise InputError(f"method '{self.name}': {error}") from error
 
 
 @dataclass(frozen=True)
@@ -125,10 +123,9 @@ def only_methods(grid: Grid, names: Sequence[str]) -> Grid:
             raise InputError(f"the grid has no method '{name}'{suggest(name, known)}")
 
     def restricted(part: Grid) -> Grid:
-        parts = tuple(inner for inner in map(restricted, part.parts) if inner.methods)
-        return replace(part, methods=tuple(method for method in part.methods if method.name in names), parts=parts)
+        return replace(part, methods=tuple(method for method in part.methods if method.name in names))
 
-    return restricted(grid)
+    return replace(restricted(grid), parts=tuple(part for part in map(restricted, grid.parts) if part.methods))
 
 
 @contextmanager
@@ -162,8 +159,11 @@ def _grid(table: dict[str, Any], name: str) -> Grid:
         raise InputError("'data' is missing; name a dataset, such as data = \"simulated\"")
     read: dict[str, Callable[[str, Any], Any]] = {
         "target": _mixes, "tasks": _tasks_listed, "domains": _names, "inputs": _names, "seeds": _seeds,
-        "preparation": partial(_overridden, Preparation()), "split": _split,
+        "preparation": partial(_overridden, Preparation()),
+        "split": partial(_overridden, Split()),
     }  # fmt: skip
+    if isinstance(table.get("split"), str):
+        table["split"] = {"scheme": table["split"]}
     data, settings, label = _data(table.pop("data"))
     methods = _methods(table.pop("methods", []), table.pop("method", []))
     parts = {key: reader(key, table.pop(key)) for key, reader in read.items() if key in table}
@@ -199,15 +199,7 @@ def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...], str]:
 
 def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
     """`methods = ["DANN", …]`, and `[[method]]` tables for those with a name or settings of their own."""
-
-    def known(name: str) -> str:
-        try:
-            return find_recipe(name)
-        except InputError as error:
-            own = "a method of your own is known to the script alone that adds it to RECIPES: call bench from there"
-            raise InputError(f"{error} ({own})") from error
-
-    methods = [Method(name, name) for name in map(known, _names("methods", names))]
+    methods = [Method(name, name) for name in map(find_recipe, _names("methods", names))]
     if not isinstance(tables, list):
         raise InputError("'method' must be a list of tables; open each with [[method]]")
     for number, table in enumerate(tables, start=1):
@@ -217,7 +209,7 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
             _check("method", table, ("name", "method", "set"))
             if "method" not in table:
                 raise InputError("'method' is missing; bearcat methods lists them")
-            recipe = known(*_names("method", [table["method"]]))
+            recipe = find_recipe(*_names("method", [table["method"]]))
             (name,) = _names("name", [table.get("name", recipe)])
             settings = _texts("set", table.get("set", {}))
             if "input" in dict(settings):
@@ -271,12 +263,6 @@ def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
     if len(numbers) > MOST_SEEDS:
         raise InputError(f"'{place}' must be {MOST_SEEDS} at most")
     return tuple(map(int, _names(place, [str(seed) for seed in numbers])))
-
-
-def _split(place: str, value: Any) -> Split:
-    """`split = "specimen"`, or a table with the fields of `Split`."""
-    found: Split = _overridden(Split(), place, {"scheme": value} if isinstance(value, str) else value)
-    return found
 
 
 def _overridden(settings: Any, place: str, table: Any) -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,12 @@ from bearcat.report.typeset import (
     Section,
     Table,
     TableEntry,
-    bench_library,
     count,
     empty_figure,
     file_name,
     house_style,
     latex,
+    library,
     listed,
     number_entry,
     percent_entry,
@@ -64,7 +65,6 @@ from bearcat.report.typeset import (
 )
 from bearcat.storage import write_atomically
 
-FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 WRITTEN = ("svg", "pdf")  # of each figure
 ALL = "all datasets"  # the name of the group that holds the tasks of every dataset
 # Columns of score tables, shown where a run has it: in how many runs.
@@ -80,8 +80,8 @@ def write_bench_report(
     for metric in metrics:
         if results and all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
-    environment, pandas = templates(), bench_library("pandas")
-    bench_library("scikit_posthocs")  # before anything is written
+    environment, pandas = templates(), library("pandas", "bench")
+    library("scikit_posthocs", "bench")  # before anything is written
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
     numbers = (
         ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
@@ -90,17 +90,17 @@ def write_bench_report(
         ("Seeds", str(len({run.cell.seed for run in results})), ""),
     )
     try:
-        _remove_earlier(out)
-        written: list[str] = []
-        sections = [Section("Overview", (_overview(results, missing),))]
+        if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
+            for folder in ("tables", "figures"):
+                rmtree(out / folder, ignore_errors=True)
+        sections = [Section("Overview", (_overview(results),))]
         for (dataset, kind), (mine, absent) in _groups(results, missing).items():
-            sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out, written))
+            sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out))
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
         page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
         if results:
             rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
             write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
-        write_atomically(out / FILE_LIST, "\n".join(written).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
     return page
@@ -126,9 +126,9 @@ def _groups(results: Sequence[Result], missing: Sequence[Missing]) -> dict[tuple
 
 def _section(
     title: str, results: Sequence[Result], missing: Sequence[Missing], decimals: int, metrics: Sequence[str],
-    out: Path, written: list[str],
+    out: Path,
 ) -> Section:  # fmt: skip
-    """Caveats, tables and figures of a group, written to files whose names are added to `written`."""
+    """Caveats, tables and figures of a group, which are also written to files."""
     said, tables, drawn = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():
         comparison = compare(results, metric)
@@ -152,30 +152,16 @@ def _section(
     pictures = [replace(each, name=file_name(f"{slug}-{each.name}")) for each in drawn if each is not None]
     for table in tables:  # a file stands alone; the page says once what concerns all its tables
         note = " ".join((table.note, *sentences, *(caveat.text for caveat in said)))
-        _write(out, f"tables/{table.name}.tex", latex(replace(table, note=note)).encode(), written)
+        write_atomically(_free(out / "tables" / f"{table.name}.tex"), latex(replace(table, note=note)).encode())
     for figure in pictures:
         for kind in WRITTEN:
-            _write(out, f"figures/{figure.name}.{kind}", figure.render(kind), written)
+            write_atomically(_free(out / "figures" / f"{figure.name}.{kind}"), figure.render(kind))
     return Section(title, sentences, tuple(said), tuple(tables), tuple(pictures))
 
 
-def _write(out: Path, name: str, content: bytes, written: list[str]) -> None:
-    """Writes a file; with a number in its name where that of another dataset or method is the same."""
-    stem, _, suffix = name.rpartition(".")
-    while name.lower() in [other.lower() for other in written]:
-        stem += "-2"
-        name = f"{stem}.{suffix}"
-    write_atomically(out / name, content)
-    written.append(name)
-
-
-def _remove_earlier(out: Path) -> None:
-    """Removes the tables and figures of an earlier report, by its own list, so that nothing old looks current."""
-    if (out / FILE_LIST).is_file():
-        for line in (out / FILE_LIST).read_text(encoding="utf-8", errors="replace").splitlines():
-            folder, _, name = line.partition("/")
-            if folder in ("tables", "figures") and name and Path(name).name == name:
-                (out / folder / name).unlink(missing_ok=True)
+def _free(path: Path) -> Path:
+    """The path, or one with a number where another dataset or method has the same file name."""
+    return _free(path.with_name(f"{path.stem}-2{path.suffix}")) if path.exists() else path
 
 
 def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -281,7 +267,7 @@ def _p_entry(p: float, bold: bool = False) -> TableEntry:
 @house_style()
 def critical_difference(comparison: Comparison) -> ReportFigure:
     """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
-    posthocs, pandas = bench_library("scikit_posthocs"), bench_library("pandas")
+    posthocs, pandas = library("scikit_posthocs", "bench"), library("pandas", "bench")
     rank, style_of, score = comparison.ranks, figures.styles(ordered_names(comparison.ranks)), comparison.metric.title
     joined = pandas.DataFrame(np.eye(len(rank)), index=list(rank), columns=list(rank))  # 1: no difference
     for clique in comparison.cliques:
@@ -334,9 +320,9 @@ def task_bars(results: Sequence[Result], comparison: Comparison) -> ReportFigure
     return ReportFigure(f"bars-{comparison.metric.name}", f"Target {score}, task by task", caption, drawing)
 
 
-def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
+def _overview(results: Sequence[Result]) -> str:
     if not results:
-        return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
+        return "No run is finished yet."
     seconds = sum(result.record.run_seconds for result in results)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
     devices = listed(sorted({result.record.device for result in results}))

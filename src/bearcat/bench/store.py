@@ -16,7 +16,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -79,7 +79,7 @@ class RunStore:
 
     def lock(self, run: str) -> FileIO | None:
         """Makes the run ours until the lock is closed or the process ends; None where another process has it."""
-        lock = _lock_file(self.path, run)
+        lock = FileIO(os.open(self.path / "locks" / f"{run}.lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -137,9 +137,8 @@ class RunStore:
     def remember(self, fingerprints: Mapping[str, str]) -> None:
         """Keeps fingerprints of data, where the store exists and can be written."""
         if (self.path / ABOUT).exists() and fingerprints.items() - self.fingerprints().items():
-            with suppress(OSError), _alone(self.path):
-                merged = self.fingerprints() | dict(fingerprints)
-                write_json(self.path / DATA, merged)
+            with suppress(OSError):
+                write_json(self.path / DATA, self.fingerprints() | dict(fingerprints))
 
 
 def open_store(path: Path, create: bool = False) -> RunStore:
@@ -155,9 +154,7 @@ def open_store(path: Path, create: bool = False) -> RunStore:
         if create:
             for folder in FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
-            with _alone(path):  # fails now, and not after hours, where the folder cannot be written
-                if not about.exists():
-                    write_json(about, {"version": VERSION})
+            write_json(about, {"version": VERSION})  # fails now, and not after hours, where it cannot be written
     except InputError:
         raise
     except OSError as error:
@@ -185,15 +182,3 @@ def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], li
             kind = "not run" if state.kind == "missing" else state.kind
             missing.append(Missing(spec.cell, kind, "" if kind == "running" else state.detail))
     return found, missing
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Until the end of the block no other process is in such a block of this store."""
-    with _lock_file(path, "store") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _lock_file(path: Path, name: str) -> FileIO:
-    return FileIO(os.open(path / "locks" / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")

@@ -19,22 +19,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bearcat.cat.arrays import CAT
     from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
-    from bearcat.cat.calibrators import CALIBRATORS, find_calibrator
     from bearcat.cat.cpcs import CPCS
-    from bearcat.cat.ingredient import (
-        AfterEpoch,
-        Augmentation,
-        BeforeTraining,
-        Ingredient,
-        Loss,
-        Prepared,
-        TargetFinding,
-        View,
-        choice,
-    )
+    from bearcat.cat.evaluate import CALIBRATORS, find_calibrator
+    from bearcat.cat.ingredient import AfterEpoch, Augmentation, BeforeTraining, Ingredient, Loss, View, choice, loss_of
     from bearcat.cat.losses import Adversarial, Confusion
     from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
-    from bearcat.cat.one_run import RunView, loss_of
     from bearcat.cat.recipes import RECIPES, Recipe, Schedule, find_recipe
     from bearcat.cat.sam import Sharpness
     from bearcat.cat.scaling import Matrix, Temperature, Vector
@@ -43,34 +32,21 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATORS", "CAT", "CPCS", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
     "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Ingredient", "Loss", "Matrix", "Network",
-    "Prepared", "Recipe", "RunView", "Schedule", "SelfTraining", "Sharpness", "TargetFinding", "Teacher", "Temperature",
-    "Vector", "View", "accuracy", "brier", "build_network", "choice", "ece", "find_calibrator", "find_encoder",
-    "find_recipe", "loss_of", "nll", "reliability_bins",
+    "Recipe", "Schedule", "SelfTraining", "Sharpness", "Teacher", "Temperature", "Vector", "View", "accuracy", "brier",
+    "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe", "loss_of", "nll",
+    "reliability_bins",
 ]  # fmt: skip
 
-_HOMES = {
-    "CAT": "bearcat.cat.arrays",
-    **dict.fromkeys(("Calibration", "Calibrator", "Evidence", "accuracy", "brier", "ece", "nll",
-        "reliability_bins"), "bearcat.cat.calibration"),
-    **dict.fromkeys(("CPCS",), "bearcat.cat.cpcs"),
-    **dict.fromkeys(("CALIBRATORS", "find_calibrator"), "bearcat.cat.calibrators"),
-    **dict.fromkeys(("AfterEpoch", "Augmentation", "BeforeTraining", "Ingredient", "Loss", "Prepared",
-        "TargetFinding", "View", "choice"), "bearcat.cat.ingredient"),
-    **dict.fromkeys(("Adversarial", "Confusion"), "bearcat.cat.losses"),
-    **dict.fromkeys(("ENCODERS", "Encoder", "Network", "build_network", "find_encoder"), "bearcat.cat.networks"),
-    **dict.fromkeys(("RunView", "loss_of"), "bearcat.cat.one_run"),
-    **dict.fromkeys(("RECIPES", "Recipe", "Schedule", "find_recipe"), "bearcat.cat.recipes"),
-    **dict.fromkeys(("Sharpness",), "bearcat.cat.sam"),
-    **dict.fromkeys(("Matrix", "Temperature", "Vector"), "bearcat.cat.scaling"),
-    **dict.fromkeys(("SelfTraining", "Teacher"), "bearcat.cat.teacher"),
-}  # fmt: skip
+# Where these names are; from `calibration` on, modules load torch.
+_MODULES = ("recipes", "ingredient", "calibration", "scaling", "cpcs", "networks", "evaluate", "arrays")
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        return getattr(import_module(_HOMES[name]), name)
+        for module in _MODULES if name in __all__ else ():
+            if name in (found := vars(import_module(f"{__name__}.{module}"))):
+                return found[name]
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

@@ -72,7 +72,7 @@ def about(name: str) -> tuple[str, str]:
 
 def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
     """Every setting of a method as `--method-set` takes it: name, value and what it may be."""
-    from bearcat.cat.calibrators import CALIBRATORS
+    from bearcat.cat.evaluate import CALIBRATORS
     from bearcat.cat.networks import ENCODERS
     from bearcat.fast.device import PRECISIONS
 

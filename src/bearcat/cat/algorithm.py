@@ -29,14 +29,12 @@ from torch import Tensor
 
 from bearcat.cat import evaluate, losses, published, sam, teacher
 from bearcat.cat.calibration import Calibration
-from bearcat.cat.checkpoint import Checkpoint
-from bearcat.cat.evaluate import EpochEnd
 from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, TargetFinding, View
 from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.networks import Network, path_of
 from bearcat.cat.recipes import Recipe
 from bearcat.cat.sam import Sharpness
-from bearcat.cat.state import TrainingState, begin
+from bearcat.cat.state import Checkpoint, TrainingState, begin
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
@@ -83,22 +81,22 @@ class Trained:
 def train(
     runs: Sequence[Run],
     device: torch.device,
-    watch: Callable[[EpochEnd], dict[str, Tensor]] | None = None,
-    progress: Callable[[EpochEnd], None] | None = None,
+    watch: Callable[[TrainingState], dict[str, Tensor]] | None = None,
+    progress: Callable[[TrainingState], None] | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 20.0,
     precision: str | None = None,
     path: str | None = None,
-    identity: str | None = None,
+    identity: str = "",
 ) -> Trained:
-    """Trains all runs to the last epoch.
+    """Trains all runs to the last epoch; `watch` gives numbers (run,) for the history after each.
 
-    With a checkpoint, an interrupted training goes on from its last one to the same result; `identity` names what
-    determines the result, so that no other training continues it (by default a hash of everything). `precision` and
-    `path` are by default the best there is (networks.py), which the result tells.
+    With a checkpoint, an interrupted training goes on from its last one to the same result; `identity` names the data,
+    recipe and seeds that determine it, so that no other training continues it. `precision` and `path` are by default
+    the best there is (networks.py), which the result tells.
     """
     state, findings, precision = begin(runs, device, precision, path)
-    saved = Checkpoint(state, runs, checkpoint, checkpoint_seconds, precision, identity)
+    saved = Checkpoint(state, checkpoint, checkpoint_seconds, identity, precision)
     recipe, schedule = state.recipe, state.recipe.schedule
     T_DA, T_PL = schedule.align_from, schedule.label_from
     T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
@@ -106,6 +104,7 @@ def train(
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
     with torch_settings(precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
+            state.epoch = epoch
             for optimiser in state.optimisers.values():
                 set_rate(optimiser, schedule.learning_rate(epoch))
             if recipe.target_pass:
@@ -121,12 +120,12 @@ def train(
                 if state.teacher is None:
                     state.teacher = copy.deepcopy(state.student).requires_grad_(False)
                 if epoch == T_PL and labels.first_counts == "student":
-                    teacher.ema_update(state.teacher, state.student, 0.0, state.averages_statistics)
+                    teacher.ema_update(state.teacher, state.student, 0.0)
                 counted = published.counting_pass(labels, state)
                 if epoch >= T_PL:
                     teacher.set_thresholds(labels, state, counted)
                 if epoch == T_PL and labels.first_counts == "early":
-                    teacher.ema_update(state.teacher, state.student, 0.0, state.averages_statistics)
+                    teacher.ema_update(state.teacher, state.student, 0.0)
 
             feed.fill(epoch, state.ramps(epoch))
             state.start_totals(epoch)
@@ -139,13 +138,12 @@ def train(
             state.finish_epoch()
             if at_end and epoch >= T_cal:
                 evaluate.calibrate(state)
-            end = EpochEnd.of(state)
-            for name, value in (watch(end) if watch is not None else {}).items():
+            for name, value in (watch(state) if watch is not None else {}).items():
                 state.remember(name, value)
-            state.epoch = epoch + 1
             saved.save_if_due()
             if progress is not None:
-                progress(end)
+                progress(state)
+        state.epoch = schedule.epochs
         calibration = evaluate.fit_calibration(state) if schedule.epochs > T_cal else None
         final = calibration if recipe.final is None else evaluate.fit_calibration(state, recipe.final)
     return Trained(
@@ -165,7 +163,7 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, padded: bool) -> No
 
     # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20)
     if labels and epoch >= labels.follows_from(schedule):
-        teacher.ema_update(state.teacher, state.student, labels.teacher.momentum, state.averages_statistics)
+        teacher.ema_update(state.teacher, state.student, labels.teacher.momentum)
 
     # Pseudo-labels: calibrated confidence above the threshold of the class (Eqs. 5, 13 and 14).
     shown = _augmented(state, batch, [view for view in views if view.of_teacher])
@@ -175,7 +173,7 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, padded: bool) -> No
     # SAM's first pass: uphill to where the task loss is highest nearby (SDAT, Section 3.4.1).
     weights = [weight for weight in state.student.parameters() if weight.requires_grad]
     if sharpness:
-        L_task, _ = objective(state, feed, batch, epoch, climbed=sharpness.scope)
+        L_task, _ = objective(state, feed, batch, epoch, climbed=True)
         gradients = torch.autograd.grad(L_task.sum(), weights, materialize_grads=True)
         before = sam.ascend(weights, gradients, sharpness.radius)
         if labels and labels.relabel and epoch >= T_PL:
@@ -199,17 +197,17 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, padded: bool) -> No
 
 
 def objective(
-    state: TrainingState, feed: Feed, batch: Batch, epoch: int, climbed: str | None = None
+    state: TrainingState, feed: Feed, batch: Batch, epoch: int, climbed: bool = False
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """L_CAT (Eq. 18), (run,), and its terms by name; the gradient reversal layer supplies the minus of L_DC (Eq. 19).
 
-    `climbed` is for SAM's first pass: "task" is everything but losses that compare the domains, "supervised" L_C alone.
+    What is `climbed` in SAM's first pass is everything but losses that compare the domains.
     """
     recipe, schedule = state.recipe, state.recipe.schedule
     on = [each for each in recipe.ingredients if isinstance(each, Loss) and epoch >= each.start(schedule)]
-    if climbed is not None:
-        first = {each.name: each.climbed_from(schedule) for each in on if climbed == "task"}
-        on = [each for each in on if (climbs := first.get(each.name)) is not None and epoch >= climbs]
+    if climbed:
+        first = {each.name: each.climbed_from(schedule) for each in on}
+        on = [each for each in on if (climbs := first[each.name]) is not None and epoch >= climbs]
     separate = recipe.passes == "separate"
     view = student_pass(state, batch, any(each.uses_target for each in on if not (separate and each.aligns)))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -26,16 +26,16 @@ from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.calibration import Calibration, Evidence, ReliabilityBins, reliability_bins
-from bearcat.cat.evaluate import EpochEnd, predict, scores
+from bearcat.cat.evaluate import predict, watcher
 from bearcat.cat.networks import ENCODERS, Encoder, Network, find_encoder, select_run
 from bearcat.cat.progress import training_progress
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.scaling import Temperature
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
+from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, Windows
 from bearcat.data.splits import held_out
-from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.diagnosis.accuracy import Source
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
@@ -251,13 +251,21 @@ def fit_windows(
     )
     batch = min(batch, len(data.source_train), len(data.target_train))
     recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
-    watch = None if target is None or target_codes is None else _watcher(target, target_codes, order)
+    on, watch = chosen_device(device), None
+    if target is not None and target_codes is not None:
+        zeros = np.zeros(len(target), dtype=np.int64)
+        windows_with_labels = Windows(values=target, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
+        watch = watcher([HeldBack(windows_with_labels, target_codes, target_codes[order])], on)
     bar = training_progress(name, recipe.schedule.epochs) if progress else nullcontext()
     with bar as show:
-        trained = train([Run(recipe, data, seed)], chosen_device(device), watch, progress=show)
+        trained = train([Run(recipe, data, seed)], on, watch, progress=show)
     if not bool(trained.finite.all()):
         raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
     curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
+    for score in [key.removesuffix("_student") for key in curves if key.endswith("_student")]:
+        student = curves.pop(f"{score}_student")
+        teacher = curves.pop(f"{score}_teacher", np.full_like(student, np.nan))
+        curves[score] = np.where(np.isnan(teacher), student, teacher)
     calibration, network = _on_cpu(trained, data, recipe.encoder)
     counts = {part: len(getattr(data, part)) for part in ("source_train", "source_test", "target_train")}
     counts |= {"target_train": 0} if target is None else {}
@@ -279,26 +287,6 @@ def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Calibra
         calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
     network = select_run(trained.network, 0, encoder, *data.source_train.values.shape[1:])
     return Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()}), network
-
-
-def _watcher(target: Floats, codes: Integers, order: Integers) -> Callable[[EpochEnd], dict[str, Tensor]]:
-    """Accuracy and calibration of the reported network on the target after each epoch; training does not see them."""
-    windows, labels = torch.from_numpy(target)[None], torch.from_numpy(codes)[None]
-    shuffled = labels[:, order]
-
-    def watch(end: EpochEnd) -> dict[str, Tensor]:
-        device = end.batches.source_train.device
-        logits, _ = predict(end.teacher or end.student, windows.to(device))
-        wanted = ("accuracy", "ece", "ece_uncalibrated")
-        found = scores(logits, end.calibration, labels.to(device), wanted)
-        measured = {f"target_{name}": value for name, value in found.items()}
-        if end.pseudo_labels is not None:
-            chosen = end.pseudo_labels >= 0
-            right = (end.pseudo_labels == shuffled.to(device)) & chosen
-            measured["pseudo_label_accuracy"] = right.sum(dim=1) / chosen.sum(dim=1)  # 0/0 is nan: none was selected
-        return measured
-
-    return watch
 
 
 def _notes(name: str, recipe: Recipe, curves: dict[str, NDArray[np.float32]]) -> tuple[str, ...]:

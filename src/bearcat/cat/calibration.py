@@ -155,14 +155,18 @@ class Calibration:
 
     scale: Tensor  # (run, class)
     bias: Tensor  # (run, class)
-    at_bound: Tensor  # (run,) bool: the fit ended at one of the calibrator's bounds
+    at_bound: Tensor = None  # type: ignore[assignment]  # (run,) bool: the fit ended at a bound of the calibrator's
     matrix: Tensor | None = None  # (run, class, class); None is the identity
 
+    def __post_init__(self) -> None:
+        if self.at_bound is None:
+            object.__setattr__(self, "at_bound", torch.zeros_like(self.scale[:, 0], dtype=torch.bool))
+
     @staticmethod
-    def identity(runs: int, classes: int, device: torch.device | str | None = None) -> Calibration:
+    def identity(runs: int, classes: int) -> Calibration:
         """The map that changes nothing."""
-        ones = torch.ones(runs, classes, dtype=torch.float64, device=device)
-        return Calibration(ones, torch.zeros_like(ones), torch.zeros(runs, dtype=torch.bool, device=device))
+        ones = torch.ones(runs, classes, dtype=torch.float64)
+        return Calibration(ones, torch.zeros_like(ones))
 
     @property
     def temperature(self) -> Tensor:

@@ -7,18 +7,17 @@ The weights are the odds of a logistic regression on features that separates the
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
-from bearcat.cat.scaling import CheckedSettings, centred, from_temperature, minimise, says_nothing, searched
+from bearcat.cat import published
+from bearcat.cat.calibration import AnyArray, Calibration, Evidence, as_tensor, read_features
+from bearcat.cat.ingredient import choice
+from bearcat.cat.scaling import CheckedSettings, centred, from_temperature, least, minimise
 from bearcat.errors import InputError
 
 
@@ -34,12 +33,9 @@ class CPCS(CheckedSettings):
     ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
     # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
     # with replacement, as many as the larger has (authors' code).
-    resampling: str = "under"
+    resampling: str = choice("under", "over")
     # Of the domain regression: to convergence, or scikit-learn's in float32, which may stop before it (authors' code).
-    solver: str = "newton"
-    choices: ClassVar[Mapping[str, Collection[str]]] = {
-        "resampling": ("under", "over"), "solver": ("newton", "scikit-learn"),
-    }  # fmt: skip
+    solver: str = choice("newton", "scikit-learn")
     needs: ClassVar[tuple[str, ...]] = (
         "source_features", "source_train_features", "source_train_weight", "target_features", "target_weight", "seeds",
     )  # fmt: skip
@@ -54,12 +50,11 @@ class CPCS(CheckedSettings):
         odds = torch.where(sample.weight > 0, odds - largest, -torch.inf)
         weighted = replace(sample, weight=sample.weight * odds.exp())
         size = largest[:, 0].exp() * weighted.weight.sum(1) / sample.weight.sum(1)  # the mean weight
-
-        def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
-            hit = torch.nn.functional.one_hot(labels, logits.shape[-1])
-            return float((shares * (logits.softmax(-1) - hit).square().sum(-1)).sum())
-
-        found = _least_brier(weighted, *self.bounds) if self.bounds else searched(weighted, mean_brier, size)
+        logits, shares = centred(weighted), weighted.shares()
+        if self.bounds is None:
+            found = published.searched(sample, logits, shares * size[:, None], mean_brier)
+        else:
+            found = least(lambda each: mean_brier(each, sample.labels, shares), logits, shares, *self.bounds)
         return from_temperature(*found, classes=sample.scores.shape[2])
 
     def log_weights(self, evidence: Evidence) -> Tensor:
@@ -69,11 +64,41 @@ class CPCS(CheckedSettings):
         target = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if not inputs.shape[::2] == source[0].shape[::2] == target[0].shape[::2]:
             raise InputError("source_features, source_train_features and target_features must agree in runs and width")
-        draw = balanced if self.resampling == "under" else oversampled
-        source_kept, target_kept = draw(source[1], target[1], read_seeds(evidence, inputs))
-        regression = _domain_regression if self.solver == "newton" else _short_regression
-        weights = regression(source[0], source_kept, target[0], target_kept, self.ridge)
-        return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]
+        draw = balanced if self.resampling == "under" else published.oversampled
+        weights = draw(source[1], target[1], read_seeds(evidence, inputs))
+        features, weight = torch.cat([source[0], target[0]], dim=1), torch.cat(weights, dim=1)
+        is_target = (torch.arange(features.shape[1], device=inputs.device) >= source[0].shape[1]).expand_as(weight)
+        if self.solver == "newton":
+            runs = zip(features, is_target, weight, strict=True)
+            found = torch.stack([domain_regression(*run, self.ridge) for run in runs])
+        else:
+            found = published.domain_regression(features, is_target, weight, self.ridge)
+        return (inputs * found[:, None, :-1]).sum(-1) + found[:, -1:]
+
+
+def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge: float) -> Tensor:
+    """Logistic regression, target against source, of features (window, any): weights and, unpenalised, an offset."""
+    inputs = functional.pad(features, (0, 1), value=1.0)
+    penalty = torch.full_like(inputs[0], ridge).index_fill(0, torch.tensor([-1], device=inputs.device), 0.0)
+
+    def objective(parameters: Tensor) -> Tensor:
+        logits = inputs @ parameters
+        losses = functional.softplus(torch.where(is_target, -logits, logits), threshold=700.0)
+        return (weight * losses).sum() + (penalty * parameters.square()).sum() / 2
+
+    def derivatives(parameters: Tensor) -> tuple[Tensor, Tensor]:
+        likely = (inputs @ parameters).sigmoid()
+        curvature = (weight * likely * (1 - likely))[:, None] * inputs
+        gradient = (weight * (likely - is_target.double())) @ inputs + penalty * parameters
+        return gradient, inputs.mT @ curvature + torch.diag(penalty)
+
+    return minimise(torch.zeros_like(inputs[0]), objective, derivatives)
+
+
+def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    """Mean squared distance of probabilities to labels: logits (…, window, class), labels and shares (…, window)."""
+    hit = functional.one_hot(labels, logits.shape[-1])
+    return (shares * (logits.softmax(-1) - hit).square().sum(-1)).sum(-1)
 
 
 def balanced(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,21 +111,6 @@ def balanced(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tup
     ranks = [shuffled(weight, 2 * seeds + stream).argsort(1) for stream, weight in enumerate(weights)]
     source, target = (torch.where(rank < fewest, weight, 0.0) for rank, weight in zip(ranks, weights, strict=True))
     return source, target
-
-
-def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (run, window), times how often each is drawn, with replacement, until both domains are equally large."""
-    counts = [(weight > 0).sum(1, keepdim=True) for weight in (source_weight, target_weight)]
-    most, longest = torch.maximum(*counts), max(source_weight.shape[1], target_weight.shape[1])
-
-    def draw(weight: Tensor, count: Tensor, stream: int) -> Tensor:
-        drawn = random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
-        place = (weight == 0).long().argsort(stable=True, dim=1).gather(1, drawn)  # the drawn-th window that counts
-        wanted = torch.arange(longest, device=weight.device) < most
-        often = torch.zeros_like(weight).scatter_add_(1, place, wanted.to(weight))
-        return torch.where(count < most, weight * often, weight)
-
-    return draw(source_weight, counts[0], 0), draw(target_weight, counts[1], 1)
 
 
 def shuffled(weight: Tensor, seeds: Tensor) -> Tensor:
@@ -136,93 +146,3 @@ def random_integers(seeds: Tensor, count: int) -> Tensor:
     golden = 0x9E3779B97F4A7C15 - (1 << 64)
     index = torch.arange(1, count + 1, device=seeds.device)
     return mixed(mixed(seeds * golden)[:, None] + index * golden) & torch.iinfo(torch.int64).max
-
-
-def _domain_regression(
-    source: Tensor, source_weight: Tensor, target: Tensor, target_weight: Tensor, ridge: float
-) -> Tensor:
-    """Logistic regression, target against source: weights and, last and unpenalised, offset (run, feature + 1)."""
-    features = torch.cat([source, target], dim=1)
-    inputs = torch.cat([features, torch.ones_like(features[..., :1])], dim=-1)
-    weight = torch.cat([source_weight, target_weight], dim=1)
-    is_target = torch.cat([torch.zeros_like(source_weight), torch.ones_like(target_weight)], dim=1)
-    width = features.shape[-1]
-    penalty = torch.where(torch.arange(width + 1, device=inputs.device) < width, inputs.new_full((), ridge), 0.0)
-
-    def odds(parameters: Tensor) -> Tensor:
-        return (inputs @ parameters[..., None])[..., 0]
-
-    def objective(parameters: Tensor) -> Tensor:
-        logit = odds(parameters)
-        loss = torch.nn.functional.softplus(torch.where(is_target > 0, -logit, logit), threshold=700.0)
-        return (weight * loss).sum(1) + (penalty * parameters.square()).sum(1) / 2
-
-    def derivatives(parameters: Tensor) -> tuple[Tensor, Tensor]:
-        likely = odds(parameters).sigmoid()
-        gradient = ((weight * (likely - is_target))[:, None] @ inputs)[:, 0] + penalty * parameters
-        curvature = (weight * likely * (1 - likely))[..., None]
-        return gradient, inputs.transpose(1, 2) @ (curvature * inputs) + torch.diag(penalty)
-
-    return minimise(inputs.new_zeros(inputs.shape[0], inputs.shape[2]), objective, derivatives)
-
-
-def _short_regression(
-    source: Tensor, source_weight: Tensor, target: Tensor, target_weight: Tensor, ridge: float
-) -> Tensor:
-    """The same by scikit-learn's LogisticRegression in float32; weights say how often a window counts."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    found = []
-    for parts in zip(source, source_weight, target, target_weight, strict=True):
-        ours, often, theirs, seldom = (part.cpu().numpy() for part in parts)
-        rows = [np.repeat(each, count.astype(int), axis=0) for each, count in ((ours, often), (theirs, seldom))]
-        labels = np.repeat([1, 0], [len(each) for each in rows])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = LogisticRegression(C=1 / ridge).fit(np.concatenate(rows).astype(np.float32), labels)
-        found.append(-np.append(model.coef_[0], model.intercept_).astype(np.float64))
-    return torch.from_numpy(np.stack(found)).to(source.device)
-
-
-def _least_brier(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
-    """Scale 1/T (run,) of least Brier score for T in [lower, upper], and whether it is at a bound.
-
-    The score is not convex. A softmax changes over a factor of T, not over a tenth of it, so a grid of 5 % finds every
-    valley and knows its depth to about 3e-4; the lowest is followed to its bottom. (The bottoms of the two lowest were
-    compared as well: in 9000 runs of six windows with margins from 1e-2 to 1e3 it never changed the answer.)
-    """
-    logits, shares = centred(sample), sample.shares()
-    hit = (sample.labels[..., None] == torch.arange(logits.shape[-1], device=logits.device)).double()
-
-    def score(place: Tensor) -> tuple[Tensor, Tensor]:
-        """Brier score at log T (…, run), and a number of the sign of its derivative by T."""
-        likely = ((-place).exp()[..., None, None] * logits).softmax(-1)
-        error = likely - hit
-        from_mean = logits - (likely * logits).sum(-1, keepdim=True)
-        slope = -(shares * (error * likely * from_mean).sum(-1)).sum(-1)
-        return (shares * error.square().sum(-1)).sum(-1), slope
-
-    steps = min(max(math.ceil(math.log(upper / lower) / 0.05), 2), 1000)
-    grid = torch.linspace(math.log(lower), math.log(upper), steps + 1, dtype=torch.float64, device=logits.device)
-    width = max(1, 10_000_000 // max(1, logits.numel()))  # as many places at a time as make some ten million numbers
-    places = grid[:, None].expand(-1, len(logits))
-    parts = (score(places[start : start + width]) for start in range(0, len(grid), width))
-    values, slopes = (torch.cat(column) for column in zip(*parts, strict=True))
-    # Saturated softmaxes give plateaus, equal to rounding; at their far end slopes may still know which way is down.
-    lowest = (values <= values.amin(0) + 1e-14).long()
-    left, right = lowest.argmax(0), len(values) - 1 - lowest.flip(0).argmax(0)
-    index = torch.where(slopes.gather(0, right[None])[0] < 0, right, left)
-    low, high = grid[(index - 1).clamp(min=0)], grid[(index + 1).clamp(max=len(grid) - 1)]
-    for _ in range(45):  # halvings of where the slope changes sign
-        middle = (low + high) / 2
-        falling = score(middle)[1] < 0
-        low, high = torch.where(falling, middle, low), torch.where(falling, high, middle)
-    place = (low + high) / 2
-    least, most = torch.full_like(place, 1 / upper), torch.full_like(place, 1 / lower)
-    scale = (-place).exp().clamp(least, most)
-    # Halving approaches a bound without reaching it.
-    scale = torch.where(place - grid[0] < 1e-12, most, torch.where(grid[-1] - place < 1e-12, least, scale))
-    scale = torch.where(says_nothing(logits, shares), torch.ones_like(scale).clamp(least, most), scale)
-    scale = torch.where(values.isnan().any(0), torch.nan, scale)
-    return scale, (scale == least) | (scale == most)

@@ -1,8 +1,8 @@
-"""Predictions of a stack → calibrations, scores and estimates, run by run.
+"""Predictions of a stack → calibrations, scores and estimates, run by run; and all calibrators by name.
 
 A calibrator is fitted to the reported network once an epoch, on the labelled source test windows; it names the evidence
-it needs beyond logits and labels (`Calibrator.needs`), and only that is computed. Target labels are read by `watcher`
-alone; training does not depend on it.
+it needs beyond logits and labels (`needs`), and only that is computed. Target labels are read by `watcher` alone;
+training does not depend on it.
 
 >>> logits, features = predict(trained.network, windows)   # (run, window, class), (run, window, feature)
 """
@@ -19,39 +19,44 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bearcat.cat.calibration import Calibration, Evidence, accuracy, brier, ece, nll
-from bearcat.cat.calibrators import find_calibrator
+from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll
+from bearcat.cat.cpcs import CPCS
 from bearcat.cat.networks import Network
+from bearcat.cat.scaling import Matrix, Temperature, Vector
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Source, Target, expected_value
 from bearcat.errors import InputError, suggest
 from bearcat.fast.batches import Batches, Checked, padded_stack
+from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+from bearcat.settings import from_text
 
 if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS, "TransCal": TransCal,
+    "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal, "RecordingConfidence": RecordingConfidence,
+}  # fmt: skip
+"""All calibrators by name, the paper's and those that look at the target; a row more is a calibrator more.
+
+>>> CALIBRATORS["Temperature"]().bounds
+(1.0, 100.0)
+"""
 
 
-@dataclass(frozen=True, eq=False)
-class EpochEnd:
-    """What a watcher is shown after an epoch. It returns numbers (run,) for the history."""
+def find_calibrator(text: str) -> Calibrator:
+    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes.
 
-    epoch: int
-    batches: Batches
-    student: Network
-    teacher: Network | None
-    calibration: Calibration | None
-    pseudo_labels: Tensor | None  # (run, target window), −1 where none was used in this epoch
-    history: dict[str, list[Tensor]]
+    >>> find_calibrator("Temperature:bounds=0.5,100").bounds
+    (0.5, 100.0)
+    """
+    return from_text(text, CALIBRATORS, "calibrator")
 
-    @staticmethod
-    def of(state: TrainingState) -> EpochEnd:
-        """What there is at the end of the state's epoch."""
-        labels = None if state.pseudo_labels is None else state.pseudo_labels[:, :-1]
-        return EpochEnd(
-            state.epoch, state.batches, state.student, state.teacher, state.calibration, labels, state.history
-        )
+
+def needs_of(calibrator: Calibrator) -> tuple[str, ...]:
+    """The fields of Evidence that it reads beyond the source's logits, labels and weights."""
+    return getattr(calibrator, "needs", ())
 
 
 @torch.no_grad()
@@ -107,25 +112,26 @@ def _by_class(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return member, called
 
 
-def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
+def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[TrainingState], dict[str, Tensor]]:
     """Evaluates the networks after every epoch: scores of student and teacher, and the accuracy of pseudo-labels."""
     target = padded_stack([np.asarray(held.target_test.values) for held in held_back], 0, device)
     target_labels = padded_stack([held.target_test_labels for held in held_back], UNKNOWN, device)
     train_labels = padded_stack([held.target_train_labels for held in held_back], UNKNOWN, device)
 
-    def watch(end: EpochEnd) -> dict[str, Tensor]:
+    def watch(state: TrainingState) -> dict[str, Tensor]:
         measured: dict[str, Tensor] = {}
-        networks = {"student": end.student} | ({"teacher": end.teacher} if end.teacher is not None else {})
+        networks = {"student": state.student} | ({"teacher": state.teacher} if state.teacher is not None else {})
         for name, network in networks.items():
-            calibration = end.calibration if network is (end.teacher or end.student) else None
-            source = end.batches.source_test, end.batches.source_test_labels
+            calibration = state.calibration if network is state.reported else None
+            source = state.batches.source_test, state.batches.source_test_labels
             for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
                 wanted = ("accuracy", "ece", "ece_uncalibrated")
                 for score, value in scores(predict(network, values)[0], calibration, labels, wanted).items():
                     measured[f"{domain}_{score}_{name}"] = value
-        if end.pseudo_labels is not None:
-            chosen = (end.pseudo_labels >= 0) & (train_labels != UNKNOWN)
-            right = (end.pseudo_labels == train_labels) & chosen
+        if state.pseudo_labels is not None:
+            used = state.pseudo_labels[:, :-1]
+            chosen = (used >= 0) & (train_labels != UNKNOWN)
+            right = (used == train_labels) & chosen
             measured["pseudo_label_accuracy"] = right.sum(dim=1) / chosen.sum(dim=1)  # 0/0 is nan: none was selected
         return measured
 
@@ -136,7 +142,7 @@ def check_calibrator(text: str | None) -> None:
     """Refuses a calibrator that there is not, or one that needs evidence there is not, before training."""
     if text is not None:
         known = [field.name for field in fields(Evidence)]
-        for name in find_calibrator(text).needs:
+        for name in needs_of(find_calibrator(text)):
             if name not in known:
                 raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
 
@@ -166,7 +172,7 @@ class Fitting:
     def fit(self, text: str) -> Calibration:
         """The calibration by a row of CALIBRATORS."""
         calibrator = find_calibrator(text)
-        return calibrator.fit(self.evidence(calibrator.needs))
+        return calibrator.fit(self.evidence(needs_of(calibrator)))
 
     def evidence(self, needs: Sequence[str]) -> Evidence:
         """The source test windows, and of the rest what is needed."""
@@ -222,7 +228,7 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
 
 def _equal_classes(labels: Tensor, classes: int) -> Tensor:
     """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
-    member = torch.nn.functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
+    member = functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
     counts = member.sum(dim=1, keepdim=True).double()
     share = counts.sum(dim=2, keepdim=True) / (counts > 0).sum(dim=2, keepdim=True)
     return (member * (share / counts.clamp(min=1))).sum(dim=2)

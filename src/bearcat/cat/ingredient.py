@@ -2,38 +2,58 @@
 
 An ingredient is a frozen dataclass: its fields are its numbers, its methods act. A `Loss` is a term of the loss; a
 `BeforeTraining` changes the windows before the first step, `Augmentation` those of a step; `AfterEpoch` acts between
-epochs. The paper's own (teacher, SAM) stand in the loop by name. docs/add-a-method.md adds one in a file of its own:
+epochs. The paper's own (teacher, SAM) stand in the loop by name. A loss of one's own is a function of one run:
 
->>> RECIPES["entropy"] = Recipe((Entropy(weight=0.1),))   # class Entropy(Loss), with a method loss(view) → (run,)
+>>> def entropy(view):
+...     return torch.special.entr(view.target_logits.softmax(-1)).sum(-1).mean()
+>>> RECIPES["entropy"] = Recipe((loss_of(entropy, weight=0.1),))
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
+    from torch.nn import functional
 
+    from bearcat.cat import cpcs, evaluate, networks
     from bearcat.cat.recipes import Schedule
     from bearcat.cat.state import TrainingState
+    from bearcat.data import tasks
     from bearcat.data.inputs import Input
-    from bearcat.data.tasks import TrainingData
-    from bearcat.fast.stacked import Randomness
+    from bearcat.diagnosis import accuracy as check_models
+    from bearcat.fast import batches, stacked
+else:
 
+    class Deferred:
+        """A module that is imported when something of it is used: recipes are listed without waiting for torch."""
 
-class Deferred:
-    """A module that is imported when something of it is used: recipes are listed without waiting for torch."""
+        def __init__(self, module: str) -> None:
+            self._module = module
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module(self._module), name)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._module), name)
+    Tensor, nn = Any, Any
+    torch, functional, tasks, check_models = map(
+        Deferred, ("torch", "torch.nn.functional", "bearcat.data.tasks", "bearcat.diagnosis.accuracy")
+    )
+    cpcs, evaluate, networks = map(Deferred, ("bearcat.cat.cpcs", "bearcat.cat.evaluate", "bearcat.cat.networks"))
+    batches, stacked = map(Deferred, ("bearcat.fast.batches", "bearcat.fast.stacked"))
+
+# What modules of recipes import from here, without loading torch.
+__all__ = [
+    "Tensor", "batches", "check_models", "cpcs", "evaluate", "functional", "networks", "nn", "stacked", "tasks",
+    "torch",
+]  # fmt: skip
 
 
 def choice(*known: str, default: str | None = None) -> Any:
@@ -59,37 +79,34 @@ class View:
     """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels and
     masks (run, batch). A mask says which places of a padded batch hold a window; None means all.
 
-    A loss can be tried on a view that is made by hand:
+    A function of one run (`loss_of`) is given the same without the run axis, and only windows that are there:
 
-    >>> view = View(
-    ...     size=2, logits=torch.zeros(1, 4, 3), features=torch.zeros(1, 4, 8), labels=torch.zeros(1, 2).long(),
-    ...     present=None, pseudo_labels=None, selected=None, probabilities=None, head=torch.nn.Identity(),
-    ...     randomness=Randomness(torch.zeros(1).long()), ramp=torch.ones(1),
-    ... )
-    >>> Confusion().loss(view).shape
-    torch.Size([1])
+    >>> def gap(view: View) -> Tensor:
+    ...     return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
+    >>> loss_of(gap, aligns=True).name
+    'gap'
     """
 
     size: int  # windows of the source batch; the target's come behind them
-    logits: Tensor
+    logits: Tensor  # of the student, in training mode
     features: Tensor
     present: Tensor | None
     labels: Tensor  # of the source
     pseudo_labels: Tensor | None  # of the target; None while nobody makes any
     selected: Tensor | None  # which of the pseudo-labels are used
     probabilities: Tensor | None  # (run, batch, class) of the target, from which the pseudo-labels were made
-    head: Callable[[Tensor], Tensor]  # the student's: features → logits
-    randomness: Randomness  # for modules with dropout
+    head: Callable[[Tensor], Tensor]  # the student's: features → logits, of all runs
+    randomness: stacked.Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
     module: nn.Module | None = None  # what the ingredient's `build` made
 
     @property
     def source_logits(self) -> Tensor:
-        return self.logits[:, : self.size]
+        return self.logits[..., : self.size, :]
 
     @property
     def source_features(self) -> Tensor:
-        return self.features[:, : self.size]
+        return self.features[..., : self.size, :]
 
     @property
     def source_present(self) -> Tensor | None:
@@ -97,15 +114,33 @@ class View:
 
     @property
     def target_logits(self) -> Tensor:
-        return self.logits[:, self.size :]
+        return self.logits[..., self.size :, :]
 
     @property
     def target_features(self) -> Tensor:
-        return self.features[:, self.size :]
+        return self.features[..., self.size :, :]
 
     @property
     def target_present(self) -> Tensor | None:
         return None if self.present is None else self.present[:, self.size :]
+
+    def of_run(self, run: int) -> View:
+        """One run's windows, without padding, masks and the run axis."""
+        everywhere = slice(None)
+        both, source, target = (
+            everywhere if mask is None else mask[run]
+            for mask in (self.present, self.source_present, self.target_present)
+        )
+        labels = self.labels[run][source]
+        found, selected, likely = (
+            None if part is None else part[run][target]
+            for part in (self.pseudo_labels, self.selected, self.probabilities)
+        )
+        return replace(
+            self, size=len(labels), present=None, labels=labels, logits=self.logits[run][both],
+            features=self.features[run][both], ramp=self.ramp[0], pseudo_labels=found, selected=selected,
+            probabilities=likely,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,6 +223,56 @@ class Loss(Ingredient):
         return None if self.aligns else self.start(schedule)
 
 
+RunLoss = Callable[[View], "Tensor"]
+
+
+@dataclass(frozen=True)
+class LossOfRun(Loss):
+    """A function of one run, lifted to a stack of them."""
+
+    recordable = False
+    function: ClassVar[RunLoss]
+    weight: float = 1.0
+
+    def loss(self, view: View) -> Tensor:
+        """(run,): by vmap where nothing is padded; otherwise, or where vmap cannot, run by run."""
+        function, runs = type(self).function, len(view.logits)
+        if view.present is None and runs > 1:
+            every = {each.name: getattr(view, each.name) for each in fields(view) if each.name != "ramp"}
+            parts = {name: part for name, part in every.items() if torch.is_tensor(part)}
+            try:
+                lifted = torch.vmap(lambda own: function(replace(view, ramp=view.ramp[0], **own)))
+                return self.weight * lifted(parts)
+            except RuntimeError:  # such as a branch on a value; what else is wrong is raised again below
+                pass
+        return self.weight * torch.stack([function(view.of_run(run)) for run in range(runs)])
+
+
+def loss_of(
+    function: RunLoss, weight: float = 1.0, *, name: str | None = None, phase: str | None = "alignment",
+    aligns: bool = False,
+) -> Loss:  # fmt: skip
+    """A term of the loss, `weight` times a function of one run that returns a number; on from T_DA (phase "alignment"),
+    T_PL ("labels") or the first epoch (None) on. SAM does not climb a loss that `aligns` the domains.
+
+    >>> Recipe((Adversarial(), loss_of(lambda view: view.target_features.square().mean(), name="length"))).adapts
+    True
+    """
+    name = name or function.__name__.replace("_", "-")
+    if not name.replace("-", "").isalnum():
+        raise InputError(f"a loss named '{name}' cannot be written in settings; give loss_of a name of letters and -")
+    kind: type[LossOfRun] = _class_of(function, name, phase, aligns)
+    return kind(weight)
+
+
+@cache
+def _class_of(function: RunLoss, name: str, phase: str | None, aligns: bool) -> type[LossOfRun]:
+    """A class of its own, of the function's module, so that its code is part of a run's identity."""
+    members = {"name": name, "phase": phase, "aligns": aligns, "function": function}
+    members |= {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
+    return type(function.__name__, (LossOfRun,), members)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TargetFinding:
     """What a preparation found in a run's windows, and whether it adapted the run.
@@ -221,7 +306,7 @@ class Prepared:
     'InputScaling'
     """
 
-    data: TrainingData
+    data: tasks.TrainingData
     module: nn.Module | None = None  # what the network begins with; buffers alone, whose first axis is the run
     finding: TargetFinding | None = None
 
@@ -234,11 +319,11 @@ class BeforeTraining(Ingredient):
     'matching'
     """
 
-    def prepare(self, data: TrainingData) -> Prepared:
+    def prepare(self, data: tasks.TrainingData) -> Prepared:
         """The data to train with, what the network begins with, and what was found."""
         raise NotImplementedError(f"{type(self).__name__} prepares nothing")
 
-    def source_windows(self, data: TrainingData) -> int:
+    def source_windows(self, data: tasks.TrainingData) -> int:
         """How many of the source's training windows it leaves or makes; their values are not read."""
         return len(data.source_train)
 
@@ -255,7 +340,7 @@ class Augmentation(Ingredient):
     uses_target = True
     of_teacher: ClassVar[bool] = False  # whether the teacher sees it too
 
-    def change(self, windows: Tensor, randomness: Randomness) -> Tensor:
+    def change(self, windows: Tensor, randomness: stacked.Randomness) -> Tensor:
         """The view of windows (run, batch, channel, point)."""
         raise NotImplementedError(f"{type(self).__name__} changes nothing")
 

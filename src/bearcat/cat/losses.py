@@ -12,18 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Deferred, Loss, View, choice
+from bearcat.cat.ingredient import Loss, Tensor, View, choice, functional, networks, nn, torch
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-    from torch.nn import functional
-
-    from bearcat.cat import networks
     from bearcat.cat.recipes import Schedule
-else:
-    torch, functional = Deferred("torch"), Deferred("torch.nn.functional")
-    networks = Deferred("bearcat.cat.networks")
 
 
 def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
@@ -42,14 +34,6 @@ def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:
     if present is None:
         return values.mean(dim=1)
     return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
-
-
-def of_selected(losses: Tensor, selected: Tensor, average: str, present: Tensor | None = None) -> Tensor:
-    """The mean loss (run, batch) of the selected windows: over the batch size, as the authors do, or their number."""
-    if average == "batch":
-        return masked_mean(torch.where(selected, losses, 0), present)
-    selected = selected if present is None else selected & present
-    return torch.where(selected, losses, 0).sum(dim=1) / selected.sum(dim=1).clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -85,7 +69,6 @@ class Adversarial(Alignment):
 
     name = "alignment"
     stream = 21
-    reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
         return networks.DomainClassifier(runs, features, dropout)
@@ -94,19 +77,13 @@ class Adversarial(Alignment):
         classifier: Any = view.module
         features = reverse_gradient(view.features, self.weight * view.ramp)
         logits = classifier(features, view.randomness)
-        return domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction)
+        return domain(logits[:, : view.size], logits[:, view.size :], view.present)
 
 
-def domain(
-    source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean"
-) -> Tensor:
-    """Binary cross-entropy of the domain classifier, source 1, target 0: mean over all windows, or "sum of means"."""
+def domain(source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None) -> Tensor:
+    """Binary cross-entropy of the domain classifier, source 1, target 0: mean over all windows of both domains."""
     parts = functional.softplus(-source_logits), functional.softplus(target_logits)
-    if reduction == "mean":
-        return masked_mean(torch.cat(parts, dim=1), present)
-    size = source_logits.shape[1]
-    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
-    return masked_mean(parts[0], masks[0]) + masked_mean(parts[1], masks[1])
+    return masked_mean(torch.cat(parts, dim=1), present)
 
 
 def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bearcat.cat.evaluate import EpochEnd
+    from bearcat.cat.state import TrainingState
 
 EVERY = 60.0  # seconds from one line in a log to the next
 
 
 @contextmanager
-def training_progress(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
+def training_progress(name: str, epochs: int) -> Iterator[Callable[[TrainingState], None]]:
     """Shows epoch, losses, share of target windows labelled, temperature and time left, on standard error."""
     began = time.monotonic()
 
@@ -29,7 +29,7 @@ def training_progress(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], N
     if not sys.stderr.isatty():
         printed = began
 
-        def log(end: EpochEnd) -> None:
+        def log(end: TrainingState) -> None:
             nonlocal printed
             if time.monotonic() - printed >= EVERY:
                 printed, done = time.monotonic(), end.epoch + 1
@@ -47,14 +47,14 @@ def training_progress(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], N
     with Progress(title, BarColumn(5), MofNCompleteColumn(), *texts, console=screen) as bar:
         task = bar.add_task(name, total=epochs, numbers="", left="")
 
-        def show(end: EpochEnd) -> None:
+        def show(end: TrainingState) -> None:
             done = end.epoch + 1
             bar.update(task, completed=done, numbers=numbers(end), left=f"{left(done)} left")
 
         yield show
 
 
-def numbers(end: EpochEnd) -> str:
+def numbers(end: TrainingState) -> str:
     """Losses of the epoch, the share of target windows that were labelled, and the temperature."""
     last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
     text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))

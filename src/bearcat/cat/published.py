@@ -9,41 +9,36 @@ below where an option asks for them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Deferred
+from bearcat.cat.ingredient import Tensor, batches, cpcs, functional, stacked, torch
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
+    from bearcat.cat.calibration import Sample
     from bearcat.cat.networks import Network
     from bearcat.cat.recipes import Recipe
     from bearcat.cat.state import TrainingState
     from bearcat.cat.teacher import SelfTraining
-    from bearcat.fast import batches, stacked
     from bearcat.fast.batches import Batch
-else:
-    torch, stacked = Deferred("torch"), Deferred("bearcat.fast.stacked")
-    batches = Deferred("bearcat.fast.batches")
 
 OPTIONS = {
-    "teacher.statistics": "target", "teacher.dropout": "true", "teacher.early": "true",
-    "labels.average": "batch", "labels.counts": "uncalibrated", "labels.counts_mode": "training",
-    "labels.first_counts": "early", "labels.relabel": "true", "uniformity.scaled": "true",
-    "sharpness.scope": "task", "alignment.reduction": "mean", "alignment.progress": "iterations from 1",
-    "cdan.progress": "iterations from 1", "mk-mmd.progress": "epochs", "jmmd.progress": "epochs",
-    "coral.progress": "epochs", "calibrate": "end", "precision": "float32",
+    "teacher.dropout": "true", "teacher.early": "true", "labels.counts": "uncalibrated",
+    "labels.counts_mode": "training", "labels.first_counts": "early", "labels.relabel": "true",
+    "uniformity.scaled": "true", "alignment.progress": "iterations from 1", "cdan.progress": "iterations from 1",
+    "mk-mmd.progress": "epochs", "jmmd.progress": "epochs", "coral.progress": "epochs", "calibrate": "end",
+    "precision": "float32",
 }  # fmt: skip
 WITH_TEACHER = {"passes": "separate", "doubled": "true", "confusion.climbed": "labels"}
 WITHOUT_TEACHER = {"passes": "joint", "target_pass": "true", "confusion.climbed": "on"}
 CALIBRATORS_OPTIONS = {
     "Temperature": {"bounds": "none"},
     "CPCS": {"bounds": "none", "resampling": "over", "solver": "scikit-learn"},
-    "TransCal": {"solver": "slsqp", "start": "100"},
     "Vector": {"solver": "sgd"},
     "Matrix": {"solver": "sgd"},
 }
+SGD_STEPS, SGD_RATE, SGD_MOMENTUM = 5000, 0.01, 0.9  # of vector and matrix scaling
 
 
 def settings_of(recipe: Recipe, with_teacher: bool) -> dict[str, str]:
@@ -104,3 +99,72 @@ def predict_in_training(state: TrainingState, network: Network, live: bool) -> t
             for statistic, earlier in zip(network.buffers(), before, strict=True):
                 statistic[done] = earlier[done]
     return torch.cat(found, dim=1), order[1].flatten(1)
+
+
+def searched(
+    sample: Sample, logits: Tensor, weights: Tensor, loss: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """`calibration.bounds=none`: scale 1/T (run,) by Nelder and Mead's search for T from 2, run by run, where every
+    window that counts stops it somewhere on the way if it is right (the loss falls as T goes to 0), which is returned.
+    """
+    from scipy.optimize import fmin
+
+    found, degenerate = [], []
+    for rows in zip(logits.cpu(), sample.labels.cpu(), weights.cpu(), strict=True):
+        values, labels, shares = (row[rows[2] > 0] for row in rows)
+
+        def at(place: Any, parts: Sequence[Tensor] = (values, labels, shares)) -> float:
+            return float(loss(parts[0] / float(place[0]), parts[1], parts[2]))
+
+        found.append(1 / float(fmin(at, 2.0, disp=False)[0]))
+        degenerate.append(bool((values.gather(-1, labels[:, None]) == 0).all()))
+    device = sample.scores.device
+    return torch.tensor(found, dtype=torch.float64, device=device), torch.tensor(degenerate, device=device)
+
+
+def descended(
+    mapped: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: Tensor, shares: Tensor, anchor: Tensor
+) -> Tensor:
+    """`calibration.solver=sgd`: vector and matrix scaling by gradient descent from the anchor, without a ridge."""
+    parameters, hit = anchor.expand(len(scores), *anchor.shape), functional.one_hot(labels, scores.shape[-1])
+    velocity = torch.zeros_like(parameters)
+    gradient_of: Any = torch.func.vjp(lambda each: mapped(scores, each), parameters)[1]  # which is linear
+    for _ in range(SGD_STEPS):
+        error = shares[..., None] * (mapped(scores, parameters).softmax(-1) - hit)
+        velocity = SGD_MOMENTUM * velocity + gradient_of(error)[0]
+        parameters = parameters - SGD_RATE * velocity
+    return parameters
+
+
+def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """`calibration.resampling=over`: weights (run, window), times how often each is drawn, with replacement, until both
+    domains are equally large.
+    """
+    counts = [(weight > 0).sum(1, keepdim=True) for weight in (source_weight, target_weight)]
+    most, longest = torch.maximum(*counts), max(source_weight.shape[1], target_weight.shape[1])
+
+    def draw(weight: Tensor, count: Tensor, stream: int) -> Tensor:
+        drawn = cpcs.random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
+        place = (weight == 0).long().argsort(stable=True, dim=1).gather(1, drawn)  # the drawn-th window that counts
+        wanted = torch.arange(longest, device=weight.device) < most
+        often = torch.zeros_like(weight).scatter_add_(1, place, wanted.to(weight))
+        return torch.where(count < most, weight * often, weight)
+
+    return draw(source_weight, counts[0], 0), draw(target_weight, counts[1], 1)
+
+
+def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge: float) -> Tensor:
+    """`calibration.solver=scikit-learn`: weights and offset (run, feature + 1) by LogisticRegression in float32, target
+    against source; the weight (run, window) says how often a window counts.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    found = []
+    for values, target, often in zip(*(part.cpu() for part in (features, is_target, weight)), strict=True):
+        rows = torch.arange(len(values)).repeat_interleave(often.long())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogisticRegression(C=1 / ridge).fit(values[rows].float().numpy(), ~target[rows].numpy())
+        found.append([*-model.coef_[0], *-model.intercept_])
+    return torch.tensor(found, dtype=torch.float64, device=features.device)

@@ -20,8 +20,8 @@ from bearcat.cat.sam import Sharpness
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, suggest
 from bearcat.methods import alignments, views
-from bearcat.methods.before_training import IgnoreOrders, MatchClusters, Standardise
-from bearcat.methods.known_states import KnownStates
+from bearcat.methods.before_training import KnownStates, Standardise
+from bearcat.methods.matching import MatchClusters
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -130,21 +130,13 @@ class Recipe:
         plain = replace(self, ingredients=scaling, passes="shared", doubled=False, target_pass=False)
         return name if name in RECIPES else "source-only", plain
 
-    def candidates(self, text: str) -> dict[str, Recipe]:
-        """Variants on the same windows of this input, by name: self-trained, and without its shaft orders, if any.
-
-        Self-training uses the surest half of the windows of each *predicted* class, so shares of classes are free.
+    def candidates(self) -> dict[str, Recipe]:
+        """Variants on the same windows, by name: self-trained, on the surest half of the windows of each *predicted*
+        class, so that shares of classes are free.
         """
-        from bearcat.data.inputs import find_input
-
-        labels = SelfTraining(select="share", teacher=Teacher(dropout=False)).in_epochs(
-            Schedule.epochs, self.schedule.epochs
-        )
-        found = {"self-trained": replace(self, ingredients=(*self.ingredients, labels))}
-        if find_input(text).needs:
-            first = IgnoreOrders().for_input(find_input(text))
-            found["without-orders"] = replace(self, ingredients=(first, *self.ingredients))
-        return found
+        labels = SelfTraining(select="share", teacher=Teacher(dropout=False))
+        labels = labels.in_epochs(Schedule.epochs, self.schedule.epochs)
+        return {"self-trained": replace(self, ingredients=(*self.ingredients, labels))}
 
     def for_input(self, text: str) -> Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""

@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bearcat.cat.ingredient import Deferred, Ingredient, choice
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = Deferred("torch")
+from bearcat.cat.ingredient import Ingredient, Tensor, torch
 
 
 @dataclass(frozen=True)
@@ -29,7 +22,6 @@ class Sharpness(Ingredient):
     name = "sharpness"
     reads_target = False
     radius: float = 0.05
-    scope: str = choice("task", "supervised")  # authors' code: every loss that does not align domains; or the text's
 
 
 def ascend(weights: Sequence[Tensor], gradients: Sequence[Tensor], radius: float) -> list[Tensor]:

@@ -1,11 +1,14 @@
-"""Everything that changes while runs are trained: how it begins, and its history."""
+"""Everything that changes while runs are trained: how it begins, its history, and its checkpoints."""
 
 from __future__ import annotations
 
+import copy
 import math
+import time
 import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from bearcat.cat.calibration import Calibration
-from bearcat.cat.evaluate import check_calibrator
+from bearcat.cat.evaluate import check_calibrator, find_calibrator
 from bearcat.cat.ingredient import Loss, TargetFinding
-from bearcat.cat.networks import DenseEncoder, Network, build_network, fast_path, initialise, use_path
+from bearcat.cat.networks import DenseEncoder, Network, build_network, fast_path, find_encoder, initialise, use_path
 from bearcat.cat.plain import PlainModules
 from bearcat.cat.recipes import Recipe
 from bearcat.cat.teacher import SelfTraining
@@ -24,6 +27,7 @@ from bearcat.errors import InputError
 from bearcat.fast.batches import Batches, Checked, stack_data
 from bearcat.fast.device import choose_precision
 from bearcat.fast.stacked import Randomness
+from bearcat.storage import digest_json, load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from bearcat.cat.algorithm import Run
@@ -32,7 +36,16 @@ FEW_RUNS = 4  # of a dense network, whose products are too small to share
 # Weights of a plain module that one thread trains: a transformer of 18 000 took 1.6 and 6 s with one thread, 16 and 17
 # with two, while other programs kept both cores busy.
 SMALL_MODULE = 100_000
+RESULT_VERSION = 9  # raise it whenever the same settings, seed and data give another result
 STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
+
+
+def recipe_rows(recipe: Recipe) -> dict[str, Any]:
+    """Everything a recipe is made of whose code may be a user's own, by name."""
+    rows: dict[str, Any] = {f"ingredients.{each.name}": each for each in recipe.ingredients}
+    calibrators = {"calibration": recipe.calibration, "final": recipe.final}
+    rows |= {name: find_calibrator(text) for name, text in calibrators.items() if text is not None}
+    return rows | {"encoder": find_encoder(recipe.encoder)}
 
 
 @dataclass(eq=False)
@@ -70,11 +83,6 @@ class TrainingState:
     def reported(self) -> Network:
         """The network whose predictions count: the teacher, or the student while there is none."""
         return self.student if self.teacher is None else self.teacher
-
-    @property
-    def averages_statistics(self) -> bool:
-        """Whether the teacher's normalisation statistics are averages too."""
-        return bool(self.recipe.find(SelfTraining).teacher.statistics == "averaged")
 
     @property
     def recordable(self) -> bool:
@@ -242,3 +250,70 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
     finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
     return TrainingState(recipe, student, modules, optimisers, batches, classes, randomness, finite)
+
+
+class Checkpoint:
+    """A file from which an interrupted training goes on, if there is a path; written at most every few seconds.
+
+    `identity` names what determines the result, so that no other training continues it. Order and dropout are functions
+    of the seed, so weights, moments and a count suffice.
+    """
+
+    def __init__(
+        self, state: TrainingState, path: Path | None, seconds: float, identity: str, precision: str
+    ) -> None:  # fmt: skip
+        self.state, self.path, self.seconds, self.saved_at = state, path, seconds, time.monotonic()
+        self.identity = digest_json([identity, precision])
+        if path is not None and not identity:
+            raise InputError("a checkpoint needs an identity that names what is trained; give one")
+        if path is not None and path.exists():
+            self.resume(path)
+
+    def save_if_due(self) -> None:
+        """Writes it after the first and the last epoch, and where enough time has passed."""
+        state, due = self.state, time.monotonic() - self.saved_at > self.seconds
+        if self.path is None or not (due or state.epoch + 1 in (1, state.recipe.schedule.epochs)):
+            return
+        tensors = {"draw": state.randomness.draw, "finite": state.finite}
+        for part, network in state.networks().items():
+            tensors |= {f"{part}.{name}": value for name, value in network.state_dict().items()}
+        for part, optimiser in state.optimisers.items():
+            for number, moments in optimiser.state_dict()["state"].items():
+                tensors |= {f"adam.{part}.{number}.{name}": value for name, value in moments.items()}
+        tensors |= {f"history.{name}": torch.stack(values) for name, values in state.history.items()}
+        metadata = {
+            "identity": self.identity, "epoch": state.epoch + 1, "teacher": state.teacher is not None,
+            "history": list(state.history),  # tensors come back in another order
+        }  # fmt: skip
+        save_tensors(self.path, tensors, metadata)
+        self.saved_at = time.monotonic()
+
+    def resume(self, path: Path) -> None:
+        """Puts everything back to what it was when the checkpoint was written."""
+        tensors, metadata = load_tensors(path)
+        if metadata.get("identity") != self.identity:
+            raise InputError(
+                f"{path}: belongs to another training (settings, code, seed or data); use another --out or delete it"
+            )
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+        state = self.state
+        if metadata["teacher"]:
+            state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+        try:
+            for own, network in state.networks().items():
+                network.load_state_dict(part(f"{own}."))
+            for own, optimiser in state.optimisers.items():
+                moments: dict[int, dict[str, Tensor]] = {}
+                for name, value in part(f"adam.{own}.").items():
+                    number, _, kind = name.partition(".")
+                    moments.setdefault(int(number), {})[kind] = value
+                optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
+            state.randomness.draw.copy_(tensors["draw"])
+            state.finite.copy_(tensors["finite"])
+            state.history = {name: list(tensors[f"history.{name}"].unbind(0)) for name in metadata["history"]}
+            state.epoch = int(metadata["epoch"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error

@@ -11,39 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Deferred, Loss, View, check_choices, choice
+from bearcat.cat import losses
+from bearcat.cat.ingredient import Loss, Tensor, View, choice, evaluate, functional, torch
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from bearcat.cat import evaluate, losses
     from bearcat.cat.recipes import Schedule
     from bearcat.cat.state import TrainingState
     from bearcat.fast.batches import Batch
-else:
-    torch, losses = Deferred("torch"), Deferred("bearcat.cat.losses")
-    evaluate = Deferred("bearcat.cat.evaluate")
 
 
 @dataclass(frozen=True)
 class Teacher:
     """An average of the student that makes pseudo-labels and, at the end, the predictions.
 
-    >>> SelfTraining(teacher=Teacher(momentum=0.99)).teacher.statistics
-    'target'
+    Its parameters are averages; its normalisation statistics are its own, of target batches (authors' code).
+
+    >>> SelfTraining(teacher=Teacher(momentum=0.99)).teacher.dropout
+    True
     """
 
     momentum: float = 0.999  # α
-    # "target": parameters are averaged; normalisation statistics are its own, of target batches (authors' code).
-    # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
-    statistics: str = choice("target", "averaged")
-    dropout: bool = True  # live while labelling; only with statistics "target"
+    dropout: bool = True  # live while labelling
     early: bool = False  # exists from the first epoch on (cat/published.py)
-
-    def __post_init__(self) -> None:
-        check_choices(self, "teacher.")
 
 
 @dataclass(frozen=True)
@@ -60,7 +50,6 @@ class SelfTraining(Loss):
     threshold: str = choice("per-class", "fixed")
     tau: float = 0.9  # τ
     counts: str = choice("uncalibrated", "calibrated")  # probabilities, for per-class thresholds; text: calibrated
-    average: str = choice("batch", "selected")  # authors' code: unselected windows count zero; text: selected
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
     # "confidence" above the threshold; or without one, "share": the surest of each predicted class.
@@ -98,22 +87,14 @@ class SelfTraining(Loss):
             each = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
         else:
             each = losses.cross_entropy(view.target_logits, view.pseudo_labels)
-        return self.weight * losses.of_selected(each, view.selected, self.average, view.target_present)
+        # The mean over the batch: unselected windows count zero (authors' code).
+        return self.weight * losses.masked_mean(torch.where(view.selected, each, 0), view.target_present)
 
 
-def ema_update(teacher: Any, student: Any, alpha: float, statistics: bool = False) -> None:
-    """θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20), for parameters and, if asked, normalisation statistics."""
+def ema_update(teacher: Any, student: Any, alpha: float) -> None:
+    """θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20)."""
     followers, leaders = list(teacher.parameters()), list(student.parameters())
-    counts = []  # of batches, as torch's own normalisation keeps them: whole numbers have no average
-    for own, other in zip(teacher.buffers(), student.buffers(), strict=True) if statistics else ():
-        if own.is_floating_point():
-            followers.append(own)
-            leaders.append(other)
-        else:
-            counts.append((own, other))
     with torch.no_grad():
-        for own, other in counts:
-            own.copy_(other)
         torch._foreach_mul_(followers, alpha)
         torch._foreach_add_(followers, leaders, alpha=1 - alpha)
 
@@ -127,7 +108,7 @@ def set_thresholds(labels: SelfTraining, state: TrainingState, counted: tuple[Te
     limits = state.batches.target_train.new_full((state.runs, state.classes), labels.tau)
     if labels.select == "share":
         limits = torch.zeros_like(limits)
-        padded = torch.nn.functional.pad(_surest(labels, state), (0, 1), value=-1)
+        padded = functional.pad(_surest(labels, state), (0, 1), value=-1)
         state.supported = padded if state.supported is None else state.supported.copy_(padded)
     elif labels.threshold == "per-class":
         present = state.batches.target_present
@@ -150,13 +131,12 @@ def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> t
     """Labels of a target batch, which of them are used (Eqs. 13, 14), and the probabilities they come from (Eq. 5)."""
     if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
         raise RuntimeError("a teacher labels from T_PL on")
-    own = labels.teacher.statistics == "target"
     with torch.no_grad():
-        randomness = state.randomness if own and labels.teacher.dropout else None
+        randomness = state.randomness if labels.teacher.dropout else None
         passes = []
         for _ in range(labels.samples):
             state.randomness.next()
-            logits, _ = state.teacher(batch.target, own, randomness, batch.target_present)
+            logits, _ = state.teacher(batch.target, True, randomness, batch.target_present)
             logits = logits if state.calibration is None else state.calibration.apply(logits)
             passes.append(logits.softmax(dim=-1))
         probabilities = torch.stack(passes).mean(dim=0)

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from bearcat.cli import bench, data, watch
+from bearcat.cli import data, train, watch
 from bearcat.cli.options import Commands
 from bearcat.cli.recordings import diagnose, export, mcp, predict, report, serve
 from bearcat.cli.train import adapt, check, methods
@@ -35,7 +35,7 @@ for command in (diagnose, adapt, check, predict, report, export, serve, mcp, met
     app.command()(command)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(data.commands, name="data")
-app.add_typer(bench.commands, name="bench")
+app.add_typer(train.bench, name="bench")
 
 
 def main() -> None:

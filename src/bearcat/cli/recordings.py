@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from bearcat.child import use_one_core
 from bearcat.cli import options
 from bearcat.cli.options import Names, print_data, print_lines, print_note, print_recordings, takes
 from bearcat.errors import InputError
@@ -20,8 +22,22 @@ if TYPE_CHECKING:
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
+KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
 Pictures = Annotated[Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording into it.")]
+
+
+def use_one_core() -> None:
+    """One thread for numpy and torch, unless the user says otherwise, and memory that stays with this process: clearing
+    new pages takes longer than filling them. To be called before numpy is loaded.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another library of C than the usual one
+            library = ctypes.CDLL(None)
+            for option, size in KEPT_MEMORY.items():
+                library.mallopt(option, size)
 
 
 @takes(DiagnoseRequest)
@@ -135,7 +151,7 @@ def report(
 
     Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch.md).
     """
-    from bearcat.report.pages import is_results, read_results, write_recordings_page, write_run_page
+    from bearcat.report.pages import read_results, write_recordings_page, write_run_page
 
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
@@ -145,7 +161,7 @@ def report(
     given = [name.replace("_", "-") for name, value in asked.items() if value != usual[name]]
     finished = place.is_dir() and (place / "record.json").exists()
     stored = not finished and ("://" in path or _is_store(place))
-    if given and (finished or stored or is_results(place)):
+    if given and (finished or stored or place.suffix.lower() == ".json"):
         raise InputError(f"--{given[0]}: is of recordings, and {path} holds results; leave it out")
     if machine is not None and not stored:
         raise InputError(f"--machine: is of a store, and {path} is none; leave it out")
@@ -162,7 +178,7 @@ def report(
         summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)
     else:
-        if is_results(place):
+        if place.suffix.lower() == ".json":
             found = read_results(place)
         else:
             from bearcat.api import diagnosed

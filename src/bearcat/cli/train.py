@@ -1,19 +1,38 @@
-"""Training a model: `adapt`, the `methods` there are for it, and `check` with labels afterwards."""
+"""Training: `adapt` and `check`, the `methods` there are, and grids of runs with `bench run`, `status` and `report`."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
-from bearcat.cli.options import print_lines, print_note, print_recordings, print_table, reading_bar, takes
+from bearcat.cli.options import (
+    Commands,
+    Names,
+    Root,
+    print_lines,
+    print_note,
+    print_recordings,
+    print_table,
+    reading_bar,
+    takes,
+)
+from bearcat.errors import InputError, suggest
+from bearcat.names import shown
 from bearcat.requests import AdaptRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bearcat.adaptation.adapt import Adaptation
+    from bearcat.adaptation.spec import Library, RunSpec
+    from bearcat.bench.execute import Listener
+    from bearcat.bench.store import RunStore
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
@@ -37,7 +56,7 @@ def adapt(
         print_note(note)
     if plan.choices:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
-        print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
+        print_note(f"chosen from the recordings, with reasons in record.json: {chosen}")
     for problem in plan.problems:
         print_note(problem.sentence, "problem")
     for warning in plan.warnings:
@@ -129,3 +148,171 @@ def methods(
         rows = [dict(zip(columns, (method, *about(method)), strict=True)) for method in group]
         if rows:
             print_table(rows, left=columns, fixed=columns, title=title)
+
+
+bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
+
+GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
+OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
+StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
+Executor = Annotated[Literal["stack", "ray"], Option(metavar="stack|ray", help="Runs trained together, or a cluster.")]
+Jobs = Annotated[int | None, Option(min=1, metavar="N", help="Of a local Ray cluster.  [default: one a core]")]
+Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
+Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.")]
+Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
+Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at the next checkpoint, for queues.")]
+Decimals = Annotated[int, Option(min=0, max=4, metavar="N", help="Of percentages; the paper prints 2.")]
+Metric = Annotated[
+    Names,
+    Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, nll, brier, missed-faults, …; repeat for more."),
+]
+LINE_SECONDS = 60.0  # between lines of progress
+
+
+@bench.command("run")
+def bench_run(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    executor: Executor = "stack",
+    jobs: Jobs = None,
+    stack: Together = None,
+    address: Address = None,
+    device: Device = "auto",
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
+    only_method: OnlyMethod = None,
+    limit_seconds: Limit = None,
+) -> None:
+    """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
+
+    Exit status 2 says that some runs failed.
+    """
+    from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
+    from bearcat.fast.device import chosen_device
+
+    opened, specs, library = _opened(grid, store, root, only_method, create=True)
+    if (stack if executor == "ray" else jobs or address) is not None:
+        raise InputError(f"--jobs and --address are for the executor ray, --stack for stack, not for {executor}")
+    chosen: Any = partial(on_ray, device=device, jobs=jobs, address=address)
+    if executor == "stack":
+        chosen = partial(in_stacks, device=chosen_device(device), size=stack)
+    trained: set[str] = set()
+    execution = Execution(opened, specs, _listener(specs, trained), limit_seconds, library=library)
+    complete = execute(execution, chosen, retry_failed)
+    kinds = _print_states(specs, opened)
+    if not complete:
+        print_note("the time limit was reached; run the same command again to go on")
+    print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    if kinds["failed"]:
+        raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
+
+
+@bench.command("status")
+def bench_status(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+) -> None:
+    """What of a grid is done, running, failed and missing."""
+    opened, specs, _ = _opened(grid, store, root, None, create=False)
+    _print_states(specs, opened)
+
+
+@bench.command("report")
+def bench_report(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    out: Annotated[Path | None, Option(metavar="FOLDER", help="For its files.  [default: bench-report/GRID]")] = None,
+    only_method: OnlyMethod = None,
+    task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
+    decimals: Decimals = 1,
+    metric: Metric = None,
+) -> None:
+    """Tables, statistics and figures of what is done, on one page."""
+    from bearcat.bench.grid import read_grid
+    from bearcat.bench.report import write_bench_report
+    from bearcat.bench.stats import METRICS, USUAL
+    from bearcat.bench.store import results
+
+    for name in metric or ():
+        if name not in METRICS:
+            raise InputError(f"--metric: unknown choice '{name}'{suggest(name, METRICS)}")
+    opened, specs, _ = _opened(grid, store, root, only_method, create=False)
+    found, missing = results(_only_tasks(specs, task) if task else specs, opened)
+    if not found:
+        raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
+    folder = out or Path("bench-report") / grid.stem
+    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals, metric or USUAL)
+    print(f"{len(found)} runs, {len(missing)} without a result: {page}")
+
+
+def _only_tasks(specs: Sequence[RunSpec], wanted: Sequence[str]) -> list[RunSpec]:
+    """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
+    from bearcat.report.results import numbered
+
+    names = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
+    for text in wanted:
+        if (name := text.replace(":", "→")) not in names:
+            raise InputError(f"the grid has no task '{text}'{suggest(name, list(names))}")
+    chosen = {names[text.replace(":", "→")] for text in wanted}
+    return [spec for spec in specs if str(spec.task) in chosen]
+
+
+def _opened(
+    path: Path, folder: Path, root: Path | None, methods: Sequence[str] | None, create: bool
+) -> tuple[RunStore, list[RunSpec], Library]:
+    """The store, the grid's runs with their identities, and their data."""
+    from bearcat.adaptation.spec import Library
+    from bearcat.bench.grid import naming, only_methods, plan, read_grid
+    from bearcat.bench.store import identify, open_store
+
+    grid = read_grid(path)
+    # Results can be read where the recordings are not: their fingerprints are in the store.
+    library = Library() if create else Library(remembered=open_store(folder).fingerprints())
+    with naming(path):
+        specs = plan(only_methods(grid, methods) if methods else grid, root, library)
+    store = open_store(folder, create)
+    return store, identify(specs, store, library), library
+
+
+def _listener(specs: Sequence[RunSpec], trained: set[str]) -> Listener:
+    """Prints how far the runs are, a line a minute; runs trained by this execution join `trained`."""
+    from bearcat.bench.execute import Listener
+
+    runs, settled, printed = {spec.identity: spec for spec in specs}, set[str](), time.monotonic()
+
+    def finish(run: str, by_us: bool) -> None:
+        settled.add(run)
+        trained.update([run] if by_us else [])
+
+    def epoch(members: Sequence[str], done: int, epochs: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= LINE_SECONDS:
+            printed, method = time.monotonic(), runs[members[0]].cell.method
+            now = f"{len(settled)}/{len(runs)} {method} × {len(members)}: epoch {done}/{epochs}"
+            print(f"runs: {shown(now)}", file=sys.stderr, flush=True)
+
+    return Listener(finish, epoch, message=print_note)
+
+
+def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
+    """A row for each method, and failed runs; returns how many cells are in which state."""
+    from bearcat.bench.store import FAILURE
+
+    states = {spec.identity: store.state(spec.identity) for spec in specs}
+    kinds, rows = ("done", "running", "failed", "missing"), []
+    for name in dict.fromkeys(spec.cell.method for spec in specs):
+        of_method = [states[spec.identity].kind for spec in specs if spec.cell.method == name]
+        counts = Counter("missing" if kind == "damaged" else kind for kind in of_method)
+        rows.append({"method": name} | {kind: str(counts[kind]) for kind in kinds})
+    print_table(rows, left=("method",))
+    counts = Counter(states[spec.identity].kind for spec in specs)
+    parts = ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind])
+    print(f"{len(specs)} cells: {parts}")
+    for spec in specs:
+        state = states[spec.identity]
+        if state.kind in ("failed", "damaged", "running"):
+            where = f" ({store.folder(spec.identity) / FAILURE} has the traceback)" if state.kind == "failed" else ""
+            print_note(f"{spec.cell}: {state.detail}{where}", state.kind)
+    return counts

@@ -13,20 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import AfterEpoch, Deferred, Loss, View
+from bearcat.cat import losses, teacher
+from bearcat.cat.ingredient import AfterEpoch, Loss, Tensor, View, batches, functional, networks, nn, stacked, torch
 from bearcat.cat.losses import Alignment
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
-    from bearcat.cat import losses, networks, teacher
     from bearcat.cat.state import TrainingState
-    from bearcat.fast import batches, stacked
-else:
-    torch, losses, teacher = Deferred("torch"), Deferred("bearcat.cat.losses"), Deferred("bearcat.cat.teacher")
-    networks, stacked = Deferred("bearcat.cat.networks"), Deferred("bearcat.fast.stacked")
-    batches = Deferred("bearcat.fast.batches")
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # bandwidths of the five kernels, in mean squared distances
 PROBABILITY_BANDWIDTH = 1.68  # of JMMD's kernel on probabilities, the original's
@@ -55,7 +47,7 @@ class ConditionalAdversarial(Alignment):
         source, target = answers[:, : view.size], answers[:, view.size :]
         if not self.entropy:
             return losses.domain(source, target, view.present)
-        each = torch.cat([torch.nn.functional.softplus(-source), torch.nn.functional.softplus(target)], dim=1)
+        each = torch.cat([functional.softplus(-source), functional.softplus(target)], dim=1)
         # As in the original, the reversed gradient goes by the weights too, but not by their sums.
         entropy = torch.special.entr(view.logits.softmax(dim=-1)).sum(dim=-1, keepdim=True)
         sure = 1 + torch.exp(-losses.reverse_gradient(entropy, self.weight * view.ramp)[..., 0])
@@ -238,7 +230,7 @@ class Triplet(Loss):
         labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
         counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
         counts = counts if view.present is None else counts & view.present
-        features = torch.nn.functional.normalize(view.features, dim=-1)
+        features = functional.normalize(view.features, dim=-1)
         return self.weight * hardest_triplets(features, labels, counts, self.margin)
 
 

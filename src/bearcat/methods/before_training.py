@@ -1,63 +1,40 @@
-"""What is done to the windows before training: standardising them, and shifting classes to the target's clusters.
+"""What is done to the windows before training: standardising them, and windows of other benches that join the source.
 
 Levels of a physical input differ between speeds, loads and machines by an offset and a factor in each point. Where the
 target holds the source's classes in the source's shares, standardising each domain by itself removes both; where it
 does not (a target that is all healthy), it shifts healthy windows to the source's faults, and `by="source"`, which
 adapts nothing, is the safe choice.
 
-Matching clusters shifts the classes one by one, so the shares do not matter. Windows are brought to the space in which
-the source's classes are farthest apart for their spread (regularised linear discriminants). There, a change of speed,
-load or machine shifts all classes by about the same offset. Recordings of the target that lie together form a cluster.
-Clusters are matched with classes, each to one, under the best offset; the fit is the share of the classes' arrangement
-that the clusters repeat, the margin how much worse the next matching is. A few clusters cannot distinguish an offset
-from a fault: then nothing is shifted and the model is the unadapted one (docs/plant.md has the measurements).
+A source of few bearings teaches their own marks: where one outer race shows no line, "no line" becomes a sign of outer
+races. So windows drawn from other benches' states are learnt beside them. states.safetensors holds, for each state of
+each bench, the mean of windows, the directions in which they scatter most and the scatter that is left, of the input
+`bearing-orders` standardised by that bench; draws are put where the source's mean and scale are. The target is not
+used. `python benchmarks/general_model.py DATA --write` makes the file; docs/results.md says what it is worth.
 
-Where a class is a type of fault with several unlike recordings, its recordings are states of their own: clusters are
-matched with states, a class may own several of them, and the margin is to the next matching of clusters with *classes*.
-Recordings that physics is certain of, or that the user names, are matched with states of their class alone. Such a
-matching is used only if the states explain the target better where they are shifted (`likelihood_gain`).
+>>> RECIPES["unseen-bearings"].with_settings({"known-states.without": "cwru"})   # as `adapt` and grids do on CWRU
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.ingredient import BeforeTraining, Deferred, Prepared, TargetFinding, choice
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, choice, networks, tasks, torch
 from bearcat.errors import InputError
+from bearcat.settings import find_name
 
 if TYPE_CHECKING:
-    import torch
-
-    from bearcat.cat import networks
-    from bearcat.data import tasks
+    from bearcat.cat.recipes import Recipe
     from bearcat.data.inputs import Input
-    from bearcat.diagnosis import accuracy
-else:
-    torch, networks = Deferred("torch"), Deferred("bearcat.cat.networks")
-    tasks, accuracy = Deferred("bearcat.data.tasks"), Deferred("bearcat.diagnosis.accuracy")
 
+STATES_FILE = Path(__file__).parents[1] / "general" / "states.safetensors"
+AXES = 16  # directions of scatter that are kept of a state
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-SHRINKAGE = 0.1  # of the spread within classes towards equal spread in all directions
-MOST_WINDOWS = 4000  # of the source, to find the space
-MOST_STARTS = 12  # clusters whose distances from the classes are tried as offsets
-# Clusters of several recordings may be two of one class. Then what the matching leaves over may be this many times what
-# is left where classes may be missing (docs/plant.md).
-MORE_LEFT = 1.5
-FEWEST_CLASSES = 3  # two clusters are matched with two classes by their order alone, which an offset hides
-# Where the target has fewer clusters than the source classes, or one more, more is asked of a matching.
-FEWEST_CLUSTERS = 0.6  # of the number of classes
-CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
-MOST_STATES = 48  # of the source; where it has more recordings, those of a class that are alike are one state
-ROUNDS = 50  # of EM
-LEAST_SHARE = 1e-6  # of a state in EM
-STRANGE = 2.0  # distance of an unmatched cluster from the nearest class, in those of matched ones: it is unknown
 
 
 @dataclass(frozen=True)
@@ -103,462 +80,146 @@ def _statistics(values: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.f
     return mean.astype(np.float32), np.where(constant, 1, deviation).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class IgnoreOrders(BeforeTraining):
-    """Sets the points of the input that are read at shaft orders to zero, so that nothing depends on the speed.
+@dataclass(frozen=True, eq=False)
+class StateShape:
+    """Windows of one state on one bench, standardised by the bench: a mean, directions of scatter, and the rest."""
 
-    >>> IgnoreOrders().for_input(find_input("physics:use=band-kurtosis,envelope-orders")).points
-    (16, 656)
-    """
+    mean: Floats  # (point,)
+    axes: Floats  # (axis, point), as long as windows scatter along them
+    rest: Floats  # (point,) deviation that the axes leave
 
-    name = "ignore-orders"
-    reads_target = False
-    points: tuple[int, ...] = ()  # first and last + 1 of each channel, by `for_input`
+    @staticmethod
+    def of(windows: Floats) -> StateShape:
+        """Of standardised windows (window, point)."""
+        mean = windows.mean(axis=0)
+        _, lengths, axes = np.linalg.svd(windows - mean, full_matrices=False)
+        axes = axes[:AXES] * (lengths[:AXES, None] / np.sqrt(len(windows)))
+        rest = np.sqrt(np.maximum((windows - mean).var(axis=0) - (axes**2).sum(axis=0), 0))
+        return StateShape(mean, axes, rest)
 
-    def for_input(self, kind: Input) -> IgnoreOrders:
-        from bearcat.data.inputs import OrderInput, Physics
-
-        members = kind.members if isinstance(kind, Physics) else []
-        ends = np.cumsum([member.points(0) for member in members]).tolist()
-        first = [end - member.points(0) for end, member in zip(ends, members, strict=True)]
-        orders = [place for place, member in enumerate(members) if isinstance(member, OrderInput)]
-        if not orders or orders != list(range(orders[0], len(members))):
-            raise InputError("the input has no part at shaft orders that could be ignored; use 'physics'", "input")
-        return replace(self, points=(first[orders[0]], ends[-1]))
-
-    def prepare(self, data: tasks.TrainingData) -> Prepared:
-        parts: dict[str, Any] = {name: getattr(data, name) for name in ("source_train", "source_test", "target_train")}
-        parts = {name: replace(part, values=part.values.copy()) for name, part in parts.items()}
-        for part in parts.values():
-            part.values[..., slice(*self.points)] = 0
-        return Prepared(replace(data, **parts))
+    def draw(self, number: int, random: np.random.Generator) -> Floats:
+        """(window, point)"""
+        along = random.standard_normal((number, len(self.axes))) @ self.axes
+        return np.asarray(self.mean + along + random.standard_normal((number, self.mean.size)) * self.rest)
 
 
-@dataclass(frozen=True)
-class MatchClusters(BeforeTraining):
-    """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster.
+@cache
+def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
+    """The input that the states were measured with, and the states of each bench."""
+    from bearcat.storage import load_tensors
 
-    >>> RECIPES["match-clusters"].change("matching", fit=0.5).find(MatchClusters).fit
-    0.5
-    """
-
-    name = "matching"
-    apart: float = 0.6  # recordings nearer than this, in windows' distances from their centre, are one cluster
-    fit: float = 1 / 3  # of the clusters to the classes, from which on they are matched
-    windows: int = 10  # of each cluster at least: the centre of fewer is not known well enough to shift a class there
-
-    def __post_init__(self) -> None:
-        if self.apart < 0 or not 0 <= self.fit <= 1 or self.windows < 1:
-            raise InputError(
-                "matching.apart must not be negative, matching.fit between 0 and 1, matching.windows positive"
-            )
-
-    def prepare(self, data: tasks.TrainingData) -> Prepared:
-        """The data with the source's windows shifted where the matching is clear, and what was found."""
-        source, target, classes = data.source_train, data.target_train, len(data.classes)
-        flat, values = source.values.reshape(len(source), -1), target.values.reshape(len(target), -1)
-        named = target.reference if len(target.reference) else np.full(len(target), tasks.UNKNOWN)
-        states = source_states(data)
-        space = discriminant_space(flat, states.train, len(states.owner))
-        cluster, centres = clustered(space.project(values), target.recording, len(states.owner), self.apart)
-        count, windows = len(centres), np.bincount(cluster)
-        finding = ClusterMatch(
-            adapted=False, clusters=count, classes=classes, fewest_windows=int(windows.min()),
-            wanted_windows=self.windows, states=len(states.owner) if states.several else None,
-        )  # fmt: skip
-        of_cluster = np.array([_known_class(named[cluster == number]) for number in range(count)])
-        anchors = target.anchor if states.several and len(target.anchor) else np.full(len(target), tasks.UNKNOWN)
-        certain = np.array([_only_class(anchors[cluster == number]) for number in range(count)])
-        known = np.where(of_cluster == tasks.UNKNOWN, certain, of_cluster)
-        finding = replace(finding, anchors=int((certain != tasks.UNKNOWN).sum()) or None)
-        # No state is left for one of several clusters that are known to be of one class, such as two that are healthy.
-        enough = all((known == code).sum() <= (states.owner == code).sum() for code in range(classes))
-        codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
-        if enough and finding.comparable:
-            matching = match(centres, space.centres, known, states.owner)
-            free = _best_fit(centres, space.centres, lambda distance: distance.argmin(axis=1))[1]  # the nearest state
-            scatter = float(((space.centres - space.centres.mean(axis=0)) ** 2).sum())
-            single = len(np.unique(target.recording)) == classes == count  # no class can be taken for two
-            # Clusters of a few windows, or of types with several states, are matched where both are clear.
-            plain = finding.fewest_windows >= self.windows and not states.several
-            clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
-            clear = matching.fit > self.fit if count == classes and plain else clear
-            clear = clear and (single or matching.left <= MORE_LEFT * free)
-            if plain or clear:
-                margin = matching.margin if np.isfinite(matching.margin) else None  # no other matching is possible
-                finding = replace(finding, fit=matching.fit, margin=margin, free=1 - free / scatter)
-            if not plain:
-                possible = (known[:, None] == tasks.UNKNOWN) | (known[:, None] == states.owner)
-                gain = likelihood_gain(centres, space.centres, matching.offset, 1 / windows, possible)
-                finding, clear = replace(finding, gain=gain), clear and gain > 0
-            if clear:
-                codes = matching.states[cluster]
-                owners = states.owner[codes[codes != tasks.UNKNOWN]]
-                counts = np.bincount(owners, minlength=classes)
-                shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
-                strange = np.isin(cluster, _strange(centres, space.centres, matching))
-                unknown = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
-                finding = replace(finding, adapted=True, shares=shares, unknown=tuple(unknown))
-        if codes is None and (named != tasks.UNKNOWN).any():
-            states, codes = States.of_classes(data), named
-            finding = replace(finding, adapted=True, reference=True)
-        if codes is not None:
-            present = [int(code) for code in np.unique(codes) if code != tasks.UNKNOWN]
-            offsets = {
-                code: values[codes == code].mean(axis=0) - flat[states.train == code].mean(axis=0) for code in present
-            }
-            common = np.mean(list(offsets.values()), axis=0)
-            if finding.reference:
-                projected = space.project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
-                others = centres[of_cluster == tasks.UNKNOWN]
-                common = common * _common_share(others, space.centres, projected[0] - projected[1])
-            else:  # a few windows say of which class they are, but not how far it has shifted
-                offsets = {code: offset for code, offset in offsets.items() if (codes == code).sum() >= self.windows}
-            data = _shifted(data, states, offsets, common)
-        return Prepared(data, finding=finding)
+    tensors, metadata = load_tensors(STATES_FILE)
+    benches: dict[str, dict[str, StateShape]] = {}
+    for bench, state in metadata["states"]:
+        parts = (tensors[f"{bench}/{state}/{part}"].double().numpy() for part in ("mean", "axes", "rest"))
+        benches.setdefault(bench, {})[state] = StateShape(*parts)
+    return metadata["input"], benches
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterMatch(TargetFinding):
-    """What matching the target's clusters of recordings with the source's classes found."""
+class JoinedStates(TargetFinding):
+    """Which states of which benches joined the source."""
 
-    clusters: int
-    classes: int
-    fewest_windows: int  # of a cluster
-    wanted_windows: int
-    reference: bool = False  # adapted by recordings of known class, not by the matching
-    fit: float | None = None  # share of the classes' arrangement that the clusters repeat; None: not matched
-    free: float | None = None  # the fit where classes may be missing and others have several clusters
-    margin: float | None = None  # what the next matching leaves, as a multiple of what this one leaves
-    shares: Mapping[str, float] | None = None  # of the target's windows, by the classes they are matched with
-    states: int | None = None  # of the source, where a class has several
-    anchors: int | None = None  # clusters whose class physics is certain of
-    gain: float | None = None  # of the states' log-likelihood by their shift, less its penalty; asked where it decides
-
-    @property
-    def comparable(self) -> bool:
-        """Whether there are enough clusters, and not too many, to be matched with the classes or their states."""
-        if self.states is not None:  # one that physics is certain of says which way the others have shifted
-            return FEWEST_CLASSES - bool(self.anchors) <= self.clusters <= self.states + 1
-        fewest = max(FEWEST_CLASSES, FEWEST_CLUSTERS * self.classes)
-        return self.classes >= FEWEST_CLASSES and fewest <= self.clusters <= self.classes + 1
+    states: tuple[str, ...]
+    benches: tuple[str, ...]
 
     @property
     def sentence(self) -> str:
-        clusters = f"{self.clusters} target cluster{'s' if self.clusters > 1 else ''}"
-        if self.reference:
-            return "Adapted: the source classes were shifted by the offset of the reference recordings."
-        if self.adapted:
-            matched, others = f"the {self.classes} source classes", ""
-            if self.states is not None:
-                matched = f"{self.states} source recordings of {self.classes} classes"
-            elif self.clusters < self.classes:
-                matched, others = f"{self.clusters} of {self.classes} source classes", "; the others shift with them"
-            elif self.clusters > self.classes:
-                clusters = f"{self.classes} of {clusters}"
-            unknown = f" Recordings that match no class: {len(self.unknown)}." if self.unknown else ""
-            return f"Adapted: {clusters} match {matched} (fit {self.fit:.2f}){others}.{unknown}"
-        reason = (
-            f"{clusters} and {self.classes} source classes cannot distinguish a machine change from a fault. Name"
-            " healthy target recordings (--reference)."
-        )
-        if self.fit is not None:
-            reason = f"{clusters} do not clearly match the {self.classes} source classes (fit {self.fit:.2f})."
-        elif self.comparable and self.states is not None:
-            reason = f"{clusters} do not clearly match the source's recordings of {self.classes} classes."
-        elif self.comparable and self.fewest_windows < self.wanted_windows:
-            needed = f"and {self.wanted_windows} are needed"
-            reason = f"the smallest target cluster has {self.fewest_windows} windows, {needed}."
-        return f"Not adapted, so the model is that of the source alone: {reason}"
+        if not self.states:
+            return (
+                "Not adapted: nothing known of other benches fits the names of two classes, so none joins the source."
+            )
+        return f"Not adapted: learnt from the source and from {', '.join(self.states)} of {' and '.join(self.benches)}."
 
 
-@dataclass(frozen=True, eq=False)
-class States:
-    """The source's states, each of one class: its classes or, where one has several recordings in a domain, these."""
+@dataclass(frozen=True)
+class KnownStates(BeforeTraining):
+    """Windows of the states of other benches join the source's, class by class, where names of classes say states.
 
-    owner: Integers  # (state,) the class of each
-    train: Integers  # (window,) the state of each of the source's windows, UNKNOWN of recordings not trained with
-    test: Integers
-
-    @property
-    def several(self) -> bool:
-        """Whether a class has several."""
-        return len(np.unique(self.owner)) < len(self.owner)
-
-    @staticmethod
-    def of_classes(data: tasks.TrainingData) -> States:
-        return States(np.arange(len(data.classes)), data.source_train.labels, data.source_test.labels)
-
-
-def has_several_states(source: tasks.Labelled) -> bool:
-    """Whether a class has several recordings in a domain."""
-    if not len(source.recording):
-        return False
-    domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
-    recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
-    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
-
-
-def source_states(data: tasks.TrainingData) -> States:
-    """The source's recordings as states; of a class with more than its part of MOST_STATES, alike ones are merged."""
-    from scipy.cluster.hierarchy import fcluster, linkage
-
-    source, test, classes = data.source_train, data.source_test, len(data.classes)
-    if not has_several_states(source):
-        return States.of_classes(data)
-    numbers, place = np.unique(source.recording, return_inverse=True)
-    flat = source.values.reshape(len(source), -1)
-    deviation = flat.std(axis=0)
-    means = np.array([flat[place == number].mean(axis=0) for number in range(len(numbers))])
-    means = means / np.where(deviation > 0, deviation, 1)
-    labels = np.array([source.labels[place == number][0] for number in range(len(numbers))])
-    state, owner = np.zeros(len(numbers), dtype=np.int64), list[int]()
-    for code in range(classes):
-        mine = np.flatnonzero(labels == code)
-        merged: NDArray[Any] = np.arange(len(mine))
-        if len(mine) > MOST_STATES // classes:
-            merged = fcluster(linkage(means[mine], "average"), MOST_STATES // classes, "maxclust") - 1
-        state[mine] = len(owner) + merged
-        owner += [code] * (int(merged.max()) + 1)
-    of_recording = dict(zip(numbers.tolist(), state.tolist(), strict=True))
-    of_test = np.array([of_recording.get(number, tasks.UNKNOWN) for number in test.recording.tolist()], dtype=np.int64)
-    return States(np.array(owner), state[place], of_test)
-
-
-def _shifted(
-    data: tasks.TrainingData, states: States, offsets: Mapping[int, NDArray[Any]], common: NDArray[Any]
-) -> tasks.TrainingData:
-    """With an offset (point,) added to each state of the source; by default that of its class on average, or of all."""
-    parts = []
-    for part, state in ((data.source_train, states.train), (data.source_test, states.test)):
-        parts.append(replace(part, values=part.values.copy()))
-        for code in range(len(data.classes)):
-            mine = [offset for number, offset in offsets.items() if states.owner[number] == code]
-            usual = np.mean(mine, axis=0) if mine else common
-            for number in np.unique(state[part.labels == code]).tolist():
-                offset = offsets.get(number, usual).reshape(part.values.shape[1:]).astype(part.values.dtype)
-                parts[-1].values[(part.labels == code) & (state == number)] += offset
-    return replace(data, source_train=parts[0], source_test=parts[1])
-
-
-def _known_class(codes: Integers) -> int:
-    """The class that most of a cluster's windows are known to be of; UNKNOWN where none is."""
-    known = codes[codes != tasks.UNKNOWN]
-    return int(np.bincount(known).argmax()) if len(known) else tasks.UNKNOWN
-
-
-def _only_class(codes: Integers) -> int:
-    """The class that all of a cluster's windows that say one are of; UNKNOWN where there is none, or another."""
-    found = np.unique(codes[codes != tasks.UNKNOWN])
-    return int(found[0]) if len(found) == 1 else tasks.UNKNOWN
-
-
-def likelihood_gain(
-    clusters: Floats, centres: Floats, offset: Floats, noise: Floats, possible: NDArray[np.bool_]
-) -> float:
-    """How much better shifted states explain the clusters (cluster, axis) than unshifted ones: the difference of their
-    log-likelihoods less half the logarithm of the number of clusters for each axis of the offset (BIC).
-
-    A cluster belongs to one of the states (state, axis) with free shares and scatters around it alike in all axes, at
-    least by the noise (cluster,) of a mean of windows; `possible` (cluster, state) leaves out what a cluster is known
-    not to be. Shares, scatter and the offset, from this one on, are by EM.
+    >>> RECIPES["unseen-bearings"].find(KnownStates).without
+    ()
     """
-    floor, axes = float(np.mean(noise)), clusters.shape[1]
 
-    def likelihood(shift: Floats, free: bool) -> float:
-        shares, variance = np.full(len(centres), 1 / len(centres)), np.inf
-        found = -np.inf
-        for _ in range(ROUNDS):
-            squares = np.where(possible, _squares(clusters, centres, shift), np.inf)
-            if not np.isfinite(variance):
-                variance = max(float(squares.min(axis=1).mean()) / axes, floor)
-            each = np.log(shares) - squares / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
-            most = each.max(axis=1, keepdims=True)
-            total = most[:, 0] + np.log(np.exp(each - most).sum(axis=1))
-            earlier, found = found, float(total.sum())
-            if found - earlier < 1e-9 * abs(found):
-                break
-            likely = np.exp(each - total[:, None])  # (cluster, state)
-            shares = np.maximum(likely.mean(axis=0), LEAST_SHARE)
-            shares = shares / shares.sum()
-            if free:
-                shift = (clusters - likely @ centres).mean(axis=0)
-            scatter = (likely * _squares(clusters, centres, shift)).sum()
-            variance = max(float(scatter) / clusters.size, floor)
-        return found
+    name = "known-states"
+    reads_target = False
+    without: tuple[str, ...] = ()  # benches that are left out, so that the recipe can be tested on them
 
-    penalty = axes / 2 * np.log(len(clusters))
-    return likelihood(offset, True) - likelihood(np.zeros(axes), False) - float(penalty)
+    def __post_init__(self) -> None:
+        for name in self.without:
+            find_name(name, tuple(shipped_states()[1]), "bench")
 
+    def for_input(self, kind: Input) -> KnownStates:
+        from bearcat.data.inputs import find_input
 
-def _strange(clusters: Floats, centres: Floats, matching: Matching) -> Integers:
-    """The clusters that are left over and far from every class: their recordings show a fault the source lacks."""
-    left_over = np.flatnonzero(matching.states == tasks.UNKNOWN)
-    distance = _squares(clusters[left_over], centres, matching.offset).min(axis=1)
-    usual = matching.left / (matching.states != tasks.UNKNOWN).sum()
-    return np.asarray(left_over[distance > STRANGE**2 * usual])
+        if kind != find_input(shipped_states()[0]):
+            raise InputError(f"known states of other benches are of the input '{shipped_states()[0]}'; use it", "input")
+        return self
 
+    def prepare(self, data: tasks.TrainingData) -> Prepared:
+        """The same for all runs: draws depend on nothing but the source."""
+        chosen, codes = self._chosen(data), state_codes(data.classes)
+        finding = JoinedStates(
+            adapted=False, states=tuple(dict.fromkeys(state for _, state, _ in chosen)),
+            benches=tuple(dict.fromkeys(bench for bench, _, _ in chosen)),
+        )  # fmt: skip
+        if not chosen:
+            return Prepared(data, finding=finding)
+        source, random = data.source_train, np.random.default_rng(0)
+        mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
+        numbers = self._numbers(data, chosen)
+        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, chosen, strict=True)]
+        values = np.concatenate(drawn).reshape(-1, *mean.shape) * scale + mean
+        labels = np.repeat([codes[state] for _, state, _ in chosen], numbers)
+        groups = np.repeat(np.arange(len(chosen)), numbers)
+        added = joined(source, values.astype(np.float32), labels, groups)
+        return Prepared(replace(data, source_train=added), finding=finding)
 
-def _common_share(clusters: Floats, centres: Floats, offset: Floats) -> float:
-    """How much of the reference's offset other classes share: 1 or 0, what suits the other clusters; ½ without any."""
-    if not len(clusters):
-        return 0.5
-    shifted, unshifted = (_squares(clusters, centres, each).min(axis=1).sum() for each in (offset, 0.0 * offset))
-    return 1.0 if shifted < unshifted else 0.0
+    def source_windows(self, data: tasks.TrainingData) -> int:
+        return len(data.source_train) + sum(self._numbers(data, self._chosen(data)))
 
+    def _chosen(self, data: tasks.TrainingData) -> list[tuple[str, str, StateShape]]:
+        """Bench, state and shape of what joins: none where fewer than two classes stand for a state."""
+        benches, codes = shipped_states()[1], state_codes(data.classes)
+        every = ((bench, state, shape) for bench, states in benches.items() for state, shape in states.items())
+        kept = [(bench, state, shape) for bench, state, shape in every if bench not in self.without and state in codes]
+        return kept if len({state for _, state, _ in kept}) > 1 else []
 
-def _squares(clusters: Floats, centres: Floats, offset: Floats) -> Floats:
-    """Squared distances (cluster, class) of clusters from classes that are shifted by the offset."""
-    return np.asarray(((clusters[:, None] - centres - offset) ** 2).sum(axis=2))
-
-
-@dataclass(frozen=True, eq=False)
-class Space:
-    """The discriminant space: windows (window, point) → (window, axis), and the source's class centres there."""
-
-    project: Callable[[NDArray[Any]], Floats]
-    centres: Floats  # (class, axis)
+    def _numbers(self, data: tasks.TrainingData, chosen: list[tuple[str, str, StateShape]]) -> list[int]:
+        """Windows to draw of each: a class gets as many as the source's classes have on average, however many benches
+        know it.
+        """
+        states = [state for _, state, _ in chosen]
+        each = len(data.source_train) / len(data.classes)
+        return [max(1, round(each / states.count(state))) for state in states]
 
 
-def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> Space:
-    """From the source's windows (window, point)."""
-    most = MOST_WINDOWS // classes
-    members = [np.flatnonzero(labels == code) for code in range(classes)]
-    kept = np.concatenate([own[np.linspace(0, len(own) - 1, min(len(own), most)).astype(int)] for own in members])
-    values, labels = values[kept].astype(np.float64), labels[kept]
-    mean, deviation = values.mean(axis=0), values.std(axis=0)
-    deviation = np.where(deviation > 1e-6 * np.abs(mean), deviation, 1.0)
-    scaled = (values - mean) / deviation
-    centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
-    within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = accuracy.principal(within)
-    floor = SHRINKAGE * variances.sum() / scaled.shape[1]
-    along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
-    across = 1 / np.sqrt(floor) if floor > 0 else 1.0
-
-    def whiten(points: Floats) -> Floats:
-        return np.asarray(points * across + (points @ axes.T * (along - across)) @ axes)
-
-    whitened = whiten(centres)
-    middle = whitened.mean(axis=0)
-    directions = accuracy.principal(whitened - middle)[1][: classes - 1]
-
-    def project(points: NDArray[Any]) -> Floats:
-        return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)
-
-    return Space(project, (whitened - middle) @ directions.T)
+def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:
+    """The recipe without what it knows of the benches of a named dataset, on which it would be tested."""
+    known = recipe.find(KnownStates)
+    if known is None or known.without:
+        return recipe
+    every = shipped_states()[1]
+    own = tuple(name for name in every if name == dataset or name.startswith(f"{dataset}-"))
+    return recipe.change(known.name, without=tuple(every) if dataset == "across-machines" else own)
 
 
-def clustered(points: Floats, recording: Integers, classes: int, apart: float) -> tuple[Integers, Floats]:
-    """Clusters of recordings, (window,), and their centres; without recordings, as many of windows as classes.
+def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
+    """The class that stands for each state, where exactly one does."""
+    from bearcat.diagnosis.physics import state_of
 
-    Two recordings are of one cluster if their centres are nearer than `apart` times the windows' distance from their
-    own centre (root mean square), or by way of others.
-    """
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.cluster.vq import kmeans2
-
-    if not len(recording):
-        return _numbered(kmeans2(points, classes, minit="++", seed=0, missing="warn")[1], points)
-    cluster, centres = _numbered(recording, points)
-    if len(centres) == 1:
-        return cluster, centres
-    spread = np.sqrt(((points - centres[cluster]) ** 2).sum(axis=1).mean())
-    return _numbered(fcluster(linkage(centres, "single"), apart * spread, "distance")[cluster], points)
+    states = [state_of(name) for name in classes]
+    return {state: code for code, state in enumerate(states) if state is not None and states.count(state) == 1}
 
 
-def _numbered(names: NDArray[Any], points: Floats) -> tuple[Integers, Floats]:
-    """The same clusters, numbered from 0 on, and the mean of each one's points, (cluster, axis)."""
-    cluster = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    return cluster, np.array([points[cluster == number].mean(axis=0) for number in range(cluster.max() + 1)])
+def joined(
+    source: tasks.Labelled, values: NDArray[np.float32], labels: NDArray[np.int64], groups: NDArray[np.int64]
+) -> tasks.Labelled:
+    """The source's windows and these; each group of them is as of one more recording and domain."""
 
+    def with_groups(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.concatenate([numbers, numbers.max() + 1 + groups]) if len(numbers) else numbers
 
-@dataclass(frozen=True, eq=False)
-class Matching:
-    """Clusters and states, each at most once: as many pairs as there are of the fewer."""
-
-    states: Integers  # (cluster,) of each; UNKNOWN for clusters that are left over
-    offset: Floats  # (axis,) from states to their clusters
-    left: float  # Σ squared distances from clusters to their states, shifted by the offset
-    fit: float  # the share of the scatter of the matched states that is repeated
-    margin: float  # what the next matching leaves, as a multiple of what this leaves
-
-
-def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers | None = None) -> Matching:
-    """The best matching of clusters (cluster, axis) with states (state, axis) of the classes `owner` (state,), each a
-    class by default. The next matching is the best that gives a cluster to another class.
-
-    known (cluster,) holds the classes that clusters are known to be of, UNKNOWN elsewhere.
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    owner = np.arange(len(centres)) if owner is None else owner
-    given = known[:, None] == owner
-    forbidden = (known[:, None] != tasks.UNKNOWN) & ~given
-
-    def one_to_one(distance: Floats) -> Integers:
-        found, far = np.full(len(clusters), tasks.UNKNOWN), distance.max() * len(clusters) + 1
-        rows, columns = linear_sum_assignment(np.where(forbidden, far, distance - 2 * far * given))
-        found[rows] = columns
-        return found
-
-    def owners(states: Integers) -> Integers:
-        return np.where(states == tasks.UNKNOWN, tasks.UNKNOWN, owner[states])
-
-    states, left = _best_fit(clusters, centres, one_to_one)
-    paired = states != tasks.UNKNOWN
-    matched = centres[states[paired]]
-    scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
-    given_to, mine = known != tasks.UNKNOWN, owners(states)
-    others = [
-        other
-        for other in _changed(states, len(centres))
-        if np.array_equal(owners(other)[given_to], known[given_to]) and not np.array_equal(owners(other), mine)
-    ]
-    next_left = min((_left(clusters, centres, other) for other in others), default=np.inf)
-    margin = next_left / left if left > 0 else np.inf
-    fit = float(1 - left / scatter) if scatter > 0 else 0.0
-    return Matching(states, (clusters[paired] - matched).mean(axis=0), left, fit, margin)
-
-
-def _changed(states: Integers, count: int) -> Iterator[Integers]:
-    """The matchings that differ by one change: two clusters change places, or a cluster takes a state nobody has."""
-    for first in range(len(states)):
-        for second in range(first):
-            if states[first] != states[second]:
-                other = states.copy()
-                other[[first, second]] = states[[second, first]]
-                yield other
-        if states[first] != tasks.UNKNOWN:
-            for unused in np.setdiff1d(np.arange(count), states):
-                other = states.copy()
-                other[first] = unused
-                yield other
-
-
-def _left(clusters: Floats, centres: Floats, classes: Integers) -> float:
-    """What these classes leave of the clusters that have one, under the offset that is best for them."""
-    paired = classes != tasks.UNKNOWN
-    apart = clusters[paired] - centres[classes[paired]]
-    return float(((apart - apart.mean(axis=0)) ** 2).sum())
-
-
-def _best_fit(clusters: Floats, centres: Floats, assign: Callable[[Floats], Integers]) -> tuple[Integers, float]:
-    """The classes that `assign` gives by squared distances (cluster, class), under the best offset, and what is left.
-
-    The offset is found by turns with the assignment, from several starts.
-    """
-    starts = [clusters.mean(axis=0) - centres.mean(axis=0), np.zeros(centres.shape[1])]
-    starts += [cluster - centre for cluster in clusters[:MOST_STARTS] for centre in centres]
-    best, least = np.arange(len(clusters)), np.inf
-    for offset in starts:
-        for _ in range(20):
-            assigned = assign(_squares(clusters, centres, offset))
-            paired = assigned != tasks.UNKNOWN
-            earlier, offset = offset, (clusters[paired] - centres[assigned[paired]]).mean(axis=0)
-            if np.allclose(earlier, offset):
-                break
-        left = _left(clusters, centres, assigned)
-        if left < least:
-            best, least = assigned, left
-    return best, least
+    return replace(
+        source, values=np.concatenate([source.values, values]), labels=np.concatenate([source.labels, labels]),
+        recording=with_groups(source.recording), domain=with_groups(source.domain),
+    )  # fmt: skip

@@ -9,13 +9,10 @@ make labelled windows out of unlabelled ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from bearcat.cat import scaling
@@ -26,7 +23,7 @@ from bearcat.diagnosis.accuracy import majority_weight
 from bearcat.errors import InputError
 
 POWERS = 41  # of TransCal's weights, from 0 to 1
-START_POWER = 0.5  # where TransCal's search begins
+START, START_POWER = 2.0, 0.5  # temperature and power where TransCal's search begins
 LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the largest weight is a number
 
 
@@ -34,9 +31,7 @@ LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the larges
 class TransCal(CheckedSettings):
     """The temperature of least |mean target confidence − estimated accuracy|.
 
-    Whole curves of temperature and power make that 0. This is the point nearest to `start` and START_POWER; the
-    published search (`solver="slsqp"`) goes from there and stops somewhere. From T = 100, where every window is as
-    unsure as another, it does not move: `at_bound` says so.
+    Whole curves of temperature and power make that 0. This is the point nearest to where the original's search begins.
 
     >>> find_calibrator("TransCal").needs[-1]
     'target_logits'
@@ -44,47 +39,21 @@ class TransCal(CheckedSettings):
 
     bounds: tuple[float, float] = (1.0, 100.0)
     ridge: float = 1.0  # as in CPCS
-    solver: str = "exact"
-    start: float = 2.0  # the original's; authors' code: 100
-    choices: ClassVar[Mapping[str, Collection[str]]] = {"solver": ("exact", "slsqp")}
     needs: ClassVar[tuple[str, ...]] = (*CPCS.needs, "target_logits")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        sample, exact = evidence.source(), self.solver == "exact"
-        weights = CPCS(ridge=self.ridge) if exact else CPCS(resampling="over", solver="scikit-learn")
-        odds = weights.log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
+        sample, target = evidence.source(), evidence.target()
+        odds = CPCS(ridge=self.ridge).log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
         powers = torch.linspace(0, 1, POWERS, dtype=torch.float64, device=odds.device)
-        alone = Temperature((0.05, 100.0) if exact else None).fit(evidence)
+        alone = Temperature((0.05, 100.0)).fit(evidence)
         source = (sample.shares() * alone.probabilities(sample.scores.double()).amax(dim=-1)).sum(dim=1)
-        target = evidence.target()
-        if not exact:
-            return self._searched(sample, odds, source, target)
         accuracy = estimated_accuracy(sample, odds, source, powers)
         temperature, gap = matching_temperature(target, accuracy, self.bounds)
-        distance = (temperature - self.start).square() + (powers - START_POWER).square()
+        distance = (temperature - START).square() + (powers - START_POWER).square()
         best = torch.where(gap <= gap.amin(dim=1, keepdim=True) + 1e-6, distance, torch.inf).argmin(dim=1)
         found = temperature.gather(1, best[:, None])[:, 0]
         at_bound = (found == self.bounds[0]) | (found == self.bounds[1])
         return from_temperature(1 / found, at_bound, classes=target.scores.shape[2])
-
-    def _searched(self, sample: Sample, odds: Tensor, source: Tensor, target: Sample) -> Calibration:
-        """By sequential least squares from the start, run by run, with T at least 1 and the power between 0 and 1."""
-        logits, shares, found = centred(target), target.shares(), []
-        for run in range(len(odds)):
-            own = slice(run, run + 1)
-            one = Sample(sample.scores[own], sample.labels[own], sample.weight[own])
-
-            def gap(place: np.ndarray, one: Sample = one, own: slice = own) -> float:
-                powers = torch.tensor(place[1:], dtype=torch.float64, device=odds.device)
-                sure = 1 / (logits[own] / float(place[0])).exp().sum(dim=-1)
-                accuracy = estimated_accuracy(one, odds[own], source[own], powers)
-                return float(((shares[own] * sure).sum() - accuracy[0, 0]).abs())
-
-            best = minimize(gap, [self.start, START_POWER], method="SLSQP", bounds=((1.0, None), (0.0, 1.0)))
-            found.append(float(best.x[0]))
-        temperature = torch.tensor(found, dtype=torch.float64, device=odds.device)
-        stuck = (temperature <= 1) | ((temperature - self.start).abs() < 1e-3 * self.start)
-        return from_temperature(1 / temperature, stuck, classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)

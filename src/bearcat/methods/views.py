@@ -10,17 +10,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bearcat.cat.ingredient import Augmentation, Deferred
+from bearcat.cat.ingredient import Augmentation, Tensor, torch
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from bearcat.data.inputs import Input
     from bearcat.fast.stacked import Randomness
-else:
-    torch = Deferred("torch")
 
 
 @dataclass(frozen=True)

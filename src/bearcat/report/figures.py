@@ -1,8 +1,7 @@
 """Figures of runs (reliability, confusion, curves over epochs) and of recordings (two domains, evidence of physics).
 
 Each function returns a figure, or None where the runs have nothing for it to draw. Curves averaged over tasks take the
-task × seed cells that every method finished, so that no method is shown on easier tasks than another; bands are one
-standard deviation over seeds.
+task × seed cells that every method finished, so that no method is shown on easier tasks than another.
 
 >>> confusions(results).save("confusion.pdf")
 >>> draw_shift(rows, ("load0", "load3")).save("shift.png")
@@ -11,9 +10,7 @@ standard deviation over seeds.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows as well as one above
-# Dashes and markers repeat the colours for grey print; seven dashes against eight colours repeat after 56 names.
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
-MeanCurve = tuple[Floats, Floats]  # mean over tasks and seeds, and the standard deviation over seeds (nan for one)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")  # repeat the colours for grey print
 # Of the figure of curves: a panel's label, and the columns of curves.csv for it; the first counts where it is a number.
 PANELS = {
     "target accuracy, %": ("target_accuracy_teacher", "target_accuracy_student"),
@@ -51,9 +46,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """How the lines of each name are drawn in every figure of a report, by its place among the names."""
-    keys = {"color": PALETTE, "linestyle": DASHES, "marker": MARKERS}
     return {
-        name: {key: values[place % len(values)] for key, values in keys.items()} | {"markersize": 3}
+        name: {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)], "markersize": 3}
         for place, name in enumerate(names)
     }
 
@@ -63,31 +57,16 @@ def legend_columns(names: Sequence[str], width: float) -> int:
     return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
 
 
-@dataclass(frozen=True)
-class Bins:
-    """A reliability diagram's numbers: edges (bin + 1); windows, mean confidence and accuracy (bin)."""
-
-    edges: Floats
-    mass: Floats
-    confidence: Floats
-    accuracy: Floats
-
-    @property
-    def ece(self) -> float:
-        return float(np.nansum(self.mass * np.abs(self.confidence - self.accuracy)) / max(self.mass.sum(), 1e-300))
-
-
 @house_style()
 def reliability(results: Sequence[Result]) -> ReportFigure | None:
     """One method: source and target, before and after calibration, all its runs together."""
-    panels = _reliability_panels([result.record.reliability for result in results])
+    panels = _panels([result.record.reliability for result in results])
     if not panels:
         return None
     method, calibrator = results[0].cell.method, results[0].record.settings.calibrator
-    errors = ", ".join(f"{title} {100 * bins.ece:.1f} %" for title, bins in panels)
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
-        f" ECE of {len(panels[0][1].mass)} bins{f', {len(results)} runs pooled' if len(results) > 1 else ''}: {errors}."
+        f" ECE of {len(panels[0][1].mass)} bins{f', {len(results)} runs pooled' if len(results) > 1 else ''}."
         " A bar says nothing of how many windows it stands for."
     )
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
@@ -96,11 +75,11 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 @house_style()
 def write_reliability(recorded: Reliability, path: Path) -> None:
     """The same figure of one run as a PNG, from its record's `reliability`."""
-    figure = ReportFigure("reliability", "", "", _draw_reliability(_reliability_panels([recorded])))
+    figure = ReportFigure("reliability", "", "", _draw_reliability(_panels([recorded])))
     write_atomically(path, figure.render("png"))
 
 
-def _reliability_panels(recorded: Sequence[Reliability]) -> list[tuple[str, Bins]]:
+def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     """Title and bins of each panel that the records have numbers for."""
     panels = []
     for domain in ("source", "target"):
@@ -114,35 +93,33 @@ def _reliability_panels(recorded: Sequence[Reliability]) -> list[tuple[str, Bins
     return [(title.partition(",")[0] + ", no calibration", bins) for title, bins in panels]
 
 
-def merge_bins(recorded: Sequence[RecordedBins]) -> Bins | None:
+def merge_bins(recorded: Sequence[RecordedBins]) -> RecordedBins:
     """Recorded reliability bins of several runs as if their windows were one set."""
-    if not recorded:
-        return None
-    edges, mass, confidence, accuracy = (
-        np.array([getattr(bins, name) for bins in recorded], dtype=np.float64)
-        for name in ("edges", "mass", "confidence", "accuracy")
-    )
+    mass = np.array([bins.mass for bins in recorded], dtype=np.float64)
     total = mass.sum(axis=0)
-    windows = np.where(total > 0, total, np.nan)
-    means = [np.nansum(mass * values, axis=0) / windows for values in (confidence, accuracy)]
-    return Bins(edges[0], total, *means) if total.sum() else None
+    confidence, accuracy = (
+        np.nansum(mass * np.array(values, dtype=np.float64), axis=0) / np.where(total > 0, total, np.nan)
+        for values in ([bins.confidence for bins in recorded], [bins.accuracy for bins in recorded])
+    )
+    return RecordedBins(recorded[0].edges, *map(tuple, (total, confidence, accuracy)))
 
 
-def _draw_reliability(panels: Sequence[tuple[str, Bins]]) -> Any:
+def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
     """Reliability diagrams in a row, as the paper draws them: accuracy as bars, gap to confidence, diagonal, ECE."""
     drawing = empty_figure(1.75 * len(panels) + (0.3 if len(panels) < 4 else 0), 2.3)
     axes = drawing.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     box = {"facecolor": "white", "edgecolor": "grey", "boxstyle": "round,pad=0.25", "linewidth": 0.6}
     for axis, (title, bins) in zip(axes, panels, strict=True):
-        filled = bins.mass > 0
-        place: dict[str, Any] = {"x": bins.edges[:-1][filled], "width": np.diff(bins.edges)[filled], "align": "edge"}
-        bars = axis.bar(height=bins.accuracy[filled], color=PALETTE[0], edgecolor="black", linewidth=0.6, **place)
-        gap = place | {"height": (bins.confidence - bins.accuracy)[filled], "bottom": bins.accuracy[filled]}
+        edges, mass, confidence, accuracy = map(np.array, (bins.edges, bins.mass, bins.confidence, bins.accuracy))
+        apart, filled = confidence - accuracy, mass > 0
+        place: dict[str, Any] = {"x": edges[:-1][filled], "width": np.diff(edges)[filled], "align": "edge"}
+        bars = axis.bar(height=accuracy[filled], color=PALETTE[0], edgecolor="black", linewidth=0.6, **place)
+        gap = place | {"height": apart[filled], "bottom": accuracy[filled]}
         # Two layers, because matplotlib's SVG paints a hatch over a see-through face in the face's colour.
         tint = axis.bar(**gap, facecolor=GAP, edgecolor="none")
         hatch = axis.bar(**gap, facecolor="none", edgecolor=PALETTE[1], hatch="////", linewidth=0.6)
         axis.plot([0, 1], [0, 1], linestyle="--", color="grey", linewidth=1)
-        text = f"ECE {100 * bins.ece:.1f} %"
+        text = f"ECE {100 * float((mass * abs(apart))[filled].sum() / mass.sum()):.1f} %"
         axis.text(0.05, 0.94, text, transform=axis.transAxes, va="top", fontsize=7, bbox=box)
         axis.set_title(title, fontsize=7.5)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", xticks=[0, 0.5, 1])
@@ -188,7 +165,7 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
 
 @house_style()
 def curves(results: Sequence[Result]) -> ReportFigure | None:
-    """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method, bands of one standard deviation.
+    """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method.
 
     Vertical lines say where phases begin, if all runs agree.
     """
@@ -212,12 +189,10 @@ def curves(results: Sequence[Result]) -> ReportFigure | None:
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     for axis, (label, of_methods) in zip(axes, panels.items(), strict=False):
-        for number, (method, (mean, spread)) in enumerate(of_methods.items()):
+        for number, (method, mean) in enumerate(of_methods.items()):
             epochs, every = np.arange(1, mean.size + 1), max(1, mean.size // 8)
             marked = (number * every // len(of_methods), every)  # shifted, so that markers do not hide each other
             axis.plot(epochs, mean, **style_of[method], markevery=marked, label=method)
-            band = {"color": style_of[method]["color"], "alpha": 0.15, "linewidth": 0}
-            axis.fill_between(epochs, mean - spread, mean + spread, **band)
         axis.grid(axis="y")
         axis.set_axisbelow(True)
         axis.set_xlim(left=0)
@@ -231,9 +206,9 @@ def curves(results: Sequence[Result]) -> ReportFigure | None:
     figure.legend(handles, names, loc="outside lower center", ncols=fitting)
     tasks, seeds = len(ordered_tasks(runs)), len({run.cell.seed for run in runs})
     caption = (
-        f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, where there are such; bands are"
-        " one standard deviation over seeds. The teacher's once there is one, the student's before. Dotted lines: where"
-        " alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
+        f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, where there are such. The"
+        " teacher's once there is one, the student's before. Dotted lines: where alignment (T_DA), pseudo-labels (T_PL)"
+        " and calibration (T_cal) begin."
     )
     return ReportFigure("curves", "Target accuracy, ECE and pseudo-labels over epochs", caption, figure)
 
@@ -247,75 +222,45 @@ def complete_cells(results: Sequence[Result]) -> list[Result]:
     return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
 
 
-def by_method(results: Sequence[Result], *columns: str) -> dict[str, MeanCurve]:
-    """For each method its runs' curve in percent: the mean over tasks for each seed, then mean and spread over seeds.
+def by_method(results: Sequence[Result], *columns: str) -> dict[str, Floats]:
+    """For each method the mean of its runs' curves in percent; nan where no run has a number.
 
     Of several columns of curves.csv the first counts where it is a number, else the last.
     """
-    found: dict[str, MeanCurve] = {}
+    found: dict[str, Floats] = {}
     for method in ordered_methods(results):
-        seeds: dict[int, list[Floats]] = {}
-        for result in [result for result in results if result.cell.method == method]:
-            curves = [100 * result.curves[name] for name in columns if name in result.curves]
-            if np.isfinite(curves).any():
-                values = np.where(np.isfinite(curves[0]), curves[0], curves[-1])
-                seeds.setdefault(result.cell.seed, []).append(values)
-        if seeds:
-            found[method] = mean_and_spread([mean_and_spread(tasks)[0] for tasks in seeds.values()])
+        runs = [run.curves for run in results if run.cell.method == method]
+        known = [[curves[name] for name in columns if name in curves] for curves in runs]
+        curves = [100 * np.where(np.isfinite(each[0]), each[0], each[-1]) for each in known if each]
+        stack = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
+        for row, curve in zip(stack, curves, strict=True):  # which may end early or have holes
+            row[: curve.size] = curve
+        known_runs = np.isfinite(stack).sum(axis=0)
+        if known_runs.any():
+            found[method] = np.where(known_runs, np.nansum(stack, axis=0), np.nan) / np.maximum(known_runs, 1)
     return found
-
-
-def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
-    """Mean and standard deviation (n − 1) of curves, which may end early or have holes."""
-    stack = np.full((len(curves), max((curve.size for curve in curves), default=0)), np.nan)
-    for row, curve in zip(stack, curves, strict=True):
-        row[: curve.size] = np.where(np.isfinite(curve), curve, np.nan)
-    with warnings.catch_warnings():  # of columns with no or one number, which are nan
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1)
 
 
 @house_style()
 def draw_shift(rows: Rows, domains: tuple[str, str]) -> ReportFigure:
     """Per class a row: waveform, spectrum and envelope spectrum of two domains side by side, on the same scales."""
     drawing = empty_figure(16, 1.5 + 1.25 * len(rows))
-    axes = drawing.subplots(len(rows), 6, squeeze=False)
-    for line, (label, *pair) in zip(axes, rows, strict=True):
-        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
+    views = [view.subplots(len(rows), 2, sharex=True, sharey="row", squeeze=False) for view in drawing.subfigures(1, 3)]
+    rates = {recording.rate for _, *pair in rows for recording in pair if recording is not None}
+    units = ("sample", "cycles per sample", "cycles per sample") if rates == {None} else ("ms", "kHz", "Hz")
+    for title, unit, axes in zip(("waveform", "spectrum, dB", "envelope spectrum"), units, views, strict=True):
+        for side, domain in enumerate(domains):
+            axes[0, side].set_title(f"{title}\n{domain}", color=PALETTE[side])
+            axes[-1, side].set_xlabel(unit)
+    for place, (label, *pair) in enumerate(rows):
+        views[0][place, 0].set_ylabel(label, rotation=0, ha="right", va="center")
         for side, recording in enumerate(pair):
+            axes = [view[place, side] for view in views]
             if recording is not None:
-                _draw_recording(line[side::2], recording, PALETTE[side])
-        for left, right in zip(line[::2], line[1::2], strict=True):
-            if left.lines and right.lines:  # both to the wider of the two ranges
-                low, high = zip(left.get_ylim(), right.get_ylim(), strict=True)
-                left.set_ylim(min(low), max(high))
-                right.set_ylim(min(low), max(high))
-                right.tick_params(labelleft=False)
-    titles = ("waveform", "spectrum, dB", "envelope spectrum")
-    for column in range(6):
-        recordings = [pair[column % 2] for _, *pair in rows]
-        known = any(recording is not None and recording.rate is not None for recording in recordings)
-        units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
-        axes[0][column].set_title(f"{titles[column // 2]}\n{domains[column % 2]}", color=PALETTE[column % 2])
-        _tidy(axes[:, column], units[column // 2])
+                _draw_recording(axes, recording, PALETTE[side])
+            for axis in axes if recording is None else ():
+                axis.text(0.5, 0.5, "no recording", ha="center", va="center", transform=axis.transAxes, color="grey")
     return ReportFigure("shift", " and ".join(domains), "a row for each class", drawing)
-
-
-def _tidy(column: Sequence[Axes], unit: str) -> None:
-    """One axis of x below a column of plots: below the last that shows anything. The others have no numbers."""
-    filled = [axis for axis in column if axis.has_data()]
-    for axis in column:
-        if axis not in filled:
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.spines[:].set_visible(False)
-            axis.text(0.5, 0.5, "no recording", ha="center", va="center", transform=axis.transAxes, color="grey")
-        elif axis is not filled[-1]:
-            axis.tick_params(labelbottom=False)
-        else:
-            axis.set_xlabel(unit)
-        if filled:
-            axis.set_xlim(min(other.get_xlim()[0] for other in filled), max(other.get_xlim()[1] for other in filled))
 
 
 def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:

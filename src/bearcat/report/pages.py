@@ -17,7 +17,7 @@ from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report import figures
-from bearcat.report.results import Result, data_sentences, read_result
+from bearcat.report.results import Result, caveats, data_sentences, read_result
 from bearcat.report.typeset import (
     Caveat,
     Section,
@@ -33,24 +33,17 @@ from bearcat.storage import check_regular, read_json
 
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
-    "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL",
+    "ece_uncalibrated": "ECE before", "ece": "ECE after",
 }  # fmt: skip
 USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
-LARGEST = 1 << 29  # bytes of a file of results
-
-
-def is_results(path: Path) -> bool:
-    """Whether a file holds what `diagnose` or `predict` wrote, by its name."""
-    return path.suffix.lower() == ".json"
+SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings say the others
 
 
 def read_results(path: Path) -> Diagnoses:
     """The diagnoses that `diagnose --format json` wrote."""
     try:
         check_regular(path)
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path}: is larger than {LARGEST >> 20} MiB; diagnose fewer recordings at once")
         found = [Diagnosis.from_dict(each) for each in read_json(path)["recordings"]]
         if other := [each.decision.action for each in found if each.decision.action not in ACTIONS]:
             raise ValueError(f"'{other[0]}' is no decision on a recording")
@@ -65,14 +58,13 @@ def read_results(path: Path) -> Diagnoses:
 def write_recordings_page(found: Diagnoses, path: Path, title: str) -> Path:
     """One page of diagnosed recordings: the list, worst first, then the evidence of each alarm or check."""
     made = f"{count(len(found), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
-    numbers = tuple((what, number, "") for what, number in _counted(found))
-    return write_page(path, templates(), title, made, numbers, _recording_sections(found, "Recordings"))
+    return write_page(path, templates(), title, made, _counted(found), _recording_sections(found, "Recordings"))
 
 
-def _counted(found: Diagnoses) -> list[tuple[str, str]]:
+def _counted(found: Diagnoses) -> list[tuple[str, str, str]]:
     """The parts of the summary: what, and how many."""
     parts = found.summary.partition(": ")[2].rstrip(".").split(", ") if found else []
-    return [(what, number) for number, _, what in (part.partition(" ") for part in parts)]
+    return [(what, number, "") for number, _, what in (part.partition(" ") for part in parts)]
 
 
 def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
@@ -117,17 +109,11 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
     sections = (
         *_first_sections(record),
         _research_section(result, together),
-        Section("What was run", run_sentences, tables=_chosen_tables(record), research=True),
+        Section("What was run", run_sentences, research=True),
     )
-    title = f"Diagnosis of {record.settings.target}"
-    path = path or folder / "report.html"
-    return write_page(path, environment, title, subtitle, _headline(record), sections)
-
-
-def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
-    """What an engineer needs first: what to do with the model, and how many recordings are what."""
-    found = [("Recommendation", record.decision.action), *_counted(Diagnoses(record.recordings))]
-    return tuple((what, value, "") for what, value in found)
+    numbers = [("Recommendation", record.decision.action, ""), *_counted(Diagnoses(record.recordings))]
+    path, title = path or folder / "report.html", f"Diagnosis of {record.settings.target}"
+    return write_page(path, environment, title, subtitle, numbers, sections)
 
 
 def _first_sections(record: Record) -> list[Section]:
@@ -143,28 +129,17 @@ def _first_sections(record: Record) -> list[Section]:
 
 def _research_section(result: Result, together: Sequence[Result]) -> Section:
     """Scores, estimates, temperatures and figures."""
-    record, data, settings = result.record, result.record.data, result.record.settings
-    sentences = [
-        record.decision.sentence,
-        f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
-        f" and {data.target_train} windows of {settings.target} without their labels; scores are of other windows, at"
-        " the last epoch.",
+    sentences = (
+        result.record.decision.sentence,
         "Estimates were found without target labels and rest on confidence that was calibrated on the source: where the"
-        " target differs, they are often too high (docs/trust.md).",
-    ]
-    if record.scores.target is None:
-        sentences.append("The target has no labels, so nothing here could be checked.")
+        " target differs, they are often too high (docs/trust.md). Scores are those of the last epoch.",
+    )
     warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
+    warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
     drawn = [figures.reliability([run]) for run in reversed(together)]
     drawn += [figures.confusions(together), figures.curves(together)]
-    return Section(
-        "For researchers",
-        tuple(sentences),
-        tuple(warned),
-        (_score_table(together),),
-        tuple(figure for figure in drawn if figure is not None),
-        research=True,
-    )
+    shown = tuple(figure for figure in drawn if figure is not None)
+    return Section("For researchers", sentences, tuple(warned), (_score_table(together),), shown, research=True)
 
 
 def _score_table(results: Sequence[Result]) -> Table:
@@ -175,21 +150,13 @@ def _score_table(results: Sequence[Result]) -> Table:
         row = [TableEntry(run.cell.method), percent_entry(expected.value if expected else None)]
         for domain in domains:
             for name in SCORES:
-                row.append((number_entry if name in ("brier", "nll") else percent_entry)(run.score(domain, name)))
+                row.append(percent_entry(run.score(domain, name)))
         row += [percent_entry(run.record.estimates.mean_confidence), number_entry(run.record.temperature, "{:.2f}")]
         rows.append((*row, number_entry(run.record.run_seconds, "{:.1f}")))
     headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
     note = (
-        "Accuracy, ECE (10 bins) and mean confidence in percent; before and after calibration; NLL and Brier after it."
-        " Expected: the target's accuracy, estimated without labels; every estimate is in record.json. T: temperature."
+        "Percent; ECE of 10 bins, before and after calibration; record.json has more scores."
+        " Expected: the target's accuracy, estimated without labels. T: temperature."
     )
     header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
     return Table("scores", "Scores", note, header, tuple(rows))
-
-
-def _chosen_tables(record: Record) -> tuple[Table, ...]:
-    """What was chosen from the recordings, and why; records whose settings were all given have none."""
-    header = ("setting", "value", "reason")
-    rows = tuple(tuple(TableEntry(getattr(choice, name)) for name in header) for choice in record.chosen)
-    note = "Each can be given instead (docs/add-your-data.md)."
-    return (Table("chosen", "Chosen from the recordings", note, header, rows),) if rows else ()

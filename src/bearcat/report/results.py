@@ -13,8 +13,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,25 +85,21 @@ class Result:
         names = ordered_names(place.name.removeprefix(BESIDE) for place in places)
         return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
 
-    @property
-    def adapts(self) -> bool:
-        return self.record.settings.adapts
-
     @cached_property
     def predictions(self) -> Predictions:
-        with _rows(self.folder / PREDICTIONS) as rows:
-            recording, label, predicted = (
-                tuple(from_csv_cell(row[name]) for row in rows) for name in ("recording", "label", "predicted")
-            )
-            confidence = np.array([float(row["confidence"]) for row in rows])
-            spread = np.array([row["log_probabilities"].split() for row in rows], dtype=np.float64)
-            return Predictions(recording, label, predicted, confidence, spread)
+        rows = _rows(self.folder / PREDICTIONS)
+        recording, label, predicted = (
+            tuple(from_csv_cell(row[name]) for row in rows) for name in ("recording", "label", "predicted")
+        )
+        confidence = np.array([float(row["confidence"]) for row in rows])
+        spread = np.array([row["log_probabilities"].split() for row in rows], dtype=np.float64)
+        return Predictions(recording, label, predicted, confidence, spread)
 
     @cached_property
     def curves(self) -> dict[str, Floats]:
         """Columns of curves.csv over epochs; nan where a number did not exist."""
-        with _rows(self.folder / CURVES) as rows:
-            return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
+        rows = _rows(self.folder / CURVES)
+        return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
 
 
 @dataclass(frozen=True)
@@ -120,8 +115,8 @@ class Missing:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
-def read_result(folder: Path, method: str | None = None) -> Result:
-    """The run in this folder; `method` is what the comparison calls it, else its recipe's name."""
+def read_result(folder: Path) -> Result:
+    """The run in this folder."""
     try:
         record = Record.read(folder)
     except FileNotFoundError as error:
@@ -129,7 +124,7 @@ def read_result(folder: Path, method: str | None = None) -> Result:
     except (OSError, ValueError) as error:
         raise InputError(f"{error}; train the run again") from error
     settings = record.settings
-    cell = Cell(settings.dataset, settings.input, settings.task, method or settings.recipe_name, record.seed)
+    cell = Cell(settings.dataset, settings.input, settings.task, settings.recipe_name, record.seed)
     return Result(cell, record, folder)
 
 
@@ -160,14 +155,10 @@ def numbered(task: str) -> str:
     return task
 
 
-@contextmanager
-def _rows(path: Path) -> Iterator[list[dict[str, str]]]:
-    """The rows of a csv file; a block that cannot use them finds it damaged."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            yield list(csv.DictReader(file))
-    except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error}); train the run again") from error
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file whose checksum the record has confirmed."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 # Kinds of trouble that one record shows: what it is called, whether a run has it, and what to say of those that do.

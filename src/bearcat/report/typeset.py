@@ -27,7 +27,6 @@ from typing import Any
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
 
-DRAWN_AS_VECTORS = 120_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
 
@@ -78,7 +77,7 @@ class Table:
 
 def latex(table: Table) -> str:
     """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
-    pandas, header = bench_library("pandas"), list(table.header)
+    pandas, header = library("pandas", "bench"), list(table.header)
     numeric = [any(row[place].value is not None for row in table.rows) for place in range(len(header))]
     texts = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=header)
     bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
@@ -93,12 +92,12 @@ def latex(table: Table) -> str:
     return f"% \\usepackage{{booktabs}} \\usepackage[T1]{{fontenc}}\n% {about}\n{tabular}"
 
 
-def bench_library(name: str) -> Any:
-    """A library that reports of benchmarks need, or an error that says what to install."""
+def library(name: str, extra: str) -> Any:
+    """A library that reports need, or an error that says which extra of bearcat to install."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(f"reports of benchmarks need {name}; pip install 'bearcat[bench]'") from error
+        raise InputError(f"reports and figures need {name}; pip install 'bearcat[{extra}]'") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +137,7 @@ class ReportFigure:
     @property
     def source(self) -> str:
         """The figure as an address that a page can hold."""
-        svg = self.render("svg")
-        kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", self.render("png"))
-        return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.render('svg')).decode('ascii')}"
 
     @property
     def width(self) -> int:
@@ -165,10 +162,7 @@ def file_name(text: str) -> str:
 @contextmanager
 def house_style() -> Iterator[None]:
     """The style of all our figures, whatever the user's own settings of matplotlib are."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
+    matplotlib = library("matplotlib", "report")
     with _STYLING, matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
@@ -226,10 +220,7 @@ class Section:
 
 def templates() -> Any:
     """The template engine, with escaping on; an error that says what to install, before anything is drawn."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise InputError("reports need an extra; pip install 'bearcat[report]'") from error
+    jinja2 = library("jinja2", "report")
     strict = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     environment.globals["signs"] = SIGNS

@@ -1,0 +1,443 @@
+"""Matching clusters of the target's recordings with the source's classes, and shifting each class to its cluster.
+
+Shares of classes do not matter to it, as classes are shifted one by one. Windows are brought to the space in which the
+source's classes are farthest apart for their spread (regularised linear discriminants). There, a change of speed, load
+or machine shifts all classes by about the same offset. Recordings of the target that lie together form a cluster.
+Clusters are matched with classes, each to one, under the best offset; the fit is the share of the classes' arrangement
+that the clusters repeat, the margin how much worse the next matching is. A few clusters cannot distinguish an offset
+from a fault: then nothing is shifted and the model is the unadapted one (docs/plant.md has the measurements).
+
+Where a class is a type of fault with several unlike recordings, its recordings are states of their own: clusters are
+matched with states, a class may own several of them, and the margin is to the next matching of clusters with *classes*.
+Recordings that physics is certain of, or that the user names, are matched with states of their class alone. Such a
+matching is used only if the states explain the target better where they are shifted (`likelihood_gain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, check_models, tasks
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SHRINKAGE = 0.1  # of the spread within classes towards equal spread in all directions
+MOST_WINDOWS = 4000  # of the source, to find the space
+APART = 0.6  # recordings nearer than this, in windows' distances from their centre, are one cluster
+FEWEST_WINDOWS = 10  # of a cluster: the centre of fewer is not known well enough to shift a class there
+MOST_STARTS = 12  # clusters whose distances from the classes are tried as offsets
+FIT = 1 / 3  # of as many clusters as classes, from which on they are matched
+# Where the target has fewer clusters than the source classes, or one more, more is asked of a matching.
+CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
+# Clusters of several recordings may be two of one class. Then what the matching leaves over may be this many times what
+# is left where classes may be missing (docs/plant.md).
+MORE_LEFT = 1.5
+FEWEST_CLASSES = 3  # two clusters are matched with two classes by their order alone, which an offset hides
+FEWEST_CLUSTERS = 0.6  # of the number of classes
+MOST_STATES = 48  # of the source; where it has more recordings, those of a class that are alike are one state
+ROUNDS = 50  # of EM
+LEAST_SHARE = 1e-6  # of a state in EM
+STRANGE = 2.0  # distance of an unmatched cluster from the nearest class, in those of matched ones: it is unknown
+
+
+@dataclass(frozen=True)
+class MatchClusters(BeforeTraining):
+    """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster.
+
+    >>> RECIPES["match-clusters"].find(MatchClusters).name
+    'matching'
+    """
+
+    name = "matching"
+
+    def prepare(self, data: tasks.TrainingData) -> Prepared:
+        """The data with the source's windows shifted where the matching is clear, and what was found."""
+        source, target, classes = data.source_train, data.target_train, len(data.classes)
+        flat, values = source.values.reshape(len(source), -1), target.values.reshape(len(target), -1)
+        named = target.reference if len(target.reference) else np.full(len(target), tasks.UNKNOWN)
+        states = source_states(data)
+        project, states_at = discriminant_space(flat, states.train, len(states.owner))
+        cluster, centres = clustered(project(values), target.recording)
+        count, windows = len(centres), np.bincount(cluster)
+        finding = ClusterMatch(
+            adapted=False, clusters=count, classes=classes, fewest_windows=int(windows.min()),
+            states=len(states.owner) if states.several else None,
+        )  # fmt: skip
+        of_cluster = np.array([_only_class(named[cluster == number]) for number in range(count)])
+        anchors = target.anchor if states.several and len(target.anchor) else np.full(len(target), tasks.UNKNOWN)
+        certain = np.array([_only_class(anchors[cluster == number]) for number in range(count)])
+        known = np.where(of_cluster == tasks.UNKNOWN, certain, of_cluster)
+        finding = replace(finding, anchors=int((certain != tasks.UNKNOWN).sum()) or None)
+        # No state is left for one of several clusters that are known to be of one class, such as two that are healthy.
+        enough = all((known == code).sum() <= (states.owner == code).sum() for code in range(classes))
+        codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
+        if enough and finding.comparable:
+            matching = match(centres, states_at, known, states.owner)
+            free = _best_fit(centres, states_at, lambda distance: distance.argmin(axis=1))[1]  # the nearest state
+            single = len(np.unique(target.recording)) == classes == count  # no class can be taken for two
+            # Clusters of a few windows, or of types with several states, are matched where both are clear.
+            plain = finding.fewest_windows >= FEWEST_WINDOWS and not states.several
+            clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
+            clear = matching.fit > FIT if count == classes and plain else clear
+            clear = clear and (single or matching.left <= MORE_LEFT * free)
+            if plain or clear:
+                margin = matching.margin if np.isfinite(matching.margin) else None  # no other matching is possible
+                finding = replace(finding, fit=matching.fit, margin=margin)
+            if not plain:
+                possible = (known[:, None] == tasks.UNKNOWN) | (known[:, None] == states.owner)
+                gain = likelihood_gain(centres, states_at, matching.offset, 1 / windows, possible)
+                clear = clear and gain > 0
+            if clear:
+                codes = matching.states[cluster]
+                owners = states.owner[codes[codes != tasks.UNKNOWN]]
+                counts = np.bincount(owners, minlength=classes)
+                shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
+                strange = np.isin(cluster, _strange(centres, states_at, matching))
+                unknown = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
+                finding = replace(finding, adapted=True, shares=shares, unknown=tuple(unknown))
+        if codes is None and (named != tasks.UNKNOWN).any():
+            states, codes = States.of_classes(data), named
+            finding = replace(finding, adapted=True, reference=True)
+        if codes is not None:
+            present = [int(code) for code in np.unique(codes) if code != tasks.UNKNOWN]
+            offsets = {
+                code: values[codes == code].mean(axis=0) - flat[states.train == code].mean(axis=0) for code in present
+            }
+            common = np.mean(list(offsets.values()), axis=0)
+            if finding.reference:
+                projected = project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
+                others = centres[of_cluster == tasks.UNKNOWN]
+                common = common * _common_share(others, states_at, projected[0] - projected[1])
+            else:  # a few windows say of which class they are, but not how far it has shifted
+                offsets = {code: offset for code, offset in offsets.items() if (codes == code).sum() >= FEWEST_WINDOWS}
+            data = _shifted(data, states, offsets, common)
+        return Prepared(data, finding=finding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterMatch(TargetFinding):
+    """What matching the target's clusters of recordings with the source's classes found."""
+
+    clusters: int
+    classes: int
+    fewest_windows: int  # of a cluster
+    reference: bool = False  # adapted by recordings of known class, not by the matching
+    fit: float | None = None  # share of the classes' arrangement that the clusters repeat; None: not matched
+    margin: float | None = None  # what the next matching leaves, as a multiple of what this one leaves
+    shares: Mapping[str, float] | None = None  # of the target's windows, by the classes they are matched with
+    states: int | None = None  # of the source, where a class has several
+    anchors: int | None = None  # clusters whose class physics is certain of
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there are enough clusters, and not too many, to be matched with the classes or their states."""
+        if self.states is not None:  # one that physics is certain of says which way the others have shifted
+            return FEWEST_CLASSES - bool(self.anchors) <= self.clusters <= self.states + 1
+        fewest = max(FEWEST_CLASSES, FEWEST_CLUSTERS * self.classes)
+        return self.classes >= FEWEST_CLASSES and fewest <= self.clusters <= self.classes + 1
+
+    @property
+    def sentence(self) -> str:
+        clusters = f"{self.clusters} target cluster{'s' if self.clusters > 1 else ''}"
+        if self.reference:
+            return "Adapted: the source classes were shifted by the offset of the reference recordings."
+        if self.adapted:
+            states = f"{self.states} source recordings of " if self.states is not None else "the "
+            unknown = f" Recordings that match no class: {len(self.unknown)}." if self.unknown else ""
+            return f"Adapted: {clusters} match {states}{self.classes} source classes (fit {self.fit:.2f}).{unknown}"
+        reason = f"{clusters} do not clearly match the {self.classes} source classes."
+        if not self.comparable:
+            reason = (
+                f"{clusters} and {self.classes} source classes cannot distinguish a machine change from a fault. Name"
+                " healthy target recordings (--reference)."
+            )
+        elif self.fit is not None:
+            reason = f"{reason[:-1]} (fit {self.fit:.2f})."
+        elif self.states is None:
+            reason = f"the smallest has {self.fewest_windows} windows, and {FEWEST_WINDOWS} are needed."
+        return f"Not adapted, so the model is that of the source alone: {reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The source's states, each of one class: its classes or, where one has several recordings in a domain, these."""
+
+    owner: Integers  # (state,) the class of each
+    train: Integers  # (window,) the state of each of the source's windows, UNKNOWN of recordings not trained with
+    test: Integers
+
+    @property
+    def several(self) -> bool:
+        """Whether a class has several."""
+        return len(np.unique(self.owner)) < len(self.owner)
+
+    @staticmethod
+    def of_classes(data: tasks.TrainingData) -> States:
+        return States(np.arange(len(data.classes)), data.source_train.labels, data.source_test.labels)
+
+
+def has_several_states(source: tasks.Labelled) -> bool:
+    """Whether a class has several recordings in a domain."""
+    if not len(source.recording):
+        return False
+    domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
+    recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
+    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
+
+
+def source_states(data: tasks.TrainingData) -> States:
+    """The source's recordings as states; of a class with more than its part of MOST_STATES, alike ones are merged."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    source, test, classes = data.source_train, data.source_test, len(data.classes)
+    if not has_several_states(source):
+        return States.of_classes(data)
+    numbers, place = np.unique(source.recording, return_inverse=True)
+    flat = source.values.reshape(len(source), -1)
+    deviation = flat.std(axis=0)
+    means = np.array([flat[place == number].mean(axis=0) for number in range(len(numbers))])
+    means = means / np.where(deviation > 0, deviation, 1)
+    labels = np.array([source.labels[place == number][0] for number in range(len(numbers))])
+    state, owner = np.zeros(len(numbers), dtype=np.int64), list[int]()
+    for code in range(classes):
+        mine = np.flatnonzero(labels == code)
+        merged: NDArray[Any] = np.arange(len(mine))
+        if len(mine) > MOST_STATES // classes:
+            merged = fcluster(linkage(means[mine], "average"), MOST_STATES // classes, "maxclust") - 1
+        state[mine] = len(owner) + merged
+        owner += [code] * (int(merged.max()) + 1)
+    of_recording = dict(zip(numbers.tolist(), state.tolist(), strict=True))
+    of_test = np.array([of_recording.get(number, tasks.UNKNOWN) for number in test.recording.tolist()], dtype=np.int64)
+    return States(np.array(owner), state[place], of_test)
+
+
+def _shifted(
+    data: tasks.TrainingData, states: States, offsets: Mapping[int, NDArray[Any]], common: NDArray[Any]
+) -> tasks.TrainingData:
+    """With an offset (point,) added to each state of the source; by default that of its class on average, or of all."""
+    parts = []
+    for part, state in ((data.source_train, states.train), (data.source_test, states.test)):
+        parts.append(replace(part, values=part.values.copy()))
+        for code in range(len(data.classes)):
+            mine = [offset for number, offset in offsets.items() if states.owner[number] == code]
+            usual = np.mean(mine, axis=0) if mine else common
+            for number in np.unique(state[part.labels == code]).tolist():
+                offset = offsets.get(number, usual).reshape(part.values.shape[1:]).astype(part.values.dtype)
+                parts[-1].values[(part.labels == code) & (state == number)] += offset
+    return replace(data, source_train=parts[0], source_test=parts[1])
+
+
+def _only_class(codes: Integers) -> int:
+    """The one class that a cluster's windows are known to be of; UNKNOWN where there is none, or several."""
+    found = np.unique(codes[codes != tasks.UNKNOWN])
+    return int(found[0]) if len(found) == 1 else tasks.UNKNOWN
+
+
+def likelihood_gain(
+    clusters: Floats, centres: Floats, offset: Floats, noise: Floats, possible: NDArray[np.bool_]
+) -> float:
+    """How much better shifted states explain the clusters (cluster, axis) than unshifted ones: the difference of their
+    log-likelihoods less half the logarithm of the number of clusters for each axis of the offset (BIC).
+
+    A cluster belongs to one of the states (state, axis) with free shares and scatters around it alike in all axes, at
+    least by the noise (cluster,) of a mean of windows; `possible` (cluster, state) leaves out what a cluster is known
+    not to be. Shares, scatter and the offset, from this one on, are by EM.
+    """
+    floor, axes = float(np.mean(noise)), clusters.shape[1]
+
+    def likelihood(shift: Floats, free: bool) -> float:
+        shares, variance = np.full(len(centres), 1 / len(centres)), np.inf
+        found = -np.inf
+        for _ in range(ROUNDS):
+            squares = np.where(possible, _squares(clusters, centres, shift), np.inf)
+            if not np.isfinite(variance):
+                variance = max(float(squares.min(axis=1).mean()) / axes, floor)
+            each = np.log(shares) - squares / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
+            most = each.max(axis=1, keepdims=True)
+            total = most[:, 0] + np.log(np.exp(each - most).sum(axis=1))
+            earlier, found = found, float(total.sum())
+            if found - earlier < 1e-9 * abs(found):
+                break
+            likely = np.exp(each - total[:, None])  # (cluster, state)
+            shares = np.maximum(likely.mean(axis=0), LEAST_SHARE)
+            shares = shares / shares.sum()
+            if free:
+                shift = (clusters - likely @ centres).mean(axis=0)
+            scatter = (likely * _squares(clusters, centres, shift)).sum()
+            variance = max(float(scatter) / clusters.size, floor)
+        return found
+
+    penalty = axes / 2 * np.log(len(clusters))
+    return likelihood(offset, True) - likelihood(np.zeros(axes), False) - float(penalty)
+
+
+def _strange(clusters: Floats, centres: Floats, matching: Matching) -> Integers:
+    """The clusters that are left over and far from every class: their recordings show a fault the source lacks."""
+    left_over = np.flatnonzero(matching.states == tasks.UNKNOWN)
+    distance = _squares(clusters[left_over], centres, matching.offset).min(axis=1)
+    usual = matching.left / (matching.states != tasks.UNKNOWN).sum()
+    return np.asarray(left_over[distance > STRANGE**2 * usual])
+
+
+def _common_share(clusters: Floats, centres: Floats, offset: Floats) -> float:
+    """How much of the reference's offset other classes share: 1 or 0, what suits the other clusters; ½ without any."""
+    if not len(clusters):
+        return 0.5
+    shifted, unshifted = (_squares(clusters, centres, each).min(axis=1).sum() for each in (offset, 0.0 * offset))
+    return 1.0 if shifted < unshifted else 0.0
+
+
+def _squares(clusters: Floats, centres: Floats, offset: Floats) -> Floats:
+    """Squared distances (cluster, class) of clusters from classes that are shifted by the offset."""
+    return np.asarray(((clusters[:, None] - centres - offset) ** 2).sum(axis=2))
+
+
+def discriminant_space(
+    values: NDArray[Any], labels: Integers, classes: int
+) -> tuple[Callable[[NDArray[Any]], Floats], Floats]:
+    """The space in which the source's windows (window, point) differ most by class: how windows are brought there,
+    (window, axis), and the classes' centres there, (class, axis).
+    """
+    most = MOST_WINDOWS // classes
+    members = [np.flatnonzero(labels == code) for code in range(classes)]
+    kept = np.concatenate([own[np.linspace(0, len(own) - 1, min(len(own), most)).astype(int)] for own in members])
+    values, labels = values[kept].astype(np.float64), labels[kept]
+    mean, deviation = values.mean(axis=0), values.std(axis=0)
+    deviation = np.where(deviation > 1e-6 * np.abs(mean), deviation, 1.0)
+    scaled = (values - mean) / deviation
+    centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
+    within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
+    variances, axes = check_models.principal(within)
+    floor = SHRINKAGE * variances.sum() / scaled.shape[1]
+    along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
+    across = 1 / np.sqrt(floor) if floor > 0 else 1.0
+
+    def whiten(points: Floats) -> Floats:
+        return np.asarray(points * across + (points @ axes.T * (along - across)) @ axes)
+
+    whitened = whiten(centres)
+    middle = whitened.mean(axis=0)
+    directions = check_models.principal(whitened - middle)[1][: classes - 1]
+
+    def project(points: NDArray[Any]) -> Floats:
+        return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)
+
+    return project, (whitened - middle) @ directions.T
+
+
+def clustered(points: Floats, recording: Integers) -> tuple[Integers, Floats]:
+    """Clusters of recordings, (window,), and their centres; all are one cluster where recordings are not known.
+
+    Two recordings are of one cluster if their centres are nearer than APART times the windows' distance from their
+    own centre (root mean square), or by way of others.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    cluster, centres = _numbered(recording if len(recording) else np.zeros(len(points)), points)
+    if len(centres) == 1:
+        return cluster, centres
+    spread = np.sqrt(((points - centres[cluster]) ** 2).sum(axis=1).mean())
+    return _numbered(fcluster(linkage(centres, "single"), APART * spread, "distance")[cluster], points)
+
+
+def _numbered(names: NDArray[Any], points: Floats) -> tuple[Integers, Floats]:
+    """The same clusters, numbered from 0 on, and the mean of each one's points, (cluster, axis)."""
+    cluster = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return cluster, np.array([points[cluster == number].mean(axis=0) for number in range(cluster.max() + 1)])
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """Clusters and states, each at most once: as many pairs as there are of the fewer."""
+
+    states: Integers  # (cluster,) of each; UNKNOWN for clusters that are left over
+    offset: Floats  # (axis,) from states to their clusters
+    left: float  # Σ squared distances from clusters to their states, shifted by the offset
+    fit: float  # the share of the scatter of the matched states that is repeated
+    margin: float  # what the next matching leaves, as a multiple of what this leaves
+
+
+def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers | None = None) -> Matching:
+    """The best matching of clusters (cluster, axis) with states (state, axis) of the classes `owner` (state,), each a
+    class by default. The next matching is the best that gives a cluster to another class.
+
+    known (cluster,) holds the classes that clusters are known to be of, UNKNOWN elsewhere.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    owner = np.arange(len(centres)) if owner is None else owner
+    given = known[:, None] == owner
+    forbidden = (known[:, None] != tasks.UNKNOWN) & ~given
+
+    def one_to_one(distance: Floats) -> Integers:
+        found, far = np.full(len(clusters), tasks.UNKNOWN), distance.max() * len(clusters) + 1
+        rows, columns = linear_sum_assignment(np.where(forbidden, far, distance - 2 * far * given))
+        found[rows] = columns
+        return found
+
+    def owners(states: Integers) -> Integers:
+        return np.where(states == tasks.UNKNOWN, tasks.UNKNOWN, owner[states])
+
+    states, left = _best_fit(clusters, centres, one_to_one)
+    paired = states != tasks.UNKNOWN
+    matched = centres[states[paired]]
+    scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
+    given_to, mine = known != tasks.UNKNOWN, owners(states)
+    others = [
+        other
+        for other in _changed(states, len(centres))
+        if np.array_equal(owners(other)[given_to], known[given_to]) and not np.array_equal(owners(other), mine)
+    ]
+    next_left = min((_left(clusters, centres, other) for other in others), default=np.inf)
+    margin = next_left / left if left > 0 else np.inf
+    fit = float(1 - left / scatter) if scatter > 0 else 0.0
+    return Matching(states, (clusters[paired] - matched).mean(axis=0), left, fit, margin)
+
+
+def _changed(states: Integers, count: int) -> Iterator[Integers]:
+    """The matchings that differ by one change: two clusters change places, or a cluster takes a state nobody has."""
+    for first in range(len(states)):
+        for second in range(first):
+            if states[first] != states[second]:
+                other = states.copy()
+                other[[first, second]] = states[[second, first]]
+                yield other
+        if states[first] != tasks.UNKNOWN:
+            for unused in np.setdiff1d(np.arange(count), states):
+                other = states.copy()
+                other[first] = unused
+                yield other
+
+
+def _left(clusters: Floats, centres: Floats, classes: Integers) -> float:
+    """What these classes leave of the clusters that have one, under the offset that is best for them."""
+    paired = classes != tasks.UNKNOWN
+    apart = clusters[paired] - centres[classes[paired]]
+    return float(((apart - apart.mean(axis=0)) ** 2).sum())
+
+
+def _best_fit(clusters: Floats, centres: Floats, assign: Callable[[Floats], Integers]) -> tuple[Integers, float]:
+    """The classes that `assign` gives by squared distances (cluster, class), under the best offset, and what is left.
+
+    The offset is found by turns with the assignment, from several starts.
+    """
+    starts = [clusters.mean(axis=0) - centres.mean(axis=0), np.zeros(centres.shape[1])]
+    starts += [cluster - centre for cluster in clusters[:MOST_STARTS] for centre in centres]
+    best, least = np.arange(len(clusters)), np.inf
+    for offset in starts:
+        for _ in range(20):
+            assigned = assign(_squares(clusters, centres, offset))
+            paired = assigned != tasks.UNKNOWN
+            earlier, offset = offset, (clusters[paired] - centres[assigned[paired]]).mean(axis=0)
+            if np.allclose(earlier, offset):
+                break
+        left = _left(clusters, centres, assigned)
+        if left < least:
+            best, least = assigned, left
+    return best, least
