@@ -85,12 +85,10 @@ def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     for domain in ("source", "target"):
         known = [found for record in recorded if (found := record[domain])]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            merged = merge_bins([bins for found in known if (bins := found[when])])
-            if merged is not None:
-                panels.append((f"{domain}, {title}", merged))
-    if any("after" in title for title, _ in panels):
-        return panels
-    return [(title.partition(",")[0] + ", no calibration", bins) for title, bins in panels]
+            bins = [found for each in known if (found := each[when]) is not None and sum(found.mass)]
+            if bins:
+                panels.append((f"{domain}, {title}", merge_bins(bins)))
+    return panels
 
 
 def merge_bins(recorded: Sequence[RecordedBins]) -> RecordedBins:
