@@ -21,12 +21,10 @@ from bearcat.bench import execute as executing
 from bearcat.bench.execute import Execution, Executor, Listener, execute, in_stacks
 from bearcat.bench.grid import plan, read_grid
 from bearcat.bench.store import RunStore, identify, open_store, results
-from bearcat.cat.networks import ENCODERS
 from bearcat.errors import InputError
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
-from tests.test_plain import ResNet
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-3  # of scores between executors, on a CPU; docs/benchmark.md states it
@@ -178,18 +176,6 @@ def test_a_stack_and_runs_alone_agree(make, whole):
     agree(whole, alone, TOLERANCE)
 
 
-def test_plain_modules_are_trained_one_by_one_beside_stacks(make, whole, monkeypatch):
-    monkeypatch.setitem(ENCODERS, "resnet", ResNet)
-    site = make(HEAD + SOURCE_ONLY + '[[method]]\nmethod = "DANN"\nset.encoder = "resnet"\n')
-    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    assert site.execute(partial(in_stacks, device=CPU, size=2))
-    assert site.kinds() == ["done"] * 4
-    assert [site.record(number)["stack"] for number in range(4)] == [2, 2, 1, 1]
-    assert [site.record(number)["kernels"]["encoder"] for number in (2, 3)] == ["one by one"] * 2
-    assert [sorted(site.record(number)["settings"].get("code", {})) for number in (0, 2)] == [[], ["encoder"]]
-    assert site.record(2)["scores"] != site.record(3)["scores"]
-
-
 # Interruptions.
 
 
@@ -293,18 +279,6 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     agree(whole, site, TOLERANCE)
 
 
-def test_a_store_of_a_newer_version_is_refused_and_not_touched(make, command):
-    site = make()
-    (site.store.path / "store.json").write_text('{"version": 99}')
-    before = {path: path.stat().st_mtime_ns for path in site.store.path.rglob("*")}
-    for words in (site.words(), ["bench", "status", *site.words()[2:]]):
-        status, output, errors = command(*words)
-        assert (status, output, errors.count("\n")) == (2, "", 1)
-        assert errors.startswith(f"bearcat: {site.store.path}: ")
-        assert "version 99" in errors
-    assert {path: path.stat().st_mtime_ns for path in site.store.path.rglob("*")} == before
-
-
 def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="holds no store"):
@@ -313,20 +287,6 @@ def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
     (store.path / "store.json").write_text("[")
     with pytest.raises(InputError, match=r"store.json: is damaged"):
         open_store(store.path)
-
-
-def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole, tmp_path):
-    """Files may grow to no more than a run's predictions need, which a system says as it does of a full disk."""
-    site = make()
-    size = max(path.stat().st_size for path in whole.store.path.glob("runs/*/predictions.csv"))
-    words = site.words("--device", "cpu")
-    process = commands.start(*words, largest_file=size - 1, output=tmp_path / "out", errors=tmp_path / "err")
-    process.join(120)
-    assert (process.exitcode, "the disk is full" in (tmp_path / "err").read_text()) == (2, True)
-    assert "done" not in site.kinds()[2:]
-    assert not list(site.store.path.glob("runs/*/.*-*")), "a draft was left behind"
-    assert site.execute()
-    agree(whole, site, 0)
 
 
 def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, command):

@@ -43,12 +43,6 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean −log softmax(logits) at the label, (run,)."""
-    likely = torch.as_tensor(logits).double().log_softmax(-1)
-    return -likely.gather(-1, torch.as_tensor(labels)[..., None])[..., 0].mean(-1)
-
-
 def draw_labels(logits: Tensor, seed: int = 0) -> Tensor:
     """Labels that the softmax of these logits would give."""
     flat = logits.softmax(-1).flatten(0, -2)
@@ -95,9 +89,6 @@ def assert_same(first: Calibration, second: Calibration, tolerance: float = 1e-1
 
 
 every_calibrator = pytest.mark.parametrize("name", list(CALIBRATORS))
-scalings = pytest.mark.parametrize(
-    "calibrator", [Temperature(), Vector(), Matrix()], ids=lambda calibrator: type(calibrator).__name__
-)
 
 
 # -- identities ------------------------------------------------------------------------------------------------------

@@ -13,13 +13,11 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.inputs import PARTS, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, RecordingInfo
-from bearcat.data.vibration import MachinePhysics
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
 
 RATE, BEARING = 8000.0, BEARINGS["6203"]
 ALL = f"physics:use={','.join(PARTS)}"
-QUIET = MachinePhysics(slip_jitter=0.0, speed_fluctuation=0.0)
 
 
 def impacts(length: int, rate: float, order: float, rpm: float, seed: int = 0) -> np.ndarray:

@@ -132,11 +132,6 @@ def test_windows_that_do_not_fit_never_reach_the_c_code(windows, domains):
         student(windows, True, None, None, domains)
 
 
-def test_too_little_memory_is_a_memory_error_so_that_stacks_are_halved():
-    with pytest.raises(MemoryError, match="bytes cannot be had"):
-        native.Memory().take(2**55, torch.zeros(1))
-
-
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Libraries are looked for anew, and compiled in a fifth of the time: they need not be fast."""

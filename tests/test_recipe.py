@@ -137,20 +137,3 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
                             calibrate=recipe.calibrate, precision=recipe.precision,
                             input=recipe.input)  # fmt: skip
     assert recipe.adapts == (not name.endswith("source-only") and name != UNSEEN_RECIPE)
-
-
-def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_a_phase():
-    recipe = RECIPES["CAT*-views"].for_input("frequency").in_epochs(30)
-    parts = recipe.to_dict()["ingredients"]
-    phases = {name: (part.get("phase"), part.get("begins")) for name, part in parts.items()}
-    assert phases == {
-        "weak": ("labels", 10), "labels": ("labels", 10), "strong": ("labels", 10), "alignment": ("alignment", 5),
-        "confusion": ("alignment", 5), "sharpness": (None, None),
-    }  # fmt: skip
-    assert not any("phase" in part for part in RECIPES["match-clusters"].to_dict()["ingredients"].values())
-
-
-def test_a_record_says_whether_the_recipe_adapts():
-    plain = [name for name, recipe in RECIPES.items() if not recipe.to_dict()["adapts"]]
-    assert plain == ["source-only", "dense-source-only", UNSEEN_RECIPE, "linear-source-only"]
-    assert not Recipe((Sharpness(),)).adapts

@@ -453,17 +453,3 @@ def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert torch.equal(tensors["a"], torch.ones(3))
     assert metadata == {"epoch": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
-
-
-class Renamed(Adversarial):
-    name = "mine"
-
-
-def test_a_domain_loss_of_another_name_is_the_same():
-    """The loop finds the paper's losses by their kind, so that one derived from them trains its module too."""
-    plain = replace(RECIPES["DANN"], schedule=RAGGED)
-    ours, mine = (
-        train([Run(replace(plain, ingredients=(loss,)), toy(), 3)], CPU) for loss in (Adversarial(), Renamed())
-    )
-    assert torch.equal(ours.history["loss_alignment"].nan_to_num(), mine.history["loss_mine"].nan_to_num())
-    same_weights(ours, mine)

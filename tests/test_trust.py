@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.diagnosis import accuracy, pooling
-from bearcat.errors import InputError
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")
@@ -128,25 +126,6 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
     assert np.mean(own) > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
     assert np.mean(shifted) > 0.95
     assert np.mean(heard) > 0.95, "a line that the network overlooks is heard all the same"
-
-
-def test_a_familiarity_comes_back_from_its_arrays(fitted):
-    again = pooling.Familiarity.from_state({name: value.copy() for name, value in fitted.state().items()})
-    new = made_evidence(3, 50, 0.4)
-    assert np.array_equal(again.unfamiliar(*new), fitted.unfamiliar(*new))
-    assert 0 < again.unfamiliar(*new).mean() < 1
-    assert vars(again).keys() == vars(fitted).keys()
-    assert (again.neighbours, again.rate, again.recording_limit) == (10, fitted.rate, fitted.recording_limit)
-    assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
-    assert sum(array.nbytes for array in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * (300 + 32) + 64
-    with pytest.raises(InputError, match="needs distance_limit"):
-        pooling.Familiarity.from_state({"features": fitted.features})
-    for change in (
-        {"neighbours": 301}, {"shape_limit": math.nan}, {"features": np.zeros(3)}, {"spreads": fitted.spreads[1:]},
-        {"scale": np.zeros(32)}, {"scale": np.ones(3)},
-    ):  # fmt: skip
-        with pytest.raises(InputError, match="finite limits"):
-            pooling.Familiarity.from_state(fitted.state() | change)
 
 
 # What is said, and what it may depend on.
