@@ -88,20 +88,6 @@ class SavedModel:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A model that `bearcat adapt` trained and might have recommended, and how it was rated without labels."""
-
-    name: str  # the recipe, or what differs from it
-    adapted: bool
-    votes: float  # share of check models that give a recording the candidate's class, mean over recordings
-    certain: int  # recordings of which physics is certain that they are faulty
-    agreed: int  # of these, given the same fault
-    score: float  # from both, by which candidates are compared
-    broken: bool = False  # the loss was not finite, or every recording was given one faulty class
-    chosen: bool = False
-
-
-@dataclass(frozen=True)
 class LabelledRecordings:
     """What labels of some recordings said, and did to the recommended model (`bearcat check`)."""
 
@@ -229,7 +215,6 @@ class Record:
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
     saved: SavedModel | None = None
-    candidates: tuple[Candidate, ...] = ()  # of `adapt`, where more than one model was rated
     labelled: LabelledRecordings | None = None
     recordings: tuple[Diagnosis, ...] = ()  # of the target; none where no model was kept
     problems: Mapping[str, str] = field(default_factory=dict)  # recordings that were left out, by name, and why

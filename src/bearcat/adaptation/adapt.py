@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,27 +27,24 @@ import torch
 
 from bearcat.adaptation.plan import AdaptationPlan
 from bearcat.adaptation.record import claim, drawable
-from bearcat.adaptation.run import FinishedRun, decided_record, diagnose_target, model_says, run_stack
-from bearcat.adaptation.spec import Library, RunSpec
+from bearcat.adaptation.run import FinishedRun, decided_record, diagnose_target, run_stack
+from bearcat.adaptation.spec import RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.cat.scaling import updated_temperature
 from bearcat.cat.state import TrainingState
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
-from bearcat.diagnosis.decision import Decision, LabelCheck, choose_candidate, choose_model, decide
+from bearcat.diagnosis.decision import Decision, LabelCheck, choose_model, decide
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.pooling import pool
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
-from bearcat.record import CHECKPOINT, RECORD, Candidate, LabelledRecordings, Record, SavedModel
+from bearcat.record import CHECKPOINT, RECORD, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a recipe and its epochs
-# Of the score of a recording that physics is certain of. Chosen on CWRU with a size left out (docs/LOG.md).
-PHYSICS_SHARE = 2 / 3
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 
@@ -138,19 +134,16 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
 
 
 def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Record, dict[str, Record]]:
-    """Trains the run, those beside it and the candidates, decides, and writes the folders; the run's own record last.
+    """Trains the run and those beside it, decides, and writes the folders; the run's own record last.
 
-    Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt. Where classes were matched
-    one by one, the run is believed; otherwise the candidate that check models and physics agree with most is
-    recommended. Of the candidates only that one is kept.
+    Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt.
     """
-    library = plan.library
 
     def trained(run: RunSpec, write: bool) -> FinishedRun:
         folder = out if run is spec else out / f"{BESIDE}{run.recipe_name}"
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
             (finished,) = run_stack(
-                [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=library,
+                [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=plan.library,
                 write=write,
             )  # fmt: skip
         return finished
@@ -164,34 +157,19 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
     kept = {other.recipe_name: trained(other, write=True) for other in others.values()}
-    finished = {spec.recipe_name: own} | ({name: kept[name]} if compares else {})
-    plain = kept[name].record if compares else None
+    plain = kept[name] if compares else None
     adapted, reason = choose_model(
-        spec.recipe_name, own.record.evidence, None if plain is None else plain.evidence, supported,
-        (own.record.agreement, None if plain is None else plain.agreement),
+        spec.recipe_name, own.record.evidence, None if plain is None else plain.record.evidence, supported,
+        (own.record.agreement, None if plain is None else plain.record.agreement),
     )  # fmt: skip
-    usual = spec.recipe_name if adapted or plain is None else name
-    rated = tuple[Candidate, ...]()
-    by_class = supported and "states" not in (finding or {})
-    if plan.candidates and not own.record.failed and not by_class:
-        finished |= {other.recipe_name: trained(other, write=False) for other in plan.candidates}
-        rated = _rated(finished, library, spec)
-        usual, reason = choose_candidate({each.name: each.score for each in rated if not each.broken}, usual)
-        rated = tuple(replace(each, chosen=each.name == usual) for each in rated)
-        for other in plan.candidates:
-            if other.recipe_name == usual:
-                kept[usual] = finished[usual]
-                kept[usual].write(out / f"{BESIDE}{usual}")
-            else:
-                shutil.rmtree(out / f"{BESIDE}{other.recipe_name}")
-    chosen, place = finished[usual], "."
-    if chosen is not own and own.model is not None:
-        place = f"{BESIDE}{usual}"
-        save_model(out / "model-adapted", own.model)
-    saved = SavedModel(usual, _adapted(chosen.record), place, reason)
-    record = replace(own.record, saved=saved, candidates=rated)
+    chosen, usual, place = own, spec.recipe_name, "."
+    if not adapted and plain is not None:
+        chosen, usual, place = plain, name, f"{BESIDE}{name}"
+        if own.model is not None:
+            save_model(out / "model-adapted", own.model)
+    record = replace(own.record, saved=SavedModel(usual, _adapted(chosen.record), place, reason))
     if chosen.model is not None and not chosen.record.failed:
-        recordings = diagnose_target(chosen.model, library, spec, chosen.unknown)
+        recordings = diagnose_target(chosen.model, plan.library, spec, chosen.unknown)
         record = decided_record(record, chosen.record.evidence, recordings)
     replace(own, record=record, model=chosen.model and _decided_model(chosen.model, record.decision)).write(out)
     return record, {name: run.record for name, run in kept.items()}
@@ -202,41 +180,6 @@ def _adapted(record: Record) -> bool:
     if record.adaptation is None or "labels" in record.settings.recipe["ingredients"]:
         return record.settings.adapts
     return bool(record.adaptation["adapted"])
-
-
-def _rated(runs: Mapping[str, FinishedRun], library: Library, spec: RunSpec) -> tuple[Candidate, ...]:
-    """How far check models and physics agree with each of these runs about the target's recordings.
-
-    Check models vote on a recording by its windows. A recording that physics is certain of counts mostly by that.
-    Windows that disagree with their recording's class count as not agreed with.
-    """
-    split = library.split(spec)
-    evidence, certain = library.evidence(spec, split), library.certain(spec, split)
-    recording = split.target.recording[np.concatenate([split.target_test, split.target_train])]
-    said = np.array([np.concatenate([evidence.checks[name], evidence.train_checks[name]]) for name in evidence.checks])
-    votes = {
-        info.origin: np.bincount(said[:, recording == number].ravel(), minlength=len(split.classes))
-        for number, info in enumerate(split.target.recordings)
-        if (recording == number).any() and len(said)
-    }
-    found = []
-    for name, run in runs.items():
-        shares, scores, agreed, compared, record = [], [], 0, 0, run.record
-        for origin, tallied in ({} if run.model is None else model_says(run.model, split.target)).items():
-            pooled, counts = pool(tallied), votes.get(origin)
-            code, share = pooled.index, 0.0 if counts is None else float(counts[pooled.index] / counts.sum())
-            shares.append(share)
-            score = share * pooled.agreement
-            if origin in certain:
-                right = certain[origin] == code
-                score = (1 - PHYSICS_SHARE) * score + PHYSICS_SHARE * right
-                agreed, compared = agreed + right, compared + 1
-            scores.append(score)
-        broken = record.failed or record.collapsed or not scores
-        mean = float(np.mean(scores)) if scores else 0.0
-        voted = float(np.mean(shares)) if shares else 0.0
-        found.append(Candidate(name, _adapted(record), voted, compared, agreed, mean, broken))
-    return tuple(found)
 
 
 def _write_page(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from bearcat.adaptation.spec import Library, RunSpec, make_recipe
-from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
+from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, find_recipe
 from bearcat.data import Catalogue, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
@@ -45,7 +45,6 @@ class AdaptationPlan:
     notes: tuple[str, ...]
     choices: tuple[Choice, ...]  # settings that were not asked for, with their reasons
     warnings: tuple[str, ...]
-    candidates: tuple[RunSpec, ...] = ()  # to rate beside the run, where its recipe was not asked for
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -98,14 +97,9 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     choices, warnings = spec.chosen, list(spec.warnings)
     if request.reference and own.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
-    variants = dict[str, Recipe]()
-    if request.method is None and request.input is None and not request.method_settings:
-        spec = library.identified(spec)
-        variants = spec.recipe.candidates()
     beside = tuple(planned(other) for other in recipes if other != name)
-    candidates = tuple(replace(spec, recipe_name=f"{name}-{kind}", recipe=variants[kind]) for kind in variants)
     notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
-    return AdaptationPlan(spec, beside, library, device, notes, choices, tuple(warnings), candidates)
+    return AdaptationPlan(spec, beside, library, device, notes, choices, tuple(warnings))
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

@@ -130,14 +130,6 @@ class Recipe:
         plain = replace(self, ingredients=scaling, passes="shared", doubled=False, target_pass=False)
         return name if name in RECIPES else "source-only", plain
 
-    def candidates(self) -> dict[str, Recipe]:
-        """Variants on the same windows, by name: self-trained, on the surest half of the windows of each *predicted*
-        class, so that shares of classes are free.
-        """
-        labels = SelfTraining(select="share", teacher=Teacher(dropout=False))
-        labels = labels.in_epochs(Schedule.epochs, self.schedule.epochs)
-        return {"self-trained": replace(self, ingredients=(*self.ingredients, labels))}
-
     def for_input(self, text: str) -> Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""
         from bearcat.data.inputs import find_input

@@ -13,7 +13,7 @@ the most severe ones. Terminal, page, model card, server and Python print that a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bearcat.data.splits import ONE_BEARING
@@ -309,15 +309,3 @@ def choose_model(
         return True, "nothing speaks for the unadapted model"
     shares = f"check models agree with the adapted model on {100 * mine:.0f} % of windows, with the unadapted on"
     return mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %"
-
-
-def choose_candidate(scores: Mapping[str, float], usual: str) -> tuple[str, str]:
-    """The name of the candidate to recommend, and why: the one with the highest score, unless the usual one is within
-    SLACK of it. Candidates that broke down have no score.
-    """
-    best = max(scores, key=lambda name: scores[name], default=usual)
-    if usual in scores and scores[best] <= scores[usual] + SLACK:
-        others = f"no other of {len(scores)} candidates agrees more with check models and physics"
-        return usual, others if len(scores) > 1 else "nothing speaks for another model"
-    compared = f" ({100 * scores[best]:.0f} % against {100 * scores[usual]:.0f} %)" if usual in scores else ""
-    return best, f"of {len(scores)} candidates it agrees most with check models and physics{compared}"

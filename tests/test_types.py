@@ -1,18 +1,12 @@
-"""Types of faults with several unlike recordings, and candidates that are chosen without labels."""
+"""Types of faults with several unlike recordings."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
-from bearcat.diagnosis.decision import choose_candidate
-from bearcat.findings import SLACK
 from bearcat.methods.matching import likelihood_gain, match, source_states
-from bearcat.record import Record
-from tests.commands import bearcat
 from tests.reference import plant as twin
 from tests.test_plant import matched
 
@@ -70,36 +64,3 @@ def test_a_recording_that_physics_is_certain_of_is_matched_with_its_class_and_le
     clusters, owner = centres[[0, 1]] + 0.1, np.array([0, 1, 2])
     assert match(clusters, centres, np.array([UNKNOWN, UNKNOWN]), owner).states.tolist() == [0, 1]
     assert match(clusters, centres, np.array([UNKNOWN, 2]), owner).states[1] == 2
-
-
-def test_the_best_candidate_is_chosen_and_near_ties_go_to_the_usual_one():
-    assert choose_candidate({"own": 0.7, "other": 0.7 + SLACK}, "own")[0] == "own"
-    assert choose_candidate({"own": 0.7, "other": 0.75, "third": 0.74}, "own")[0] == "other"
-    assert choose_candidate({"other": 0.2}, "own")[0] == "other"  # the usual one broke down
-    assert choose_candidate({}, "own")[0] == "own"
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[Path, object]:
-    out = tmp_path_factory.mktemp("candidates") / "out"
-    words = (
-        "adapt", "--set", "severities=1,4", "--set", "faults=inner,outer", "--set", "specimens=2", "--set", "seconds=1",
-        "--device", "cpu", "--epochs", "4", "--out", out,
-    )  # fmt: skip
-    return out, bearcat(*words)
-
-
-def test_all_candidates_are_in_the_record_and_the_chosen_model_is_kept(finished):
-    out, result = finished
-    record = Record.read(out)
-    assert len(record.candidates) >= 2
-    assert len({each.name for each in record.candidates}) == len(record.candidates)
-    (chosen,) = (each for each in record.candidates if each.chosen)
-    assert chosen.name == record.saved.recipe
-    best = max(each.score for each in record.candidates if not each.broken)
-    assert chosen.score >= best - SLACK
-    assert all(0 <= each.score <= 1 and each.agreed <= each.certain for each in record.candidates)
-    assert record.saved.reason in result.stdout
-    kept = {path.name.removeprefix("beside-") for path in out.glob("beside-*")}
-    assert kept <= {chosen.name, "dense-source-only"}
-    assert (out / record.saved.folder / "predictions.csv").exists()
