@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bearcat.api import adapt, diagnose, load
     from bearcat.diagnosis.recording import Diagnoses, Diagnosis
     from bearcat.errors import InputError
-    from bearcat.estimator import AdaptedClassifier, CATClassifier
+    from bearcat.estimator import CATClassifier
     from bearcat.watch.snapshot import Fleet, PointStatus
     from bearcat.watch.watching import watch
 
@@ -27,13 +27,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.3.0"
 __all__ = [
-    "Adaptation", "AdaptedClassifier", "CATClassifier", "Diagnoses", "Diagnosis", "Fleet", "InputError", "PointStatus",
+    "Adaptation", "CATClassifier", "Diagnoses", "Diagnosis", "Fleet", "InputError", "PointStatus",
     "__version__", "adapt", "diagnose", "load", "watch",
 ]  # fmt: skip
 
 _HOMES = {
     **dict.fromkeys(("adapt", "diagnose", "load"), "bearcat.api"),
-    **dict.fromkeys(("AdaptedClassifier", "CATClassifier"), "bearcat.estimator"),
+    "CATClassifier": "bearcat.estimator",
     **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
     "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.snapshot", "InputError": "bearcat.errors",
     "PointStatus": "bearcat.watch.snapshot", "watch": "bearcat.watch.watching",
@@ -44,6 +44,8 @@ if not TYPE_CHECKING:  # a type checker knows the names above and no others
     def __getattr__(name: str) -> Any:
         if name == "view":
             raise AttributeError("bearcat.view was removed; bearcat.diagnose(FILE)[0].plot() draws the evidence")
+        if name == "AdaptedClassifier":
+            raise AttributeError("bearcat.AdaptedClassifier was removed; use CATClassifier(METHOD)")
         if name not in _HOMES:
             raise AttributeError(f"module 'bearcat' has no attribute '{name}'")
         return getattr(import_module(_HOMES[name]), name)

@@ -62,7 +62,7 @@ def adapt(
     """
     from bearcat.adaptation.adapt import adapt as run
     from bearcat.adaptation.plan import make_plan
-    from bearcat.cat.progress import training_progress
+    from bearcat.cat.arrays import training_progress
 
     sources = [source] if isinstance(source, str | Path) else list(source)
     given = [f"{name}={value}" for name, value in (settings or {}).items()]

@@ -14,8 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bearcat import AdaptedClassifier, CATClassifier
-from bearcat.deploy.model import load_model
+from bearcat import CATClassifier
 from tests.test_estimator import QUICK, SHORT, packed, shift  # noqa: F401
 
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
@@ -44,8 +43,8 @@ def test_scikit_learns_estimator_checks_pass(estimator, check):
 
 def test_skadas_own_pipeline_gives_the_same(packed, routing):
     X, y, domain = packed
-    ours = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
-    theirs = make_da_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    ours = make_pipeline(StandardScaler(), CATClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    theirs = make_da_pipeline(StandardScaler(), CATClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
     target = domain < 0
     assert np.allclose(
         theirs.predict_proba(X[target], sample_domain=domain[target]), ours.predict_proba(X[target]), atol=1e-6
@@ -56,7 +55,7 @@ def test_skadas_own_pipeline_gives_the_same(packed, routing):
 def test_a_grid_is_searched_with_skadas_label_free_scorers(packed, routing, scorer):
     X, y, domain = packed
     search = GridSearchCV(
-        AdaptedClassifier(**QUICK), {"method": ["source-only", "DANN"]}, scoring=scorer(),
+        CATClassifier(**QUICK), {"method": ["source-only", "DANN"]}, scoring=scorer(),
         cv=StratifiedDomainShuffleSplit(n_splits=1, test_size=0.4, random_state=0), error_score="raise",
     ).fit(X, y, sample_domain=domain)  # fmt: skip
     scores = search.cv_results_["mean_test_score"]
@@ -72,6 +71,5 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     names = {}
     with sklearn.config_context():  # the page switches metadata routing on
         exec(code, names)
-    assert load_model(tmp_path / "model").classes == ("inner", "outer")
     assert "{'method': " in capsys.readouterr().out
     assert names["model"].method_name_ == "CAT*-Temperature"

@@ -4,20 +4,20 @@
 >>> model.predict_proba(X_target)        # calibrated, in the order of model.classes
 >>> model.curves["pseudo_label_share"]   # a number for each epoch
 
-`fit_windows` is the training behind it and behind the scikit-learn classifiers (bearcat.estimator).
+The scikit-learn classifier (bearcat.estimator) is another face of it.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
-from itertools import count
 from numbers import Integral
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -26,24 +26,22 @@ from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.calibration import Calibration, Evidence, ReliabilityBins, reliability_bins
-from bearcat.cat.evaluate import predict, watcher
-from bearcat.cat.networks import ENCODERS, Encoder, Network, find_encoder, select_run
-from bearcat.cat.progress import training_progress
+from bearcat.cat.evaluate import predict, unchanged, watcher
+from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.scaling import Temperature
+from bearcat.cat.state import TrainingState
 from bearcat.data.inputs import INPUTS, find_input
-from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, Windows
+from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.splits import held_out
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
-from bearcat.diagnosis.accuracy import Source
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.settings import to_text
 
 SPLIT = 30  # a stream of randomness, apart from those of the loop
 FEWEST_TARGET = 10  # windows; of fewer a batch has no statistics worth the name
-_numbers = count(1)
+EVERY = 60.0  # seconds from one line of progress in a log to the next
 
 
 @dataclass(eq=False)
@@ -58,6 +56,11 @@ class CAT:
     >>> model = CAT("DANN", input="frequency", epochs=2, batch=8).fit(tones, labels, np.roll(tones, 7))
     >>> model.predict_proba(tones).shape, sorted(model.curves)
     ((24, 2), ['loss_alignment', 'loss_supervised'])
+
+    `fit` leaves `classes` (the labels of the source, sorted), `network` (on the CPU), `calibration`, `source_accuracy`
+    (of the windows held out), `notes` (what to know before the result is called by the method's name) and `curves`, a
+    number for each epoch, NaN before it existed: `loss_…`, `temperature`, `pseudo_label_share` and, where `y_target`
+    was given, `target_accuracy`, `target_ece`, `target_ece_uncalibrated` and `pseudo_label_accuracy`.
     """
 
     method: str | Recipe = "CAT*-Temperature"
@@ -72,232 +75,183 @@ class CAT:
     seed: int = 0
     device: str = "auto"
     rate: float | None = None  # samples per second, for inputs that need it
-    progress: bool = True  # a bar on a terminal, a line a minute in a log
-    _fitted: Fitted | None = field(default=None, init=False, repr=False)
-    _shape: tuple[int, ...] = field(default=(), init=False, repr=False)  # (channel, sample) of a raw window
+    progress: bool = True  # a line on a terminal, a line a minute in a log
+    _network: Network | None = field(default=None, init=False, repr=False)
 
-    def fit(self, X_source: Any, y_source: Any, X_target: Any = None, y_target: Any = None) -> Self:  # noqa: N803
-        """Trains, then calibrates on a share of the source. `y_target` is for curves of accuracy and ECE only."""
-        _check_settings(self)
-        name, recipe = named_method(self.method, self.input, self.epochs)
-        source = read_windows(X_source, "X_source")
-        classes, codes = np.unique(read_labels(y_source, "y_source", len(source)), return_inverse=True)
-        if X_target is None and recipe.adapts:
-            what = f"{name} learns from an unlabelled target, and without one it is not {name}"
-            raise InputError(f"X_target: {what}; give its windows, or use method='source-only'", "X_target")
+    def fit(
+        self, X_source: Any, y_source: Any, X_target: Any = None, y_target: Any = None, groups: Any = None  # noqa: N803
+    ) -> Self:  # fmt: skip
+        """Trains, then calibrates on a share of the source. `y_target` is for curves of accuracy and ECE only. `groups`
+        has a name for each source window, such as its bearing: none is trained on and calibrated on, where each class
+        has two or more.
+        """
+        recipe, source = self.recipe(), read_windows(X_source, "X_source")
         target = None if X_target is None else read_windows(X_target, "X_target")
-        target_codes = None
+        self.classes, codes = np.unique(read_labels(y_source, "y_source", len(source)), return_inverse=True)
+        if len(self.classes) < 2:
+            raise InputError(f"the source has one class only, '{self.classes[0]}'; a classifier needs at least two")
+        if target is None and recipe.adapts:
+            what = f"{self.name} learns from an unlabelled target, and without one it is not {self.name}"
+            raise InputError(f"X_target: {what}; give its windows, or use method='source-only'", "X_target")
         if target is not None and target.shape[1:] != source.shape[1:]:
             shapes = f"has windows of shape {target.shape[1:]}, but those of X_source have {source.shape[1:]}"
             raise InputError(f"X_target {shapes}; cut both to the same length", "X_target")
+        if target is not None and len(target) < FEWEST_TARGET:
+            few = f"holds {len(target)} window{'s' * (len(target) != 1)}"
+            raise InputError(f"X_target {few}; a training needs at least {FEWEST_TARGET}", "X_target")
         if y_target is not None and target is None:
             raise InputError("y_target was given without X_target; give both, or leave y_target out", "y_target")
-        target_codes = (
-            None if target is None or y_target is None else _codes(y_target, "y_target", len(target), classes)
-        )
-        with encoder_name(self.encoder) as encoder:
-            recipe = recipe if encoder is None else replace(recipe, encoder=encoder)
-            windows = window_input(self.input or recipe.input, self.rate, recipe.encoder)
-            self._fitted = fit_windows(
-                name, recipe, windows, windows.prepare(source), codes,
-                None if target is None else windows.prepare(target),
-                classes=classes, share=self.held_out, batch=self.batch, seed=self.seed, device=self.device,
-                progress=self.progress, target_codes=target_codes,
-            )  # fmt: skip
-        self._shape = source.shape[1:]
+        if groups is not None:
+            groups = np.unique(read_labels(groups, "groups", len(source)).astype(str), return_inverse=True)[1]
+
+        self.window_shape, self.text = source.shape[1:], self._input(recipe)
+        self._shortest = find_encoder(recipe.encoder).shortest
+        source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
+        held = held_out(codes, np.arange(len(source)), self.held_out, random, groups)
+        unlabelled = source[~held] if target is None else self._prepared(target)
+        order = random.permutation(len(unlabelled))  # rows may follow their classes
+        data = TrainingData(
+            tuple(map(str, self.classes)), Labelled(source[~held], codes[~held]), Labelled(source[held], codes[held]),
+            Unlabelled(unlabelled[order]),
+        )  # fmt: skip
+        batch = min(self.batch, len(data.source_train), len(data.target_train))
+        recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
+        device, watch = chosen_device(self.device), None
+        if y_target is not None:
+            watch = _watcher(unlabelled, self._codes(y_target, "y_target", len(unlabelled)), order, device)
+        bar = training_progress(self.name, recipe.schedule.epochs) if self.progress else nullcontext()
+        with bar as show:
+            trained = train([Run(recipe, data, self.seed)], device, watch, progress=show)
+        if not bool(trained.finite.all()):
+            raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
+        self._keep(trained, recipe, data)
         for note in self.notes:
             warnings.warn(note, stacklevel=2)
         return self
 
+    def _keep(self, trained: Trained, recipe: Recipe, data: TrainingData) -> None:
+        """The network on the CPU, its calibration (a temperature where the method has none), curves and notes."""
+        tested, labels = trained.batches.source_test, trained.batches.source_test_labels
+        logits, calibration = predict(trained.network, tested)[0], trained.calibration
+        if calibration is None:
+            calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
+        right = calibration.apply(logits)[0].argmax(dim=-1) == labels[0]
+        self.source_accuracy, self.source_windows = float(right.double().mean()), len(right)
+        self.calibration = Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
+        self._network = select_run(trained.network, 0, recipe.encoder, *data.source_train.values.shape[1:])
+        curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
+        for score in [key.removesuffix("_student") for key in curves if key.endswith("_student")]:
+            student = curves.pop(f"{score}_student")
+            teacher = curves.pop(f"{score}_teacher", np.full_like(student, np.nan))
+            curves[score] = np.where(np.isnan(teacher), student, teacher)
+        self.curves: dict[str, NDArray[np.float32]] = curves
+        same = recipe.calibration is not None and unchanged(trained.history)[0]
+        self.notes = (f"{self.name} equals {uncalibrated(self.name)} here: T = 1 in all epochs",) if same else ()
+
     @property
-    def fitted(self) -> Fitted:
-        """What `fit` left."""
-        if self._fitted is None:
+    def network(self) -> Network:
+        """The one whose predictions are reported."""
+        if self._network is None:
             raise InputError("this CAT is not trained yet; call fit first")
-        return self._fitted
+        return self._network
 
-    @property
-    def classes(self) -> NDArray[Any]:
-        """The labels of the source, sorted."""
-        return self.fitted.classes
-
-    @property
-    def curves(self) -> dict[str, NDArray[np.float32]]:
-        """A number for each epoch, NaN before it existed: `loss_…`, `temperature`, `pseudo_label_share` and, where
-        `y_target` was given, `target_accuracy`, `target_ece`, `target_ece_uncalibrated` and `pseudo_label_accuracy`.
-        """
-        return self.fitted.curves
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to know before the result is called by the method's name."""
-        return self.fitted.notes
+    def outputs(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
+        """Logits (window, class), not calibrated, and features (window, feature)."""
+        network, values = self.network, read_windows(X, "X")
+        if values.shape[1:] != self.window_shape:
+            shapes = f"{values.shape[1:]}, but those of fit had {self.window_shape}"
+            raise InputError(f"X has windows of shape {shapes}", "X")
+        logits, features = predict(network, torch.from_numpy(self._prepared(values))[None])
+        return logits[0], features[0]
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The most likely class of each window."""
-        return np.asarray(self.classes[self.predict_proba(X).argmax(axis=1)])
+        likely = self.predict_proba(X)
+        return np.asarray(self.classes[likely.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Calibrated probabilities (window, class), in the order of `classes`."""
-        return np.asarray(np.exp(self.fitted.log_probabilities(self._prepared(X))))
+        logits, _ = self.outputs(X)
+        return self.calibration.apply(logits).double().softmax(dim=-1).numpy()
 
     def features(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """What the encoder makes of each window, (window, feature), such as for t-SNE."""
-        return self.fitted.outputs(self._prepared(X))[1].numpy()
+        return self.outputs(X)[1].numpy()
 
     def reliability(self, X: Any, y: Any, bins: int = 10) -> ReliabilityBins[NDArray[Any]]:  # noqa: N803
         """Mean confidence, accuracy and share of the windows by bin of confidence, for a reliability diagram."""
         likely = self.predict_proba(X)
-        return reliability_bins(likely, _codes(y, "y", len(likely), self.classes), bins=bins)
+        return reliability_bins(likely, self._codes(y, "y", len(likely)), bins=bins)
 
-    def _prepared(self, X: Any) -> Floats:  # noqa: N803
-        fitted, values = self.fitted, read_windows(X, "X")
-        if values.shape[1:] != self._shape:
-            raise InputError(f"X has windows of shape {values.shape[1:]}, but those of fit had {self._shape}", "X")
-        return fitted.windows.prepare(values)
+    def recipe(self) -> Recipe:
+        """The method for this input, encoder and number of epochs; a Recipe is used as it is, in its epochs."""
+        for name, value, least in (("batch", self.batch, 1), ("seed", self.seed, 0), ("epochs", self.epochs, 1)):
+            if value is not None and (not isinstance(value, Integral) or value < least):
+                raise InputError(f"{name} must be a whole number from {least} on, not {value!r:.40}", name)
+        if not 0 < self.held_out < 1:
+            raise InputError(f"held_out must lie between 0 and 1, not {self.held_out:g}", "held_out")
+        if not isinstance(self.encoder, str | nn.Module | None):
+            raise InputError("encoder: give the name of an encoder or a torch module, not a class", "encoder")
+        if isinstance(self.method, Recipe):
+            self.name, recipe = "custom", self.method
+        else:
+            try:
+                self.name = find_recipe(str(self.method))
+            except InputError as error:
+                raise InputError(f"method: {error}", "method") from error
+            recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
+        if isinstance(self.encoder, nn.Module):
+            recipe = replace(recipe, encoder=cast("str", GivenModule(self.encoder)))
+        elif self.encoder is not None:
+            recipe = replace(recipe, encoder=self.encoder)
+        if self.epochs is not None:
+            return recipe.in_epochs(self.epochs)
+        begins = {each.name: each.start(recipe.schedule) for each in recipe.ingredients}
+        begins |= {} if recipe.calibration is None else {"calibration": recipe.schedule.calibrate_from}
+        for part, epoch in begins.items():
+            if epoch >= recipe.schedule.epochs:
+                late = f"'{part}' would begin in epoch {epoch} of {recipe.schedule.epochs}, which is never"
+                raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
+        return recipe
 
+    def _input(self, recipe: Recipe) -> str:
+        """The input without what it could only make of a speed or bearing."""
+        kind = self.input or recipe.input
+        chosen, reason = find_input(kind).suited([RecordingInfo(domain="", origin="X", rate=self.rate)])
+        return to_text(chosen, INPUTS) if reason else kind
 
-class CutWindows(NamedTuple):
-    """CutWindows windows (window, channel, point), and the row, such as a recording, that each was cut from."""
-
-    values: Floats
-    row: Integers
-
-
-@dataclass(frozen=True, eq=False)
-class WindowInput:
-    """How raw windows (window, channel, sample) become what the network is given."""
-
-    text: str  # a row of INPUTS
-    rate: float | None
-    shortest: int  # points that the encoder can take
-
-    def padded(self, samples: int) -> int:
-        """How long a window must be before it is transformed: as it is, or padded to the encoder's shortest."""
-        while find_input(self.text).points(samples) < self.shortest:
+    def _prepared(self, values: Floats) -> Floats:
+        """The windows as the input has them; what is too short for the encoder gets zeros behind."""
+        kind, samples = find_input(self.text), values.shape[-1]
+        while kind.points(samples) < self._shortest:
             samples += 1
-        return samples
+        values = np.pad(values, ((0, 0), (0, 0), (0, samples - values.shape[-1])))
+        return kind.transform(values, self.rate).astype(np.float32, copy=False)
 
-    def prepare(self, values: Floats) -> Floats:
-        """The windows as the input has them; short ones get zeros behind."""
-        missing = self.padded(values.shape[-1]) - values.shape[-1]
-        values = np.pad(values, ((0, 0), (0, 0), (0, missing))) if missing else values
-        return find_input(self.text).transform(values, self.rate).astype(np.float32, copy=False)
-
-    def cut(self, signals: Any, length: int, stride: int | None, name: str) -> CutWindows:
-        """The windows of whole recordings, a list of signals."""
-        if len(signals) == 0 or all(np.ndim(signal) == 0 for signal in signals):
-            what = "is one signal, or no signals at all" if len(signals) else "holds no recordings"
-            raise InputError(f"{name} {what}; give a list of signals, each with one axis", name)
-        recordings = [
-            Recording(signal=signal, domain="", channel="", rate=self.rate, origin=f"recording {number} of {name}")
-            for number, signal in enumerate(signals)
-        ]
-        windows = prepare(recordings, Preparation(input=self.text, length=length, stride=stride))
-        return CutWindows(windows.values, windows.recording)
+    def _codes(self, values: Any, name: str, windows: int) -> Integers:
+        """Labels (window,) as places in `classes`."""
+        places = {label: number for number, label in enumerate(self.classes.tolist())}
+        labels = read_labels(values, name, windows).tolist()
+        for window, label in enumerate(labels):
+            if label not in places:
+                what = f"{label!r:.40} (window {window}) is no class of the source"
+                raise InputError(f"{name}: {what}; leave it out", name)
+        return np.array([places[label] for label in labels], dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What a training on arrays leaves: a network on the CPU that predicts, and how the training went."""
-
-    name: str
-    recipe: Recipe
-    windows: WindowInput
-    classes: NDArray[Any]
-    network: Network
-    calibration: Calibration
-    curves: dict[str, NDArray[np.float32]]
-    notes: tuple[str, ...]
-    held: NDArray[np.bool_]  # (source window,) kept from training, for calibration
-    tested: Source  # predictions of these and their classes
-    counts: dict[str, int]  # windows: source_train, source_test, target_train
-
-    def outputs(self, values: Floats) -> tuple[Tensor, Tensor]:
-        """Logits (window, class) and features (window, feature) of prepared windows."""
-        logits, features = predict(self.network, torch.from_numpy(values)[None])
-        return logits[0], features[0]
-
-    def log_probabilities(self, values: Floats) -> NDArray[np.float64]:
-        """Calibrated log-probabilities (window, class) of prepared windows."""
-        logits = self.calibration.apply(self.outputs(values)[0])
-        return logits.double().log_softmax(dim=-1).numpy()
+def _watcher(
+    target: Floats, codes: Integers, order: Integers, device: torch.device
+) -> Callable[[TrainingState], dict[str, Tensor]]:
+    """Scores on the target after each epoch; training does not see them."""
+    zeros = np.zeros(len(target), dtype=np.int64)
+    windows = Windows(values=target, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
+    return watcher([HeldBack(windows, codes, codes[order])], device)
 
 
-def fit_windows(
-    name: str, recipe: Recipe, windows: WindowInput, source: Floats, codes: Integers, target: Floats | None, *,
-    classes: NDArray[Any], share: float, batch: int, seed: int, device: str, row: Integers | None = None,
-    groups: Integers | None = None, progress: bool = False, target_codes: Integers | None = None,
-) -> Fitted:  # fmt: skip
-    """Trains a method on prepared windows. `codes` and `groups` are of rows, such as recordings, and `row` says which
-    each source window is cut from. Target codes go into the curves and nowhere else.
-    """
-    if len(classes) < 2:
-        raise InputError(f"the source has one class only, '{classes[0]}'; a classifier needs at least two")
-    if target is not None and len(target) < FEWEST_TARGET:
-        few = f"holds {len(target)} window{'s' * (len(target) != 1)}"
-        raise InputError(f"X_target {few}; a training needs at least {FEWEST_TARGET}", "X_target")
-    row = np.arange(len(source)) if row is None else row
-    random = np.random.default_rng([seed, SPLIT])
-    held = held_out(codes, row, share, random, groups)
-    window_codes = codes.astype(np.int64)[row]
-    unlabelled = source[~held] if target is None else target
-    order = random.permutation(len(unlabelled))  # rows may follow their classes
-    data = TrainingData(
-        classes=tuple(map(str, classes)),
-        source_train=Labelled(source[~held], window_codes[~held]),
-        source_test=Labelled(source[held], window_codes[held]),
-        target_train=Unlabelled(unlabelled[order]),
-    )
-    batch = min(batch, len(data.source_train), len(data.target_train))
-    recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
-    on, watch = chosen_device(device), None
-    if target is not None and target_codes is not None:
-        zeros = np.zeros(len(target), dtype=np.int64)
-        windows_with_labels = Windows(values=target, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
-        watch = watcher([HeldBack(windows_with_labels, target_codes, target_codes[order])], on)
-    bar = training_progress(name, recipe.schedule.epochs) if progress else nullcontext()
-    with bar as show:
-        trained = train([Run(recipe, data, seed)], on, watch, progress=show)
-    if not bool(trained.finite.all()):
-        raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
-    curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
-    for score in [key.removesuffix("_student") for key in curves if key.endswith("_student")]:
-        student = curves.pop(f"{score}_student")
-        teacher = curves.pop(f"{score}_teacher", np.full_like(student, np.nan))
-        curves[score] = np.where(np.isnan(teacher), student, teacher)
-    calibration, network = _on_cpu(trained, data, recipe.encoder)
-    counts = {part: len(getattr(data, part)) for part in ("source_train", "source_test", "target_train")}
-    counts |= {"target_train": 0} if target is None else {}
-    # As training had them: a method may have moved the source to where the target lies (methods.before_training).
-    tested = predict(network, trained.batches.source_test[:, : len(data.source_test)].cpu())[0]
-    said = calibration.apply(tested).double().log_softmax(dim=-1)[0].numpy()
-    return Fitted(
-        name, recipe, windows, classes, network, calibration, curves, _notes(name, recipe, curves), held,
-        Source(said, data.source_test.labels), counts,
-    )  # fmt: skip
-
-
-def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Calibration, Network]:
-    """The calibration, a temperature where the method has none, and the network that predicts."""
-    calibration = trained.calibration
-    if calibration is None:
-        logits, _ = predict(trained.network, trained.batches.source_test)
-        labels = trained.batches.source_test_labels
-        calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
-    network = select_run(trained.network, 0, encoder, *data.source_train.values.shape[1:])
-    return Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()}), network
-
-
-def _notes(name: str, recipe: Recipe, curves: dict[str, NDArray[np.float32]]) -> tuple[str, ...]:
-    """That the calibrator changed nothing, if so: the method is then the one without it."""
-    temperature = curves.get("temperature", np.empty(0))
-    known = temperature[~np.isnan(temperature)]  # there is none where a calibrator is more than a temperature
-    if recipe.calibration is None or not len(known) or (known != 1).any():
-        return ()
+def uncalibrated(name: str) -> str:
+    """The method that is this one without its calibrator."""
     plain = replace(RECIPES[name], calibration=None, final=None) if name in RECIPES else None
-    twin = next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")
-    return (f"{name} equals {twin} here: T = 1 in all epochs",)
+    return next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,63 +263,55 @@ class GivenModule(Encoder):
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:  # noqa: ARG002
         return copy.deepcopy(self.module)
 
+    def __str__(self) -> str:
+        return type(self.module).__name__
+
 
 @contextmanager
-def encoder_name(encoder: str | nn.Module | None) -> Iterator[str | None]:
-    """The encoder's name; a module is a row of ENCODERS while it is trained."""
-    if not isinstance(encoder, nn.Module):
-        yield encoder
-        return
+def training_progress(name: str, epochs: int) -> Iterator[Callable[[TrainingState], None]]:
+    """Shows epoch, losses, share of target windows labelled, temperature and time left, on standard error."""
+    began = printed = time.monotonic()
+    terminal = sys.stderr.isatty()
 
-    name = f"{type(encoder).__name__}-{next(_numbers)}"
-    ENCODERS[name] = cast("type[Encoder]", partial(GivenModule, encoder))
+    def show(state: TrainingState) -> None:
+        nonlocal printed
+        now, done = time.monotonic(), state.epoch + 1
+        if terminal or now - printed >= EVERY:
+            printed = now
+            left = duration((now - began) / done * (epochs - done))
+            text = f"{name}: epoch {done} of {epochs}, {numbers(state)}, {left} left"
+            print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
     try:
-        yield name
+        yield show
     finally:
-        del ENCODERS[name]
+        if terminal:
+            print(file=sys.stderr)
 
 
-def named_method(method: str | Recipe, kind: str | None, epochs: int | None) -> tuple[str, Recipe]:
-    """A method for this input and number of epochs, and what to call it; a Recipe is used as it is, in its epochs."""
-    if isinstance(method, Recipe):
-        name, recipe = "custom", method
-    else:
-        try:
-            name = find_recipe(str(method))
-        except InputError as error:
-            raise InputError(f"method: {error}", "method") from error
-        recipe = RECIPES[name].for_input(kind or RECIPES[name].input)
-    if epochs is not None:
-        check_whole("epochs", epochs, 1)
-        return name, recipe.in_epochs(epochs)
-    schedule = recipe.schedule
-    begins = {each.name: each.start(schedule) for each in recipe.ingredients}
-    begins |= {} if recipe.calibration is None else {"calibration": schedule.calibrate_from}
-    for part, epoch in begins.items():
-        if epoch >= schedule.epochs:
-            late = f"'{part}' would begin in epoch {epoch} of {schedule.epochs}, which is never"
-            raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
-    return name, recipe
+def numbers(state: TrainingState) -> str:
+    """Losses of the epoch, the share of target windows that were labelled, and the temperature."""
+    last = {key: float(values[-1][0]) for key, values in state.history.items() if len(values) == state.epoch + 1}
+    text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
+    if "pseudo_label_share" in last:
+        text += f" {last['pseudo_label_share']:.0%} labelled"
+    return text + (f" T {last['temperature']:.1f}" if "temperature" in last else "")
 
 
-def window_input(kind: str, rate: float | None, encoder: str) -> WindowInput:
-    """The input of this name, without what it could only make of a speed or bearing."""
-    chosen, reason = find_input(kind).suited([RecordingInfo(domain="", origin="X", rate=rate)])
-    return WindowInput(to_text(chosen, INPUTS) if reason else kind, rate, find_encoder(encoder).shortest)
-
-
-def as_array(values: Any, name: str) -> Any:
-    """Lists as an array; anything else as it is."""
-    try:
-        return np.asarray(values) if isinstance(values, Sequence) else values
-    except ValueError as error:
-        what = f"the windows of {name} have different lengths; cut them to one length"
-        raise InputError(f"{what} (CATClassifier does it, with window)", name) from error
+def duration(seconds: float) -> str:
+    """Seconds as 45 s, 3 min or 2 h 05 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 def read_windows(values: Any, name: str) -> Floats:
     """Windows (window, channel, sample) in float32."""
-    array = np.asarray(as_array(values, name))
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"the windows of {name} have different lengths; cut them to one length", name) from error
     if array.ndim not in (2, 3) or 0 in array.shape or array.dtype.kind not in "biuf":
         given = f"{name} is an array of shape {array.shape} and type {array.dtype}"
         raise InputError(f"{given}; give numbers, (window, sample) or (window, channel, sample)", name)
@@ -376,9 +322,8 @@ def read_windows(values: Any, name: str) -> Floats:
         found = array.reshape(len(array), -1, array.shape[-1]).astype(np.float32, copy=False)
     broken = ~np.isfinite(found).all(axis=(1, 2))
     if broken.any():
-        raise InputError(
-            f"{name} holds NaN or infinite numbers, first in window {broken.argmax()}; leave them out", name
-        )
+        first = f"first in window {broken.argmax()}"
+        raise InputError(f"{name} holds NaN or infinite numbers, {first}; leave them out", name)
     return found
 
 
@@ -386,42 +331,11 @@ def read_labels(values: Any, name: str, windows: int) -> NDArray[Any]:
     """Labels (window,), strings or whole numbers."""
     labels = np.asarray(values)
     if labels.shape != (windows,):
-        raise InputError(
-            f"{name} has the shape {labels.shape}, but there are {windows} windows; give a label for each", name
-        )
+        shape = f"has the shape {labels.shape}, but there are {windows} windows"
+        raise InputError(f"{name} {shape}; give a label for each", name)
     for window, label in enumerate(labels.tolist()):
         if not isinstance(label, str | int) and not (isinstance(label, float) and label.is_integer()):
             raise InputError(f"{name}: {label!r:.40} (window {window}) is no string and no whole number", name)
     if labels.dtype.kind == "O" and any(isinstance(label, str) for label in labels.tolist()):
         return labels.astype(str)
     return labels.astype(np.int64) if labels.dtype.kind in "Of" else labels
-
-
-def _codes(values: Any, name: str, windows: int, classes: NDArray[Any]) -> Integers:
-    """Labels (window,) as places in `classes`."""
-    labels = read_labels(values, name, windows)
-    places = {label: number for number, label in enumerate(classes.tolist())}
-    for window, label in enumerate(labels.tolist()):
-        if label not in places:
-            raise InputError(f"{name}: {label!r:.40} (window {window}) is no class of the source; leave it out", name)
-    return np.array([places[label] for label in labels.tolist()], dtype=np.int64)
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuses what is no whole number from `least` on."""
-    if not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name} must be a whole number from {least} on, not {value!r:.40}", name)
-
-
-def check_share(name: str, value: float) -> None:
-    """Refuses what does not lie between 0 and 1."""
-    if not 0 < value < 1:
-        raise InputError(f"{name} must lie between 0 and 1, not {value:g}", name)
-
-
-def _check_settings(model: CAT) -> None:
-    check_whole("batch", model.batch, 1)
-    check_whole("seed", model.seed, 0)
-    check_share("held_out", model.held_out)
-    if not isinstance(model.encoder, str | nn.Module | None):
-        raise InputError("encoder: give the name of an encoder or a torch module, not a class or a function", "encoder")

@@ -9,7 +9,7 @@ training does not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -210,6 +210,12 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
     """The calibration of the reported network by the recipe's calibrator, or by another."""
     fitting = Fitting(state.reported, state.batches, state.checks, state.recipe.balance)
     return fitting.fit(text or state.recipe.calibration or "")
+
+
+def unchanged(history: Mapping[str, Tensor]) -> list[bool]:
+    """Of each run, whether T was 1 in all epochs: its calibrator changed nothing, and CAT is AT."""
+    temperature = history.get("temperature", torch.empty(0, 0))  # NaN before T_cal, and of more than a temperature
+    return [bool(len(known := run[~run.isnan()])) and bool((known == 1).all()) for run in temperature.mT]
 
 
 def calibrate(state: TrainingState) -> None:

@@ -262,13 +262,13 @@ ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Line
 """
 
 
-def find_encoder(text: str) -> Encoder:
-    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes.
+def find_encoder(text: str | Encoder) -> Encoder:
+    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes; one that is given is itself.
 
     >>> find_encoder("dense:widths=64,32").widths
     (64, 32)
     """
-    return from_text(text, ENCODERS, "encoder")
+    return text if isinstance(text, Encoder) else from_text(text, ENCODERS, "encoder")
 
 
 class Network(nn.Module):

@@ -49,7 +49,7 @@ def adapt(
     """
     from bearcat.adaptation.adapt import adapt as run
     from bearcat.adaptation.plan import make_plan
-    from bearcat.cat.progress import training_progress
+    from bearcat.cat.arrays import training_progress
 
     plan = make_plan(request, reading_bar())
     for note in plan.notes:
