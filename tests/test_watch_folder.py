@@ -6,12 +6,13 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from bearcat.data.times import time_in
 from bearcat.errors import InputError
-from bearcat.watch.folder import WatchedFolder, zone_called
+from bearcat.watch.folder import WatchedFolder
 
 MOMENT = datetime(2024, 5, 1, 10, 32, 39, tzinfo=UTC).timestamp()
 
@@ -28,16 +29,16 @@ def test_usual_spellings_of_a_time(text):
     assert time_in(text) == MOMENT
 
 
-def test_parts_of_a_time_and_zones():
+def test_parts_of_a_time_and_zones(tmp_path):
     assert time_in("2024-05-01") == MOMENT - (10 * 60 + 32) * 60 - 39
     assert time_in("2024-05-01T10-32-39.250") == MOMENT + 0.25
-    assert time_in("2024-05-01T10-32-39", zone_called("Europe/Berlin")) == MOMENT - 7200
-    assert time_in("2024-05-01T10-32-39Z", zone_called("Europe/Berlin")) == MOMENT
+    assert time_in("2024-05-01T10-32-39", ZoneInfo("Europe/Berlin")) == MOMENT - 7200
+    assert time_in("2024-05-01T10-32-39Z", ZoneInfo("Europe/Berlin")) == MOMENT
     for text in ("acc_00001", "pump", "2024-02-31", "12345678901", "99999999"):
         assert time_in(text) is None, text
     for name in ("Mars/Olympus", "../etc/passwd", "/etc/passwd"):
-        with pytest.raises(InputError, match="timezone"):
-            zone_called(name)
+        with pytest.raises(InputError, match="time zone"):
+            WatchedFolder(tmp_path, name)
 
 
 def made(root: Path, *names: str) -> Path:

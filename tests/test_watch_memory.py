@@ -221,7 +221,7 @@ SCENARIOS = {
     ],
     "an open alarm is neither closed nor learnt by another speed": [
         (12, 20, {"band_4": 12.0}, ["alarm"], "alarm", "since"),
-        (20, 60, {"rpm": 1200.0, "band_4": 12.0}, [], "alarm", "changed"),
+        (20, 60, {"rpm": 1200.0, "band_4": 12.0}, [], "alarm", "is open"),
     ],
     "one outlier is no growth, and another cause is": [
         (12, 20, {"band_4": 8.0}, ["alarm"], "alarm", "since"),

@@ -106,7 +106,7 @@ class WatchRequest(PointRequest):
         """What is asked of the rule for alarms, by the names of its settings."""
         rule = dict[str, Any]()
         if self.false_alarms is not None:
-            rate = r"(\d+\.?\d*|\.\d+) */ *(year|month)"
+            rate = r"(\d+\.?\d*|\.\d+)(?: */ *(year|month))?"
             number, unit = self._parsed("false_alarms", rate, "1/year, 0.2/year or 1/month")
             rule["false_alarms"] = float(number) * (12.0 if unit == "month" else 1.0)
         if self.baseline is not None:
@@ -114,6 +114,9 @@ class WatchRequest(PointRequest):
             number, days = self._parsed("baseline", both, "30 (recordings), 7d (days) or 30,7d")
             rule |= {"baseline": int(number)} if number else {}
             rule |= {"period": DAY * float(days)} if days else {}
+        check_range("false_alarms", rule.get("false_alarms"), field="false_alarms")
+        check_range("baseline", rule.get("baseline"), field="baseline")
+        check_range("seconds", rule.get("period") or None, field="baseline")
         return rule
 
     def _parsed(self, name: str, pattern: str, example: str) -> tuple[str, str]:

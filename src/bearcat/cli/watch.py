@@ -76,25 +76,16 @@ def watch(
     Exit status: 0 all ok, 1 an alarm, 3 something to check or without signal, 2 bad input.
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
-    from bearcat.data.bearing import find_bearing
-    from bearcat.deploy.find import number_or_channel
-    from bearcat.watch.folder import WatchedFolder, zone_called
+    from bearcat.watch.folder import WatchedFolder
     from bearcat.watch.notify import Notifier
     from bearcat.watch.store import Store
-    from bearcat.watch.usual import WatchRule
-    from bearcat.watch.watching import Reading, Watching, choose_rule, ending_cleanly
+    from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, given_of
 
-    number, speed = number_or_channel(request.rpm)
-    if speed is not None:
-        raise InputError(f"'{speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
-    geometry = None if request.bearing is None else find_bearing(request.bearing)
-    reading = Reading(number, geometry, request.trust_speed, request.channel, request.channels)
-    WatchRule(**request.rule)  # checks their ranges, before there is a store
-    watched = WatchedFolder(folder, zone_called(request.timezone))
+    watched, given, rule = WatchedFolder(folder, request.timezone), given_of(request), request.rule
     notifier = Notifier(notify, print_note) if notify else None
     with Store.open(store, create=True) as opened:
-        choose_rule(opened, request.rule)
-        watching = Watching(watched, opened, reading, request.jobs, notifier, print_note)
+        choose_rule(opened, rule)
+        watching = Watching(watched, opened, given, request.jobs, notifier, print_note)
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):

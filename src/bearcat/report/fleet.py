@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.diagnosis.physics import FAULTS, MULTIPLES
-from bearcat.diagnosis.spectra import TURNS
+from bearcat.diagnosis.physics import FAULTS
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
 from bearcat.report.typeset import NOTHING, count, shortened, templates
@@ -37,24 +35,20 @@ from bearcat.watch.store import Store
 DAY = 86_400.0
 ROWS = 500  # points in the table
 DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
-POINTS, SPECTRA, EVENTS, MARKS = 400, 200, 12, 40  # rows of a trend; spectra; events listed; events marked in a trend
+POINTS, EVENTS, MARKS = 400, 12, 40  # rows of a trend; events listed; events marked in a trend
 LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
 WIDTH, HEIGHT = 340.0, 116.0  # of a trend
-WIDE, TALL = 420.0, 190.0  # of a spectrum
 LEFT, RIGHT, TOP, BOTTOM = 38.0, 8.0, 8.0, 20.0  # margins around the axes
-ROW = 13.0  # height of a line of words in a drawing
-QUARTERS = 4  # units of a byte of a kept envelope spectrum in one dB
 GAP = 8.0  # times the usual time between recordings, from which on a curve is interrupted
 LINES = {fault: fault.replace(" ", "_") for fault in FAULTS}  # the measurement of each fault's lines
 DRAWN = ("rms", "velocity", "kurtosis", "envelope_kurtosis", *LINES.values(), "rpm", "load", "temperature")
 MARKED = {"alarm": "alarm", "grown": "alarm", "baseline": "renewed"}  # events, and their class
 STEPS = [3600.0, 2 * 3600.0, 6 * 3600.0, *(days * DAY for days in (0.5, 1, 2, 7, 14, 28, 91, 182, 365, 1826, 18_262))]
 
-Doubles = NDArray[np.float64]
 Scale = Callable[[float], float]
 Ticks = tuple[tuple[float, str], ...]
-Rules = tuple[tuple[str, float, float, str], ...]
+Rules = tuple[tuple[str, float], ...]
 
 
 def write_fleet_page(store: Store, path: Path, machine: str | None = None) -> Fleet:
@@ -91,7 +85,8 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
 def _template() -> Any:
     """The page with its style and script, compiled once."""
     environment = templates()
-    environment.globals |= {"left": LEFT, "top": TOP, "below": BOTTOM, "margin": RIGHT}
+    environment.globals |= {"left": LEFT, "top": TOP, "width": WIDTH, "height": HEIGHT}
+    environment.globals |= {"bottom": HEIGHT - BOTTOM, "right": WIDTH - RIGHT}
     environment.globals |= {"count": count, "silent": SILENT, "opened": OPENED}
     environment.filters |= {"time": time_text, "visible": _short, "sentence": _sentence}
     files = resources.files("bearcat.report")
@@ -118,7 +113,7 @@ def point_details(store: Store, point: PointStatus, state: PointState) -> dict[s
     rows, events = store.trend(*name, most=POINTS), store.events(*name, most=MARKS)
     return {
         "point": point, "steps": next_steps(point, store.path), "trends": draw_trends(rows, events, state),
-        "spectra": draw_spectra(store, state, rows), "events": events[: -EVENTS - 1 : -1],
+        "events": events[: -EVENTS - 1 : -1],
     }  # fmt: skip
 
 
@@ -166,12 +161,10 @@ class Plot:
     title: str
     label: str
     value: str = ""  # the latest, and what is usual
-    size: tuple[float, float] = (WIDTH, HEIGHT)
     curves: tuple[tuple[str, str], ...] = ()  # class and path
     across: Ticks = ()
     up: Ticks = ()
-    rules: Rules = ()  # class, place on x, top, and a word above
-    legend: tuple[tuple[str, str], ...] = ()  # class and words
+    rules: Rules = ()  # class, and place on x
 
 
 def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], state: PointState) -> list[Plot]:
@@ -182,7 +175,7 @@ def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], state: PointS
     across = _scale((first, last), LEFT, WIDTH - RIGHT)
     ticks = _time_ticks(first, last, across)
     rules = tuple(
-        (MARKED[event.kind], across(event.time), TOP, "")
+        (MARKED[event.kind], across(event.time))
         for event in events
         if event.kind in MARKED and first <= event.time <= last
     )
@@ -216,61 +209,18 @@ def _trend(
     return Plot(named, f"{title}: {text}", text, curves=tuple(curves), across=ticks, up=_ticks(span, up), rules=rules)
 
 
-def draw_spectra(store: Store, state: PointState, rows: Sequence[TrendRow]) -> list[Plot]:
-    """The envelope spectrum of the latest recording over the first at about its speed that was ok."""
-    spectra = store.envelopes(state.status.machine, state.status.point, most=SPECTRA)
-    if not spectra:
-        return []
-    lines = _fault_lines(state)
-    last = max(len(content) for _, _, content in spectra) / TURNS
-    last = min(last, 1.08 * max((order for _, order, _ in lines), default=last))
-    fine = {row.time for row in rows if row.status is not None and row.status.status == OK}
-    now, alike = spectra[-1][0], [each for each in spectra if _alike(each[1], spectra[-1][1])]
-    healthy = next((each for each in alike if each[0] in fine), alike[0])
-    levels = [
-        np.frombuffer(content[: int(last * TURNS) + 1], np.uint8) / QUARTERS for content in (healthy[2], spectra[-1][2])
-    ]
-    highest = max(12.0, *(float(each.max()) for each in levels))
-    across, up = _scale((0.0, last), LEFT, WIDE - RIGHT), _scale((0.0, highest), TALL - BOTTOM, TOP + 3 * ROW)
-    paths = [_path(np.arange(each.size) / TURNS, each, across, up) for each in levels]
-    dates = [time_text(healthy[0]), time_text(now)]
-    return [Plot(
-        "Envelope spectrum", f"Envelope spectrum by shaft order, of {dates[1]} over that of {dates[0]}, a healthy day",
-        f"dB, by multiples of the shaft's speed{'' if lines else '; the bearing is not known'}",
-        size=(WIDE, TALL), curves=(("healthy", f"{paths[0]}V{up(0.0):.1f}H{LEFT}Z"), ("curve", paths[1])),
-        across=_ticks((0.0, last), across, 6),
-        up=_ticks((0.0, highest), up), legend=(("latest", f"latest, {dates[1]}"), ("healthy", f"healthy, {dates[0]}")),
-        rules=tuple((kind, across(order), TOP + ROW * (int(kind[1]) + 0.6), word) for kind, order, word in lines),
-    )]  # fmt: skip
-
-
-def _alike(rpm: float | None, other: float | None) -> bool:
-    return rpm is None or other is None or abs(rpm - other) < 0.1 * other
-
-
-def _fault_lines(state: PointState) -> list[tuple[str, float, str]]:
-    """Class, order and word of the lines of each fault; those of faults that are not the named one are faint."""
-    found, orders, named = [], state.orders or {}, state.status.fault
-    for place, (fault, (name, times, _)) in enumerate(FAULTS.items()):
-        for multiple in MULTIPLES if name in orders else ():
-            number = multiple * times
-            word = f"{f'{number}×' if number > 1 else ''}{name if multiple == 1 else ''}"
-            found.append((f"c{place}{'' if named in (None, fault) else ' faint'}", number * orders[name], word))
-    return found
-
-
 def _scale(span: tuple[float, float], start: float, end: float) -> Scale:
     low, high = span
     return lambda value: start + (end - start) * (value - low) / ((high - low) or 1.0)
 
 
-def _path(places: Sequence[float] | Doubles, values: Sequence[float] | Doubles, across: Scale, up: Scale) -> str:
+def _path(times: Sequence[float], values: Sequence[float], across: Scale, up: Scale) -> str:
     """A curve, interrupted where nothing was recorded for long."""
-    longest = GAP * float(np.median(np.diff(places))) if len(places) > 1 else math.inf
+    longest = GAP * float(np.median(np.diff(times))) if len(times) > 1 else math.inf
     parts, before = list[str](), -math.inf
-    for place, value in zip(places, values, strict=True):
-        parts.append(f"{'M' if place - before > longest or not parts else 'L'}{across(place):.1f} {up(value):.1f}")
-        before = place
+    for moment, value in zip(times, values, strict=True):
+        parts.append(f"{'M' if moment - before > longest else 'L'}{across(moment):.1f} {up(value):.1f}")
+        before = moment
     return "".join(parts) + ("h0" if len(parts) == 1 else "")  # a dot
 
 

@@ -32,7 +32,6 @@ from bearcat.watch.usual import (
     MARGIN_VECTOR,
     NAMES,
     PERSISTENCE,
-    SAME_SPEED,
     USUAL,
     Doubles,
     WatchRule,
@@ -196,7 +195,8 @@ def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[Poi
         change = tuple(np.fmax(alarm.change, level).tolist())
         return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), ("grown", "the change has grown")
     if state.calm >= PERSISTENCE:
-        return replace(state, alarm=replace(alarm, over=True)), ("over", "the change has gone")
+        event = None if alarm.told else ("over", "the change has gone")
+        return replace(state, alarm=replace(alarm, over=True, told=True)), event
     return state, None
 
 
@@ -204,7 +204,7 @@ def _learn(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState
     """Learns a block in which nothing speaks for a fault; what is to be said where that completes the baseline."""
     state, row, time = seen.state, seen.row, seen.snapshot.time
     before, suspicious = state.state, np.nanmax(np.append(state.change, 0.0)) >= GROWN
-    known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious
+    known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious and state.alarm is None
     if row is None or known or state.open_alarm is not None:
         return state, []
     doubts = [] if found.decision is None else [each for each in found.decision.findings if each.severity == CHECK]
@@ -217,26 +217,12 @@ def _learn(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState
     questions, lines = list[str](), None if state.usual_lines is None else state.usual_lines.finding
     if lines is not None:
         questions.append(sentence(replace(lines, values={**lines.values, "of": "its baseline"})))
-    if (louder := _above_known(state)) >= GROWN:
-        questions.append(f"its baseline at {after.label} is {louder:.0f} dB above that of other operating states")
     if 2 * state.doubted > after.seen and doubts:
         questions.append(f"most recordings of its baseline were to be checked: {sentence(doubts[0])}")
     asked = f"{questions[0]}; look at the machine, then acknowledge" if questions else None
     state = replace(state, question=asked or state.question)
     words = f"what is usual was learnt from {after.seen} recordings at {after.label}"
     return state, [words, *([asked] if asked else [])]
-
-
-def _above_known(state: PointState) -> float:
-    """dB by which the level of the current state is above that of others at least as fast; 0 where there is none."""
-    own = state.state
-    others = [
-        other.usual[0]
-        for other in state.states
-        if other.learnt and other is not own and other.unit == own.unit
-        and (other.rpm or 0.0) >= (1 - SAME_SPEED) * (own.rpm or 0.0)
-    ]  # fmt: skip
-    return own.usual[0] - max(others) if others and np.isfinite([own.usual[0], *others]).all() else 0.0
 
 
 def _status(seen: Observed, found: Findings, rule: WatchRule) -> PointStatus:
@@ -319,7 +305,7 @@ def _why_alarm(seen: Observed, alarm: OpenAlarm, found: Findings) -> list[str]:
     if found.alarming and not reference.learnt:
         return shown
     if beyond[place] <= 0:
-        return shown[:1] if found.alarming else [f"changed since {day(alarm.since)}"]
+        return shown[:1] if found.alarming else [f"the alarm of {day(alarm.time)} is open"]
     decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
     usual = "what is usual" if reference.learnt else "its first recordings"
     return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual} since {day(alarm.since)}"]

@@ -20,11 +20,10 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from bearcat.data.catalogue import Problem, checked_root, file_state, grouped, inside
+from bearcat.data.catalogue import Problem, checked_root, grouped, inside
 from bearcat.data.datasets.folder import speed_in_name
 from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest
 from bearcat.data.stream import FORMATS
@@ -68,24 +67,19 @@ class Arrival:
         return (status.st_size, status.st_mtime_ns) == (self.size, self.changed)
 
 
-def zone_called(name: str | None) -> tzinfo:
-    """A time zone by its name, such as Europe/Berlin; UTC without one."""
-    if name is None:
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, KeyError) as error:  # a name that is no path inside the zones, or is not there
-        raise InputError(f"--timezone: there is no time zone '{name}'; write it as Europe/Berlin or UTC") from error
-
-
 class WatchedFolder:
-    """A folder that is read again and again. What cannot be used, is left out or assumed is named by `sentences`."""
+    """A folder that is read again and again; times without a zone are in this one, or UTC. What cannot be used, is left
+    out or assumed is named by `sentences`.
+    """
 
-    def __init__(self, root: Path, zone: tzinfo = UTC) -> None:
-        self.root, self.zone = checked_root(root).resolve(), zone
+    def __init__(self, root: Path, zone: str | None = None) -> None:
+        self.root = checked_root(root).resolve()
+        try:
+            self.zone = ZoneInfo(zone or "UTC")
+        except (OSError, ValueError, KeyError) as error:  # a name that is no path inside the zones, or is not there
+            raise InputError(f"there is no time zone '{zone}'; write it as Europe/Berlin or UTC", "timezone") from error
         self.name = self.root.name or "machine"
         self._sentences: dict[str, str] = {}
-        self._manifests: dict[str, tuple[list[int], list[Arrival]]] = {}
         self._unsettled: dict[str, tuple[tuple[int, int], float]] = {}  # size and change, and since when
 
     def sentences(self) -> dict[str, str]:
@@ -104,8 +98,6 @@ class WatchedFolder:
                 folders.clear()
                 yield from self._listed(Path(place))
                 continue
-            for link in (Path(place, name) for name in folders if Path(place, name).is_symlink()):
-                self._say(f"{shown(str(link))}: is a link to a folder, and is left out", "note")
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(place, name) for name in sorted(names) if not name.startswith(".")):
                 if path.suffix.lower() not in FORMATS:
@@ -125,8 +117,6 @@ class WatchedFolder:
         """A file by its place below the folder; None where it cannot be used, which is named."""
         try:
             if not path.is_file():
-                if path.exists() and not path.is_dir():
-                    self._say(f"{shown(str(path))}: is no regular file, and is left out", "note")
                 return None
             if path.is_symlink() and not inside(self.root, path):
                 self._say(f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder")
@@ -165,12 +155,8 @@ class WatchedFolder:
         return None
 
     def _listed(self, folder: Path) -> list[Arrival]:
-        """The recordings that a manifest lists. It is read again when it has changed."""
-        state = file_state(folder / MANIFEST)
-        before, found = self._manifests.get(str(folder), ([], []))
-        if state == before:
-            return found
-        problems, found = list[Problem](), []
+        """The recordings that a manifest lists."""
+        problems, found = list[Problem](), list[Arrival]()
         try:
             rows = read_manifest(folder, problems, None)
         except InputError as error:
@@ -186,15 +172,12 @@ class WatchedFolder:
             except (InputError, OSError) as error:
                 problems.append(Problem(str(path), str(error)))
                 continue
-            points = {row.point for row in same}
-            point = same[0].point if len(points) == 1 and len(same) == 1 else None
+            point = same[0].point if len(same) == 1 else None
             when = self._last_change(machine, path, status) if when is None else when
             arrival = Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
             found += [arrival] if self._checked(arrival) is not None else []
         for problem in problems:
             self._say(f"{folder}: {problem.sentence}")
-        if not problems:  # files that are missing may still come
-            self._manifests[str(folder)] = state, found
         return found
 
     def _last_change(self, machine: str, path: Path, status: os.stat_result) -> float:

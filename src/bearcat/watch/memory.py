@@ -26,16 +26,19 @@ from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.sentences import sentence
 from bearcat.settings import from_plain, to_plain
-from bearcat.watch.snapshot import MEASUREMENTS, PointStatus, Snapshot, line_values
+from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (
     BAND_NAMES,
     DAY,
     LEVEL,
+    LINES,
     NAMES,
     PERSISTENCE,
+    SAME_RATE,
     Doubles,
     OperatingState,
     WatchRule,
+    columns,
     row_of,
     threshold,
 )
@@ -43,9 +46,7 @@ from bearcat.watch.usual import (
 RECENT = 60  # blocks whose changes are kept
 LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
 DAMAGED = (zipfile.BadZipFile, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError)
-RMS = tuple(MEASUREMENTS).index("rms")
-LINE_ROWS = [tuple(MEASUREMENTS).index(fault.replace(" ", "_")) for fault in FAULTS]
-KURTOSIS = tuple(MEASUREMENTS).index("envelope_kurtosis")
+RMS, KURTOSIS, *LINE_ROWS = columns("rms", "envelope_kurtosis", *LINES)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class OpenAlarm:
     change: tuple[float, ...]  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
     acknowledged: float | None = None
     over: bool = False  # its cause has gone
+    told: bool = False  # that this was said: it may come and go
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Block:
 
     def add(self, snapshot: Snapshot) -> Block:
         spectra, before = snapshot.spectra, self.spectra
-        if spectra is not None and before is not None and before.power.shape == spectra.power.shape:
+        if spectra is not None and before is not None and before.turns == spectra.turns:
             power, kurtosis = before.power + spectra.power, before.kurtosis + spectra.kurtosis
             spectra = replace(before, power=power, kurtosis=kurtosis, windows=before.windows + spectra.windows)
         return Block(
@@ -142,8 +144,7 @@ class PointState:
     @property
     def rise(self) -> Doubles:
         """(name,) of NAMES: what levels rose by in the last block, in units of power; 0 for what is no level."""
-        own = self.reference
-        usual = np.array(own.usual) if own.learnt else own.provisional
+        usual = self.reference.middle
         return np.nan_to_num(np.where(LEVELS, 10 ** ((usual + self.change) / 10) - 10 ** (usual / 10), 0.0))
 
     @property
@@ -251,33 +252,31 @@ def observe(state: PointState, snapshot: Snapshot) -> Observed:
 def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str, ...]]:
     """The point in the operating state of a recording, a new one where it fits none; and what is odd about that."""
     rpm, load, rate, unit = snapshot.rpm, snapshot.values.get("load"), snapshot.rate, snapshot.unit
-    states, notes = state.states, list[str]()
+    states = state.states
     if states:  # what is not said is as it was
         last = state.state
         rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
         rate, unit = last.rate if rate is None else rate, last.unit if unit is None else unit
     highest = max([abs(each.load or 0.0) for each in states] + [abs(load or 0.0)])
-    if rate is not None and states and not any(each.same_rate(rate) for each in states):
-        notes.append(f"the sampling rate is {rate:g} Hz now; what is usual is learnt anew")
-    if unit is not None and states and all(each.unit not in (None, unit) for each in states):
-        notes.append(f"the unit is {unit} now; what is usual is learnt anew")
     for number, each in enumerate(states):
-        if each.admits(rpm, load, rate, highest) and each.unit in (None, unit):
+        if each.admits(rpm, load, rate, unit, highest):
             if snapshot.no_signal is None:  # which may say less than others
-                load = load if each.load is None else each.load
-                each = replace(each, rpm=each.rpm or rpm, load=load, rate=each.rate or rate, unit=each.unit or unit)
-            return state.with_state(number, each), tuple(notes)
+                each = replace(each, rate=each.rate or rate, unit=each.unit or unit)
+            return state.with_state(number, each), ()
+    before, notes = state.state if states else OperatingState(), list[str]()
+    if rate is not None and before.rate is not None and abs(rate / before.rate - 1) > SAME_RATE:
+        notes.append(f"the sampling rate is {rate:g} Hz now; what is usual is learnt anew")
+    if unit is not None and before.unit not in (None, unit):
+        notes.append(f"the unit is {unit} now; what is usual is learnt anew")
     if snapshot.no_signal is None or not states:
         state = state.with_state(len(states), OperatingState(rpm, load, rate, unit))
     return state, tuple(notes)
 
 
 def _compare(state: PointState, row: Doubles) -> Doubles:
-    """The change against the baseline of the operating state; where that is not learnt yet, the change of lines and
-    kurtosis, which hardly depend on speed and load, against the best known state, or else against the first recordings.
+    """The change against the baseline of the operating state, or its first recordings; where another state is learnt
+    that of lines and kurtosis, which hardly depend on speed and load, against the best known one.
     """
-    if state.state.learnt:
+    if state.state.learnt or not state.reference.learnt:
         return state.state.change(row)
-    if state.reference.learnt:
-        return np.where(LEVELS, np.nan, state.reference.change(row))
-    return state.state.provisional_change(row)
+    return np.where(LEVELS, np.nan, state.reference.change(row))

@@ -50,17 +50,16 @@ SNAPSHOTS = Table(
     "snapshots", tables, Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
     Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
-    Column("time", Double, nullable=False), Column("channel", Text), Column("rpm", Double),
+    Column("time", Double, nullable=False), Column("channel", Text),
     Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
     Column("measured", Text, nullable=False),  # values by name
     Column("status", Text),  # a PointStatus; without one the recording came late and was not judged
-    Column("envelope", Binary, nullable=False),
     sql.Index("snapshots_by_point", "point", "time", "marked"), sql.Index("snapshots_by_recording", "recording"),
 )  # fmt: skip
 EVENTS = Table(
     "events", tables, Column("number", Integer, primary_key=True),
     *(Column(name, Text, nullable=False) for name in ("machine", "point", "kind", "sentence")),
-    Column("time", Double, nullable=False), Column("acknowledged", Double),
+    Column("time", Double, nullable=False),
     Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
     sql.Index("events_by_time", "time"), sql.Index("events_by_point", "machine", "point", "time"),
     sqlite_autoincrement=True,  # a number is never used again

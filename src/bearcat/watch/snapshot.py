@@ -19,11 +19,11 @@ from bearcat.data.channels import unit_of
 from bearcat.deploy.diagnose import Given, listen
 from bearcat.deploy.find import FoundMeasurement
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.diagnosis.physics import DECIBELS, PhysicsEvidence, levels_over_background
+from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.diagnosis.signal import SignalEvidence
-from bearcat.diagnosis.spectra import FEWEST_TURNS, TURNS, Spectra
+from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.findings import Finding
 from bearcat.report.typeset import count
 from bearcat.sentences import sentence, sentences
@@ -65,8 +65,7 @@ class Snapshot:
     no_signal: str | None = None  # why nothing could be measured
     problem: str | None = None  # why it cannot be diagnosed
     refused: bool = False  # the recording itself is at fault: its levels say nothing either
-    spectra: Spectra | None = None  # envelope spectra with TURNS bins an order, of a recording that is too short alone
-    envelope: bytes = b""  # the envelope spectrum as it is kept: a byte of quarter dB for each 1/TURNS order from 0 on
+    spectra: Spectra | None = None  # envelope spectra of a recording that is too short alone
     notes: tuple[str, ...] = ()
 
 
@@ -116,16 +115,11 @@ def _measured(own: Snapshot, broken: bool) -> Snapshot:
         values["rms"] = quality.rms
     if physics is not None:
         values |= line_values(physics)
-    spectra, envelope = None, b""
-    if measured.spectra is not None and measured.spectra.turns:
-        spectra = on_order_grid(measured.spectra)
-        levels = DECIBELS * levels_over_background(spectra).max(axis=0)
-        envelope = np.clip(np.round(4 * levels), 0, 255).astype(np.uint8).tobytes()
     short = measured.turns is not None and measured.turns < FEWEST_TURNS
     refused = signal.problem is not None and signal.problem.field is None and not short
     return replace(
         own, values=values, rate=measured.rate, turns=measured.turns, orders=measured.orders, refused=refused,
-        problem=None if short else own.problem, spectra=spectra if short else None, envelope=envelope,
+        problem=None if short else own.problem, spectra=measured.spectra if short else None,
         signal=replace(signal, measured=None),
     )  # fmt: skip
 
@@ -134,17 +128,6 @@ def line_values(physics: PhysicsEvidence) -> dict[str, float]:
     """Levels of fault lines as measurements."""
     levels = {fault.replace(" ", "_"): lines.level for fault, lines in physics.faults.items()}
     return levels | {"reference": physics.reference_level}
-
-
-def on_order_grid(spectra: Spectra) -> Spectra:
-    """The same with TURNS bins an order, whatever the length of the windows was."""
-    if spectra.turns == TURNS:
-        return spectra
-    bins = spectra.power.shape[1]
-    last = (bins - 1) / spectra.turns
-    orders, own = np.arange(int(last * TURNS) + 1) / TURNS, np.arange(bins) / spectra.turns
-    power = np.array([np.interp(orders, own, row) for row in spectra.power])
-    return replace(spectra, power=power, turns=float(TURNS))
 
 
 @dataclass(frozen=True)
@@ -157,7 +140,6 @@ class Event:
     kind: str
     sentence: str
     number: int | None = None  # in the store
-    acknowledged: float | None = None  # when a person did
 
 
 @dataclass(frozen=True)

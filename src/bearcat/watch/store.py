@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 VERSION = "2"  # of the tables
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
+OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
 PART = 400  # names in one query
 STATED = ("status", "fault", "confidence", "p_value", "change", "operating_state")  # of a status, in an exported table
 
@@ -87,26 +88,18 @@ class Store:
     def _prepare(self, create: bool) -> None:
         """Checks that this is a store of our version; makes a new one where there is none."""
         with self._reading() as connection:
-            version = self._version(connection)
-        if version is None and not create:
-            raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
-        if version is None:
-            with self.transaction() as connection:
-                if self._version(connection) is None:  # another process may have been faster
-                    tables.create_all(connection)
-                    connection.execute(sql.insert(META).values(name="version", value=VERSION))
+            there = sql.inspect(connection).get_table_names()
+            ours = META.name in there and POINTS.name in there
+            version = str(connection.scalar(sql.select(META.c.value).where(META.c.name == "version"))) if ours else ""
+        if (there and not ours) or not (there or create):
+            raise InputError(f"{self.name}: is no store of bearcat watch; choose another file, or an empty database")
+        if not there:
+            with self.transaction() as connection:  # another process may have been faster
+                tables.create_all(connection)
+                _put(connection, META, {"name": "version", "value": VERSION}, ("name",))
         elif version != VERSION:
             other = f"is a store of version {version:.20}, and this bearcat knows version {VERSION}"
             raise InputError(f"{self.name}: {other}; read the folder into a new store")
-
-    def _version(self, connection: Connection) -> str | None:
-        """Of the tables; None: there are none. InputError where another program's are there."""
-        there = sql.inspect(connection).get_table_names()
-        if META.name in there and POINTS.name in there:
-            return str(connection.scalar(sql.select(META.c.value).where(META.c.name == "version")))
-        if there:
-            raise InputError(f"{self.name}: is no store of bearcat watch; choose another file, or an empty database")
-        return None
 
     @contextmanager
     def _sentences(self) -> Iterator[None]:
@@ -119,9 +112,7 @@ class Store:
                 what = "the disk is full or broken; free some space and run the same command again, nothing is lost"
             elif "locked" in reason:
                 what = "another process keeps it locked; wait until it has ended"
-            elif isinstance(error, UnicodeDecodeError) or any(
-                word in reason for word in ("not a database", "malformed", "decode to UTF-8")
-            ):
+            elif isinstance(error, UnicodeDecodeError) or any(word in reason for word in OF_DAMAGE):
                 what = DAMAGED
             else:
                 what = f"the database says: {reason}"
@@ -207,13 +198,6 @@ class Store:
                 )
                 for row in self._history(connection, query, machine, point, most)
             ]  # fmt: skip
-
-    def envelopes(self, machine: str, point: str, most: int = 200) -> list[tuple[float, float | None, bytes]]:
-        """Time, rpm and envelope spectrum of a point's recordings, oldest first, thinned as the trend is."""
-        query = sql.select(SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
-        with self._reading() as connection:
-            rows = self._history(connection, query, machine, point, most)
-            return [(row.time, row.rpm, row.envelope) for row in rows if row.envelope]
 
     def _history(self, connection: Connection, query: Any, machine: str, point: str, most: int) -> Iterable[Row[Any]]:
         """Rows of a point's snapshots, oldest first."""
@@ -309,8 +293,8 @@ class Store:
                     point=self._point(connection, snapshot.machine, snapshot.point), recording=number,
                     time=snapshot.time, channel=snapshot.recording.partition("#")[2] or None,
                     marked=(snapshot.machine, snapshot.point) in marked,
-                    rpm=snapshot.rpm, measured=_json(values),
-                    status=None if status is None else _json(asdict(status)), envelope=snapshot.envelope,
+                    measured=_json(values),
+                    status=None if status is None else _json(asdict(status)),
                 ))  # fmt: skip
             return [self._happened(connection, event, sent) for event in events]
 
@@ -328,14 +312,12 @@ class Store:
 
     def acknowledge(self, machine: str, point: str | None = None, note: str = "") -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
-        now = time.time()
         with self.transaction() as connection:
             chosen = self._chosen(machine, point)
             points = [each.point for each in chosen if each.status in (ALARM, CHECK) or each.alarm is not None]
             states = self.states(machine) if points else {}
             for name in points:
-                self._change(connection, acknowledge(states[name], now, note))
-            self._acknowledge_events(connection, machine, point, now)
+                self._change(connection, acknowledge(states[name], time.time(), note))
         return len(points)
 
     def relearn(self, machine: str, point: str, note: str = "", when: float | None = None) -> Event:
@@ -345,16 +327,11 @@ class Store:
             raise InputError(f"--from: {written_time(when)} has not come yet; give the time of the repair")
         with self.transaction() as connection:
             self._chosen(machine, point)
-            self._acknowledge_events(connection, machine, point, when)
             return self._change(connection, relearn(self.states(machine)[point], when, note))
 
     def _change(self, connection: Connection, changed: tuple[PointState, Event]) -> Event:
         self._keep(connection, changed[0])
         return self._happened(connection, changed[1])
-
-    def _acknowledge_events(self, connection: Connection, machine: str, point: str | None, when: float) -> None:
-        unseen = [*_events_of(machine, point), EVENTS.c.acknowledged.is_(None)]
-        connection.execute(sql.update(EVENTS).where(*unseen).values(acknowledged=when))
 
     def forget(self, machine: str, point: str | None = None) -> int:
         """Removes a machine, or a point of it, with its history; how many points. Files still there are read again."""

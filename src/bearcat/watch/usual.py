@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.quality import BANDS
-from bearcat.errors import RANGES, check_range
+from bearcat.errors import RANGES
 from bearcat.watch.snapshot import MEASUREMENTS
 
 YEAR = 365.25 * 86400.0  # seconds
@@ -43,11 +43,10 @@ MOST = 1.5  # times the threshold that evidence can reach, so that it falls agai
 SAME_SPEED = 0.05  # by which speeds of one operating state differ at most, relative
 SAME_LOAD = 0.2  # by which loads do, relative to the highest
 BAND_NAMES = tuple(f"band_{number}" for number in range(1, BANDS + 1))
-DECIBELS = dict.fromkeys(("rms", "velocity", *BAND_NAMES), 20) | dict.fromkeys(("kurtosis", "envelope_kurtosis"), 10)
-LINES = ("inner_race", "outer_race", "ball")
+KURTOSES, LINES = ("kurtosis", "envelope_kurtosis"), ("inner_race", "outer_race", "ball")
 LEVEL = "level"  # what all bands changed by
 # dB that may change without harm, and the least spread, of what is compared.
-MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), "kurtosis": 0.5, "envelope_kurtosis": 0.5}
+MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), **dict.fromkeys(KURTOSES, 0.5)}
 MARGINS |= dict.fromkeys(LINES, 1.0)
 FLOORS = {**dict.fromkeys(MARGINS, 0.3), **dict.fromkeys(LINES, 1.0)}
 NAMES = tuple(MARGINS)
@@ -59,7 +58,7 @@ DAY = 86400.0  # seconds
 STOP = 8.0  # intervals without a recording, from which on the machine was stopped
 CORRELATED = 0.3  # autocorrelation below which recordings of a baseline count as independent
 LONGEST_CORRELATED = 4  # of a baseline: the share, as 1 / this, of its recordings that a correlation is looked for in
-OTHER_RATE = 0.01  # relative, from which on a sampling rate is another
+SAME_RATE = 0.01  # by which sampling rates may differ, relative
 
 Doubles = NDArray[np.float64]
 
@@ -126,11 +125,6 @@ class WatchRule:
     baseline: int | None = None  # recordings of an operating state; None: by the rate and their spacing
     period: float = 2 * DAY  # seconds that the machine must have run: a day's cycle of load and temperature, twice
 
-    def __post_init__(self) -> None:
-        check_range("false_alarms", self.false_alarms, field="false_alarms")
-        check_range("baseline", self.baseline, field="baseline")
-        check_range("seconds", self.period or None, field="baseline")
-
     def recordings(self, interval: float) -> int:
         """Of a baseline: as many as come between two false alarms that are accepted, FEWEST at least and USUAL at most:
         so few say nothing of what is rarer, and beyond USUAL the tail is extrapolated.
@@ -143,15 +137,19 @@ def row_of(values: Mapping[str, float]) -> Doubles:
     return np.array([values.get(name, math.nan) for name in MEASUREMENTS], dtype=np.float64)
 
 
-def compared(row: Doubles) -> Doubles:
-    """What is compared of measurements (name,) of MEASUREMENTS: (name,) of NAMES in dB, nan where it is not known."""
-    values = dict(zip(MEASUREMENTS, row.tolist(), strict=True))
-    decibels = {name: times * math.log10(values[name]) for name, times in DECIBELS.items() if values[name] > 0}
-    decibels |= {name: values[name] - values["reference"] for name in LINES}
-    whole = decibels.get("rms", decibels.get("velocity", math.nan))
-    levels = [decibels[name] for name in BAND_NAMES if name in decibels] or [whole]
-    decibels[LEVEL] = float(np.median(levels))
-    return np.array([decibels.get(name, math.nan) for name in NAMES])
+def columns(*names: str) -> list[int]:
+    """The places of measurements in a row."""
+    return [tuple(MEASUREMENTS).index(name) for name in names]
+
+
+def compared(rows: Doubles) -> Doubles:
+    """What is compared of measurements (…, name) of MEASUREMENTS: (…, name) of NAMES in dB, nan where not known."""
+    decibels = 10 * np.log10(np.where(rows > 0, rows, np.nan))
+    bands, whole = 2 * decibels[..., columns(*BAND_NAMES)], 2 * decibels[..., columns("rms")]
+    known = np.isfinite(bands).any(axis=-1, keepdims=True)
+    level = np.where(known, np.nanmedian(np.where(known, bands, 0.0), axis=-1, keepdims=True), whole)
+    lines = rows[..., columns(*LINES)] - rows[..., columns("reference")]
+    return np.concatenate([level, bands, decibels[..., columns(*KURTOSES)], lines], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +166,6 @@ class OperatingState:
     ran: float = 0.0  # seconds of the machine, without stops, while they were recorded
     usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
     spreads: tuple[float, ...] = ()  # robust standard deviations (name,), no less than FLOORS
-    band: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # what all but a tenth lie within, by name
     tail: Tail | None = None  # scores of the baseline's own recordings
     correlated: int = 1  # recordings after which they are independent
 
@@ -183,19 +180,11 @@ class OperatingState:
         load = "" if self.load is None else f"load {self.load:g}"
         return ", ".join(filter(None, (speed, load))) or "any"
 
-    def same_rate(self, rate: float) -> bool:
-        """Whether recordings at this sampling rate can be compared."""
-        return self.rate is None or abs(rate / self.rate - 1) <= OTHER_RATE
-
-    def admits(self, rpm: float | None, load: float | None, rate: float | None, most: float) -> bool:
+    def admits(self, rpm: float | None, load: float | None, rate: float | None, unit: str | None, most: float) -> bool:
         """Whether a recording is of this state; `most` is the highest load so far."""
-        if (rpm is None) != (self.rpm is None) or (load is None) != (self.load is None):
-            return False
-        if rate is not None and not self.same_rate(rate):
-            return False
-        near = rpm is None or self.rpm is None or abs(rpm / self.rpm - 1) <= SAME_SPEED
-        alike = load is None or self.load is None or abs(load - self.load) <= SAME_LOAD * max(most, 1e-9)
-        return near and alike
+        alike = self.unit in (None, unit) and (self.rate is None or _near(self.rate, rate, SAME_RATE * (rate or 0.0)))
+        speed = _near(self.rpm, rpm, SAME_SPEED * (self.rpm or 0.0))
+        return alike and speed and _near(self.load, load, SAME_LOAD * max(most, 1e-9))
 
     def learn(self, row: Doubles, time: float, rule: WatchRule, interval: float) -> OperatingState:
         """With one more recording in the baseline, which is learnt once it has enough of them, over a time that is long
@@ -219,32 +208,37 @@ class OperatingState:
 
     def _fixed(self) -> OperatingState:
         """With medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
-        matrix = np.array([compared(row) for row in self.rows])
-        scores = []
+        matrix, scores = compared(self.rows), []
         for place in range(len(matrix)):
             others = np.delete(matrix, place, axis=0)
             scores.append(score(matrix[place] - _quantile(others, 0.5), _spread(others)))
-        low, high = (_quantile(self.rows, share).tolist() for share in (1 - HIGH, HIGH))
-        band = {
-            name: (least, most) for name, least, most in zip(MEASUREMENTS, low, high, strict=True) if least == least
-        }
         usual, spreads = tuple(_quantile(matrix, 0.5).tolist()), tuple(_spread(matrix).tolist())
         correlated = max(1, round(_correlation(matrix) * self.seen / len(self.rows)))
-        return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), band=band, correlated=correlated)
+        return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), correlated=correlated)
 
     @property
-    def provisional(self) -> Doubles:
-        """(name,) of NAMES: medians of what was learnt so far, in dB; nan where that is too little."""
-        few = len(self.rows) < FEWEST
-        return np.full(len(NAMES), np.nan) if few else _quantile(np.array([compared(row) for row in self.rows]), 0.5)
+    def band(self) -> dict[str, tuple[float, float]]:
+        """What all but a tenth of the baseline's measurements lie within, by name."""
+        low, high = (_quantile(self.rows, share).tolist() for share in (1 - HIGH, HIGH))
+        bands = zip(MEASUREMENTS, zip(low, high, strict=True), strict=True)
+        return {name: band for name, band in bands if np.isfinite(band).all()}
 
-    def provisional_change(self, row: Doubles) -> Doubles:
-        """(name,) of NAMES: dB above what was learnt so far."""
-        return np.asarray(compared(row) - self.provisional)
+    @property
+    def middle(self) -> Doubles:
+        """(name,) of NAMES: what is usual, in dB, or the medians of what was learnt so far, if that is enough."""
+        if self.learnt:
+            return np.array(self.usual)
+        few = len(self.rows) < FEWEST
+        return np.full(len(NAMES), np.nan) if few else _quantile(compared(self.rows), 0.5)
 
     def change(self, row: Doubles) -> Doubles:
-        """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
-        return np.asarray(compared(row) - np.array(self.usual))
+        """(name,) of NAMES: dB above that; nan where something was not measured."""
+        return np.asarray(compared(row) - self.middle)
+
+
+def _near(own: float | None, other: float | None, tolerance: float) -> bool:
+    """Whether both are unknown, or differ by no more."""
+    return own is other if own is None or other is None else abs(own - other) <= tolerance
 
 
 def _correlation(matrix: Doubles) -> int:

@@ -18,74 +18,61 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
-from bearcat.data.bearing import Bearing, find_bearing
-from bearcat.data.catalogue import checked_root
-from bearcat.data.channels import points_of
+from bearcat.data.bearing import asked_bearing
 from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import measurements_of_file
-from bearcat.errors import InputError, check_range
+from bearcat.deploy.find import measurements_of_file, number_or_channel
+from bearcat.errors import InputError
 from bearcat.names import shown
-from bearcat.report.typeset import count
+from bearcat.requests import WatchRequest
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess, unreadable
-from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, zone_called
+from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder
 from bearcat.watch.memory import Observed, PointState, observe
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Event, Fleet, PointStatus, RecordingFile, Snapshot, measure
 from bearcat.watch.store import Store
 from bearcat.watch.usual import WatchRule
 
-PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
-WAITED = 30.0  # seconds that --once waits for files that still change
-MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
 POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
-NEW = "is a new point of the machine, or another channel; its baseline is learnt"
 
 Measured = list[Snapshot] | InputError
 Key = tuple[str, str]  # machine and point
 
 
-@dataclass(frozen=True)
-class Reading:
+def given_of(request: WatchRequest) -> Given:
     """How files are read: what a user says of all of them."""
+    rpm, speed = number_or_channel(request.rpm)
+    if speed is not None:
+        raise InputError(f"'{speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
+    bearing, search = asked_bearing(request.bearing)
+    return Given(
+        rpm=rpm, bearing=bearing, search=search, channel=request.channel, channels=request.channels,
+        trust_speed=request.trust_speed,
+    )  # fmt: skip
 
-    rpm: float | None = None
-    bearing: Bearing | None = None
-    trust_speed: bool = False
-    channel: str | None = None
-    channels: str | None = None
 
-    def __post_init__(self) -> None:
-        check_range("rpm", self.rpm, field="rpm")
-        points_of((), self.channels)  # which refuses other words
-
-    @property
-    def identity(self) -> str:
-        """A file that could not be read is tried again where this has changed."""
-        return f"{__version__} {self!r}"
-
-    def measure(self, arrival: Arrival) -> Measured:
-        """The snapshots of a file, or why there are none."""
-        first = arrival.rows[0] if arrival.rows else None
-        load, temperature = (None, None) if first is None else (first.load, first.temperature)
-        given = Given(rpm=self.rpm, bearing=self.bearing, trust_speed=self.trust_speed)
-        try:
-            found = measurements_of_file(Path(arrival.path), arrival.rows, self.channel, self.channels, arrival.rpm)
-            return [
-                snapshot
-                for each in found
-                for snapshot in measure(each, given, arrival.time, arrival.machine, arrival.point, load, temperature)
-            ]
-        except InputError as error:
-            return error
-        except OSError as error:
-            return InputError(f"{arrival.path}: {error.strerror or error}")
+def measure_file(arrival: Arrival, given: Given) -> Measured:
+    """The snapshots of a file, or why there are none."""
+    first = arrival.rows[0] if arrival.rows else None
+    load, temperature = (None, None) if first is None else (first.load, first.temperature)
+    try:
+        found = measurements_of_file(Path(arrival.path), arrival.rows, given.channel, given.channels, arrival.rpm)
+        return [
+            snapshot
+            for each in found
+            for snapshot in measure(each, given, arrival.time, arrival.machine, arrival.point, load, temperature)
+        ]
+    except InputError as error:
+        return error
+    except OSError as error:
+        return InputError(f"{arrival.path}: {error.strerror or error}")
 
 
 @contextmanager
@@ -122,8 +109,6 @@ def judge(
             if key in observed or (last is not None and snapshot.time <= last):
                 notes[key] = LATE
                 continue
-            if key not in before and any(machine == snapshot.machine for machine, _ in before):
-                notes[key] = NEW
             observed[key] = observe(states.get(key) or PointState(PointStatus(*key)), snapshot)
             states[key] = observed[key].state
         happened = dict[Key, tuple[Event, ...]]()
@@ -151,7 +136,7 @@ class Watching:
 
     folder: WatchedFolder
     store: Store
-    reading: Reading = field(default_factory=Reading)
+    given: Given = field(default_factory=Given)
     jobs: int = 1  # processes that measure
     notifier: Notifier | None = None
     say: Callable[[str, str], None] = _silent  # a sentence, and its kind: "note" or "problem"
@@ -164,13 +149,13 @@ class Watching:
     def once(self) -> None:
         """Takes in what is new, and waits a little for files that are being written."""
         with self._begun() as apply:
-            until = time.monotonic() + WAITED
             done, fresh = self.folder.complete(self._new())
-            while fresh and time.monotonic() < until and not self.stop.wait(SETTLED / 4):
+            if fresh:
+                self.stop.wait(SETTLED)
                 done, fresh = self.folder.complete(self._new())
             for arrival in fresh:
                 self._say_once(f"{arrival.path}: is still being written; the next run reads it")
-            self._take(done, apply, patient=False)
+            self._take(done, apply)
 
     def on(self) -> None:
         """Goes on as files arrive, until `stop` is set."""
@@ -179,7 +164,7 @@ class Watching:
                 began = time.monotonic()
                 done, _ = self.folder.complete(self._new())
                 seconds = time.monotonic() - began
-                self._take(done, apply, patient=True)
+                self._take(done, apply)
                 self._notify()
                 self.stop.wait(max(POLL, IDLE * seconds))
 
@@ -197,36 +182,35 @@ class Watching:
 
     def _new(self) -> list[Arrival]:
         """Files of the folder that the store does not know, in order of time."""
-        arrivals, new, failed = list(self.folder.scan()), list[Arrival](), 0
+        arrivals, new = list(self.folder.scan()), list[Arrival]()
         known = self.store.known(sorted({arrival.path for arrival in arrivals}))
         for arrival in arrivals:
             file = known.get((arrival.path, arrival.place))
             if file is None or (file.size, file.changed) != (arrival.size, arrival.changed) or self._to_try_again(file):
                 new.append(arrival)
-            else:
-                failed += file.problem is not None
         for sentence, kind in self.folder.sentences().items():
             self.problems += kind == "problem" and sentence not in self._said
             self._say_once(sentence, kind)
-        if failed:
-            self.problems += failed
-            self._say_once(f"not read again, as they have not changed: {count(failed, 'file')} that could not be used")
         return sorted(new, key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
 
     def _to_try_again(self, file: RecordingFile) -> bool:
         """Whether a file that could not be read is read otherwise now."""
-        return file.problem is not None and file.tried != self.reading.identity
+        return file.problem is not None and file.tried != self._way
 
-    def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterable[Any]], patient: bool) -> None:
-        """Measures these files and judges them. `patient`: a new file may be unfinished, and is left for later."""
+    @property
+    def _way(self) -> str:
+        return f"{__version__} {self.given!r}"
+
+    def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterable[Any]]) -> None:
+        """Measures these files and judges them."""
         new = list(self._unknown(arrivals))
-        results = iter(apply(self.reading.measure, [arrival for arrival, _ in new]))
+        results = iter(apply(partial(measure_file, given=self.given), [arrival for arrival, _ in new]))
         groups = groupby(self.progress(new), key=lambda each: (each[0].time, each[0].machine))
         for group in (list(same) for _, same in groups):
             found = [next(results) for _ in group]
             if self.stop.is_set():
                 break
-            self._keep([(*each, result) for each, result in zip(group, found, strict=True)], patient)
+            self._keep([(*each, result) for each, result in zip(group, found, strict=True)])
 
     def _unknown(self, arrivals: Sequence[Arrival]) -> Iterator[tuple[Arrival, str]]:
         """Those of these files whose content is new, with its digest."""
@@ -251,15 +235,14 @@ class Watching:
                 taken[digest, arrival.place] = arrival.path
                 yield arrival, digest
 
-    def _keep(self, group: Sequence[tuple[Arrival, str, Measured]], patient: bool) -> None:
+    def _keep(self, group: Sequence[tuple[Arrival, str, Measured]]) -> None:
         """Takes the results of a group into the store."""
         measured = list[tuple[RecordingFile, list[Snapshot]]]()
         for arrival, digest, found in group:
             if not arrival.unchanged():
                 self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
             elif isinstance(found, InputError):
-                if not patient or time.time() - arrival.changed / 1e9 >= PATIENCE:
-                    self._problem(arrival, digest, found)
+                self._problem(arrival, digest, found)
             else:
                 measured.append((_file(arrival, digest), found))
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
@@ -287,13 +270,11 @@ class Watching:
                 for point in points or list(states) or ["1"]
             ]
             event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", sentence)
-            file = replace(_file(arrival, digest), problem=sentence, tried=self.reading.identity)
+            file = replace(_file(arrival, digest), problem=sentence, tried=self._way)
             self.store.add(file, states=marked, events=[event], sent=self.notifier is None)
 
     def _say_once(self, sentence: str, kind: str = "note") -> None:
         if sentence not in self._said:
-            if len(self._said) > MOST_NAMED:
-                self._said.clear()
             self._said.add(sentence)
             self.say(shown(sentence), kind)
 
@@ -307,7 +288,7 @@ def choose_rule(store: Store, wished: dict[str, Any]) -> None:
     the one that was asked for.
     """
     before = store.rule
-    rule = replace(before or WatchRule(), **{name: value for name, value in wished.items() if value is not None})
+    rule = replace(before or WatchRule(), **wished)
     if rule == before:
         return
     if before is not None and store.fleet():
@@ -318,27 +299,12 @@ def choose_rule(store: Store, wished: dict[str, Any]) -> None:
     store.set_rule(rule)
 
 
-def watch(
-    folder: str | Path,
-    store: str | Path,
-    *,
-    rpm: float | None = None,
-    bearing: str | Bearing | None = None,
-    channel: str | None = None,
-    channels: str | None = None,
-    trust_speed: bool = False,
-    false_alarms: float | None = None,
-    baseline: int | None = None,
-    days: float | None = None,
-    timezone: str | None = None,
-    jobs: int = 1,
-) -> Fleet:
+def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
     """Reads what is new below a folder into a store (a file, or a PostgreSQL address): the points, worst first.
 
-    Recordings lie at MACHINE/POINT/TIME.ext, or a manifest.csv lists them. So many `false_alarms` are accepted in a
-    year of each point; a `baseline` is learnt of so many recordings, in which the machine has run for so many `days`.
-    Times without a zone are UTC unless a `timezone` is given. Problems are Python warnings. A script that asks for
-    several `jobs` must do so under `if __name__ == "__main__":`.
+    Recordings lie at MACHINE/POINT/TIME.ext, or a manifest.csv lists them. Keywords are the fields of `WatchRequest`,
+    called as the options of `bearcat watch`. Problems are Python warnings. A script that asks for several `jobs` must
+    do so under `if __name__ == "__main__":`.
 
     >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
     >>> noise = np.random.default_rng(0).normal(size=48_000)
@@ -347,13 +313,11 @@ def watch(
     >>> fleet.summary
     '1 point: 1 ok. The baseline of 1 point is still being learnt.'
     """
-    checked_root(Path(folder))  # before there is a store
-    geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
-    reading = Reading(rpm, geometry, trust_speed, channel, channels)
+    asked = WatchRequest.of(**request)
+    watched, given, rule = WatchedFolder(Path(folder), asked.timezone), given_of(asked), asked.rule
     with Store.open(store, create=True) as opened:
-        period = None if days is None else 86_400.0 * days
-        choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline, "period": period})
-        watching = Watching(WatchedFolder(Path(folder), zone_called(timezone)), opened, reading, jobs)
+        choose_rule(opened, rule)
+        watching = Watching(watched, opened, given, asked.jobs)
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()
         return opened.fleet()
