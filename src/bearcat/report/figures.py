@@ -85,7 +85,7 @@ def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     for domain in ("source", "target"):
         known = [found for record in recorded if (found := record[domain])]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            bins = [part for each in known if (part := each[when]) is not None and any(part.mass)]
+            bins = [known_bins for found in known if (known_bins := found[when]) and sum(known_bins.mass)]
             if bins:
                 panels.append((f"{domain}, {title}", merge_bins(bins)))
     return panels
