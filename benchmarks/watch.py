@@ -2,9 +2,10 @@
 
 `fleet` simulates machines over years, some of whose bearings fail, measures every recording and keeps the measurements, a
 file for each machine (resumed where it was stopped); `judge` replays these with a rule and prints false alarms a year,
-failures found, and lead times; `real` replays runs to failure, a folder with a manifest (ims: docs/add-your-data.md), and compares with simpler rules.
+failures found, and lead times; `real` replays runs to failure, a folder with a manifest (ims: docs/own-data.md), and compares with simpler rules.
 
-The points of a simulated machine hear each other; docs/simulator.md says what varies without harm, and how spalls grow.
+The points of a simulated machine hear each other. Load, speed, temperature, background and sensors vary without harm;
+a failing point gets a spall after day 100 that grows exponentially from 0.02 to 3 mm within 45 to 240 days.
 
     python benchmarks/watch.py fleet --out fleet --every 3 --seed 0
     python benchmarks/watch.py judge fleet

@@ -2,7 +2,7 @@
 
 Pump A is known: four recordings of it healthy, one with a damaged inner and one with a damaged outer race. Its sister,
 pump B, carries less load, and nobody has labelled anything there. The folder is made here, of simulated signals; lay
-yours out the same way (docs/add-your-data.md) and leave `make_folder` out.
+yours out the same way (docs/own-data.md) and leave `make_folder` out.
 
     python examples/your_own_folder.py [FOLDER] [--epochs 60] [--only-make]
 """

@@ -53,7 +53,7 @@ DATASETS: dict[str, type[Dataset]] = {
 REMOVED = {
     "collection": "sets of bearing-datasets are not read any more; list their signals in a manifest",
     "femto": "is no dataset any more; list its files in a manifest with path, machine, time, rpm and rate",
-    "ims": "is no dataset any more; docs/add-your-data.md has the lines that list its files in a manifest",
+    "ims": "is no dataset any more; docs/own-data.md has the lines that list its files in a manifest",
 }
 
 

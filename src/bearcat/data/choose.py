@@ -1,7 +1,7 @@
 """Settings for a user's own recordings: chosen from the recordings, with a reason for every choice.
 
 A setting that was requested is not chosen; what cannot work is refused in one sentence. Labels of the target are not
-used. docs/add-your-data.md has the rules in words.
+used. docs/own-data.md has the rules in words.
 
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
 >>> [f"{choice.setting}: {choice.value}, because {choice.reason}" for choice in settings.choices]
