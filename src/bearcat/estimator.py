@@ -4,7 +4,7 @@
 >>> CATClassifier().fit(X, y, domain=names, target="load3")        # one array, domains by name
 >>> CATClassifier().fit(X, y, sample_domain=domain)                # skada's: source ≥ 0, target < 0
 
-Windows are given raw (docs/estimator.md). Importing this changes no setting of scikit-learn's, and target labels are
+Windows are given raw (docs/python.md). Importing this changes no setting of scikit-learn's, and target labels are
 never read, masked or not.
 """
 

@@ -27,7 +27,7 @@ with sklearn.config_context():  # skada switches metadata routing on for everybo
     from skada.model_selection import StratifiedDomainShuffleSplit
 
 pytestmark = [pytest.mark.usefixtures("narrow_classifier"), *SHORT]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "estimator.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 
 
 @pytest.fixture
