@@ -105,40 +105,17 @@ def test_evidence_is_a_cusum_of_bets():
     for number, p in enumerate(p_values, start=1):
         evidence = add_evidence(evidence, p, limit=1e6)
         assert evidence == pytest.approx(reference.cusum([math.log(bet(each)) for each in p_values[:number]]))
+    limit = threshold(3600.0, 1.0)
+    alone = list(
+        itertools.accumulate([1e-300] * PERSISTENCE, lambda kept, p: add_evidence(kept, p, limit), initial=0.0)
+    )
+    assert [kept >= limit for kept in alone] == [False] * PERSISTENCE + [True], "however loud they are"
     together = [0.0, 0.0]
     for p in p_values:  # three equal recordings, each worth a third, are one
         together[0] = add_evidence(together[0], p, limit=1e6)
         for _ in range(3):
             together[1] = add_evidence(together[1], p, 1e6, correlated=3)
         assert together[1] == pytest.approx(together[0])
-
-
-def test_no_alarm_comes_from_less_than_three_recordings_however_loud():
-    limit, evidence = threshold(3600.0, 1.0), 0.0
-    for number in range(1, PERSISTENCE + 1):
-        evidence = add_evidence(evidence, 1e-300, limit)
-        assert (evidence >= limit) == (number == PERSISTENCE)
-
-
-@pytest.mark.parametrize("draw", ["normal", "exponential", "heavy"])
-def test_the_stated_rate_of_false_alarms_holds(draw):
-    """A false alarm a month is stated, so that 240 point-months can tell."""
-    random = np.random.default_rng(3)
-    make = {
-        "normal": random.standard_normal,
-        "exponential": random.standard_exponential,
-        "heavy": lambda n: random.standard_t(4, n),
-    }[draw]
-    rate, alarms, months = 12.0, 0, 240
-    limit = threshold(DAY / 8, rate)
-    for _ in range(months // 4):
-        scores = make(30 + 4 * 30 * 8)
-        tail, evidence = Tail.of(scores[:30].tolist()), 0.0
-        for each in scores[30:]:
-            evidence = add_evidence(evidence, tail.p_value(float(each)), limit)
-            if evidence >= limit:
-                alarms, evidence = alarms + 1, 0.0
-    assert alarms / months < 1
 
 
 def drawn(random, days, correlation, stops, failing=False):
@@ -173,9 +150,9 @@ def watched(seed, failing=False, **how):
 @pytest.mark.parametrize(("correlation", "stops"), [(0.0, False), (0.8, True)])
 def test_the_stated_rate_holds_with_wandering_levels_and_stops_and_failures_are_found(correlation, stops):
     """One false alarm a year of each point is stated."""
-    alarms, days = zip(*(watched(seed, correlation=correlation, stops=stops) for seed in range(12)), strict=True)
+    alarms, days = zip(*(watched(seed, correlation=correlation, stops=stops) for seed in range(8)), strict=True)
     assert sum(map(len, alarms)) / (sum(days) / 365.25) <= 1.0
-    for seed in range(4):
+    for seed in range(2):
         found, last = watched(seed, True, correlation=correlation, stops=stops)
         assert any(day < 0.9 * last for day in found)
 
@@ -192,7 +169,9 @@ def test_a_baseline_takes_recordings_by_their_spacing_and_days_of_running():
     for number in range(400):  # every ten minutes, with a stop of a week
         time = 600.0 * number + (7 * DAY if number > 20 else 0.0)
         state = state.learn(row_of(values(random)), time, rule, 600.0)
-        learnt_after += [number] if state.learnt else []
+        if state.learnt:
+            learnt_after.append(number)
+            break
     assert 2 * 144 <= learnt_after[0] <= 2 * 144 + 2
     assert state.missing(rule, 600.0) is None
 
@@ -228,6 +207,12 @@ SCENARIOS = {
         (20, 21, {"band_4": 40.0}, [], "alarm", "since"),
         (22, 30, {"band_4": 8.0, "band_1": 16.0, "kurtosis": 8.0}, ["grown"], "alarm", "since"),
     ],
+    "levels that stay high are learnt after a new baseline": [
+        (20, 32, {"all": 9.0}, ["alarm"], "alarm", "since"), (32, 60, {"all": 9.0}, [], "ok", "relearnt"),
+        (60, 70, {"all": 9.0, "band_3": 17.0}, ["alarm"], "alarm", "since"),
+    ],
+    "slow growth is an alarm in the end": [(day, day + 1, {"all": 0.4 * (day - 12)}, None, None, "") for day in range(12, 70)]
+    + [(70, 71, {"all": 24.0}, None, "alarm", "since")],
     "levels that fall are said": [(12, 18, {"all": -25.0}, [], "check", "below")],
     "another sampling rate is said and learnt anew": [(13, 14, {"rate": 2 * RATE}, [], "ok", "rate")],
     "another unit is said": [(18, 19, {"unit": "g"}, [], "ok", ""), (19, 20, {"unit": "m/s²"}, [], "ok", "unit")],
@@ -245,8 +230,11 @@ def test_what_happens_to_a_point(steps):
         if word == "acknowledged":
             memory.state, _ = acknowledge(memory.state, DAY * (first - 0.5))
             assert (memory.status.status, memory.status.alarm) == ("check", None)
-        assert run(memory, random, range(first, last), **changes) == happened
-        assert memory.status.status == status
+        if word == "relearnt":
+            memory.state, word = relearn(memory.state, DAY * first)[0], ""
+        events = run(memory, random, range(first, last), **changes)
+        assert happened in (None, events)
+        assert status in (None, memory.status.status)
         assert word in " ".join(memory.status.reasons)
         assert (memory.status.alarm is not None) == (memory.open_alarm is not None)
     assert sum(state.learnt for state in memory.states) == 1
@@ -259,21 +247,6 @@ def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt()
     assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
     assert memory.status.baseline.startswith("baseline: 20 of 30")
     assert memory.status.p_value is None
-
-
-def test_a_new_baseline_and_an_acknowledgement_end_it():
-    memory, random = learnt()
-    run(memory, random, range(20, 32), all=5.0)
-    memory.state, _ = relearn(memory.state, DAY * 32)
-    assert memory.status.status == "ok"
-    run(memory, random, range(32, 60), all=5.0)
-    assert memory.status.status == "ok"
-    run(memory, random, range(60, 70), all=5.0, band_3=13.0)
-    assert DAY * 58 <= memory.status.since <= DAY * 61
-    run(memory, random, range(70, 110), all=5.0)
-    memory.state, _ = acknowledge(memory.state, DAY * 110)
-    run(memory, random, range(111, 113), all=5.0)
-    assert memory.status.status == "ok"
 
 
 def beside(changes, days=range(12, 30), **more):
@@ -306,15 +279,6 @@ def test_what_rose_more_at_a_neighbour_is_cross_talk_whatever_the_status_of_that
     ])  # fmt: skip
     assert {first.status.status, second.status.status} == {"alarm"}, "an alarm does not hide another bearing's lines"
     assert second.status.p_value < 0.05
-
-
-def test_points_in_alarm_do_not_explain_what_another_shows():
-    loud = [
-        lambda day, n=n: {"band_3": 15.0, "band_4": 15.0, "kurtosis": 6.0} if day > 15 + 10 * n else {}
-        for n in range(4)
-    ]
-    memories = beside(loud, range(12, 60))
-    assert {memory.status.status for memory in memories} == {"alarm"}
 
 
 def test_operating_states_have_baselines_of_their_own():
@@ -435,24 +399,6 @@ def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
 
 
 # Ways in which a bad machine was once called ok.
-
-
-@pytest.mark.parametrize(("interval", "rule"), [(1800.0, WatchRule(period=7 * DAY)), (DAY, WatchRule(baseline=150))])
-def test_long_baselines_come_to_an_end(interval, rule):
-    memory, random = Point("pump", "1", rule), np.random.default_rng(11)
-    for number in range(400):
-        memory.observe(replace(snapshot(random, 0), time=interval * (1 + number)))
-        memory.assess()
-    assert memory.state.state.learnt
-    assert len(memory.state.state.rows) <= 200
-
-
-def test_slow_growth_while_the_baseline_is_learnt_is_an_alarm_in_the_end():
-    memory, random = Point("pump", "1", RULE), np.random.default_rng(13)
-    run(memory, random, range(30), all=0.0)
-    for day in range(30, 90):
-        run(memory, random, [day], all=0.4 * (day - 30))
-    assert memory.status.status == "alarm"
 
 
 def test_a_speed_that_is_never_the_same_is_no_quiet_learning_for_ever():

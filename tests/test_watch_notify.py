@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,19 +111,6 @@ def test_a_flood_goes_out_in_bundles_and_names_stay_in_their_line(store):
     assert store.unsent() == [], "nobody wants a message about a baseline, and nothing waits for ever"
 
 
-@pytest.mark.parametrize("error", [OSError("no network"), KeyError("token")])
-def test_whatever_a_service_raises_is_a_failure(store, error):
-    class Raising:
-        def notify(self, *_: Any, **__: Any) -> bool:
-            raise error
-
-    happen(store, "alarm")
-    notifier = Notifier(["json://127.0.0.1"], lambda _: None)
-    notifier._routes[0].service = Raising()
-    assert not notifier.send(store)
-    assert len(store.unsent()) == 1
-
-
 def test_events_wait_for_addresses_unless_there_are_none(store, tmp_path):
     happen(store, "alarm")
     (tmp_path / "plant").mkdir()
@@ -163,9 +149,3 @@ def test_wrong_addresses_are_refused_without_being_repeated(address, named):
         Notifier(["json://127.0.0.1", address], print)
     assert named in str(refusal.value)
     assert SECRET not in str(refusal.value)
-
-
-def test_without_apprise_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(InputError, match="pip install"):
-        Notifier(["json://127.0.0.1"], print)
