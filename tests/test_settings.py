@@ -1,14 +1,19 @@
-"""Texts into settings."""
+"""Texts and values into settings and requests: each field once, whoever fills it in."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bearcat.deploy.serve import PredictQuery
 from bearcat.errors import InputError, suggest
+from bearcat.requests import AdaptRequest, DiagnoseRequest, WatchRequest
 from bearcat.settings import override, pairs
+from tests.test_docs import KNOWN
 
 
 @dataclass(frozen=True)
@@ -62,3 +67,46 @@ def test_the_nearest_name_is_suggested_whatever_its_case():
     assert suggest("LOAD1", ["load0", "load1"]) == "; did you mean 'load1'?"
     assert suggest("zebra", ["load0", "load1"]) == "; choose from load0, load1"
     assert suggest("zebra", []) == ""
+
+
+def test_texts_and_values_make_the_same_request():
+    typed = DiagnoseRequest.of(rpm=1480, rate=12_000, trust_speed=True, group=np.int64(1), alarm=["a,b"])
+    assert typed == DiagnoseRequest.of(rpm="1480", rate="12000", trust_speed="true", group="1", alarm=("a,b",))
+    assert (typed.rpm, typed.rate, typed.alarm) == ("1480", 12_000.0, ("a,b",))
+    assert DiagnoseRequest.of(rpm=None, bearing=None) == DiagnoseRequest()
+    assert AdaptRequest.of(settings=["seconds=1"], rpm=900, specimen="file").dataset_settings == {
+        "seconds": "1", "rpm": "900", "specimen": "file"
+    }  # fmt: skip
+    assert WatchRequest.of(false_alarms="6/month", baseline="7d").rule == {"false_alarms": 72.0, "period": 7 * 86_400.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "words"),
+    [
+        (AdaptRequest, "methd", "DANN", "did you mean 'method'"), (AdaptRequest, "recipe", "DANN", "'method'"),
+        (AdaptRequest, "epochs", 2.5, "whole number"), (AdaptRequest, "window", 1, "--window"),
+        (DiagnoseRequest, "rate", "fast", "not a number"), (DiagnoseRequest, "rate", float("nan"), "--rate"),
+        (DiagnoseRequest, "mounting", "soft", "--mounting"), (DiagnoseRequest, "orders", {}, "bpfo="),
+        (DiagnoseRequest, "group", 3, "--group"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_of_a_request_is_named(kind, field, value, words):
+    with pytest.raises(InputError) as refused:
+        kind.of(**{field: value})
+    assert words in refused.value.for_command_line
+
+
+def test_commands_and_queries_have_the_fields_of_their_requests():
+    fields = {field.name: field.metadata["help"] for field in dataclasses.fields(DiagnoseRequest)}
+    options = {option.name: option.help for option in KNOWN["diagnose",].params}
+    assert all(options[name].startswith(text) for name, text in fields.items())
+    queried = {name: field.description for name, field in PredictQuery.model_fields.items() if name in fields}
+    assert {"rpm", "rate", "bearing", "unit"} <= queried.keys()
+    assert all(fields[name] == text for name, text in queried.items())
+
+
+def test_every_help_fits_a_screen():
+    for name, command in KNOWN.items():
+        text = command.make_context(" ".join(name), [], resilient_parsing=True, terminal_width=80).get_help()
+        assert text.count("\n") < 40, name
+        assert max(map(len, text.splitlines())) <= 80, name

@@ -25,12 +25,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
 from bearcat import __version__
@@ -45,7 +45,7 @@ from bearcat.deploy.opened import open_model
 from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
-from bearcat.errors import RANGES, InputError
+from bearcat.errors import InputError
 from bearcat.names import to_json
 from bearcat.report.figures import draw_evidence
 from bearcat.requests import DiagnoseRequest
@@ -55,7 +55,7 @@ try:
     from fastapi import FastAPI, Query, Request, Response
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
-    from pydantic import BaseModel, ConfigDict, Field
+    from pydantic import BaseModel, ConfigDict, Field, create_model
     from starlette.datastructures import Headers, MutableHeaders
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
@@ -81,9 +81,6 @@ REMOVED = {  # parameters of earlier versions
     "view": "was removed; picture=true draws the evidence",
     "by": "was removed; the answer is on the recording",
 }
-RATE, SPEED = RANGES["rate"], RANGES["rpm"]
-Rate = Annotated[float, Field(ge=RATE.lowest, le=RATE.highest, allow_inf_nan=False)]
-Rpm = Annotated[float, Field(ge=SPEED.lowest, le=SPEED.highest, allow_inf_nan=False)]
 
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
 
@@ -116,8 +113,8 @@ class Limits:
             raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
 
 
-class PredictQuery(BaseModel):
-    """The query of POST /predict, named as the options of `bearcat predict` are."""
+class Upload(BaseModel):
+    """What a client says of a recording; PredictQuery adds the fields of DiagnoseRequest that hold for one."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -125,23 +122,31 @@ class PredictQuery(BaseModel):
         max_length=255, pattern=r"^[^\x00-\x1f\x7f/\\]+$", examples=["monday.wav"],
         description="The recording's name; its ending says the format (csv, tsv, txt, npy, npz, mat, wav, h5, flac).",
     )  # fmt: skip
-    rate: Rate | None = Field(None, description="In Hz, of a recording that does not say its own.")
-    channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
     picture: bool = Field(
         False, description="Draw the evidence too: `picture` of the answer is a PNG as a data: address."
     )
-    rpm: Rpm | None = Field(None, description="Speed of the shaft; measured where it is not given.")
-    bearing: str | None = Field(
-        None, max_length=100, description="6205, unknown, or balls=9,ball=7.94,pitch=39.04 (mm)."
-    )
 
     def given(self, rule: AlarmRule) -> Given:
-        """What it says of the recording; InputError where the bearing describes none."""
+        """What it says of the recording; InputError where a field is wrong."""
+        asked = DiagnoseRequest.of(**self.model_dump(exclude={"filename", "picture"}))
         try:
-            asked = DiagnoseRequest.of(rate=self.rate, rpm=self.rpm, bearing=self.bearing)
             return replace(Given.of(asked), rule=rule)
         except InputError as error:
             raise InputError(str(error), error.field or "bearing") from error
+
+
+if TYPE_CHECKING:
+    PredictQuery = Upload
+else:
+    SAID = ("rate", "rpm", "bearing", "channel", "trust_speed", "unit", "group", "mounting")
+    TEXT = Annotated[str, Field(max_length=255)] | None
+    KINDS = {
+        name: TEXT if kind in (Any, str | None) else kind for name, kind in get_type_hints(DiagnoseRequest).items()
+    }
+    PredictQuery = create_model("PredictQuery", __base__=Upload, **{
+        field.name: (KINDS[field.name], Field(field.default, description=field.metadata["help"]))
+        for field in fields(DiagnoseRequest) if field.name in SAID
+    })  # fmt: skip
 
 
 class Refusal(BaseModel):
@@ -158,11 +163,11 @@ class Served:
     model: Predictor | None
     rule: AlarmRule
 
-    def answer(self, path: Path, query: PredictQuery, until: float, most: int) -> dict[str, Any]:
+    def answer(self, path: Path, query: Upload, until: float, most: int) -> dict[str, Any]:
         """The diagnosis of an uploaded recording as `bearcat diagnose --format json` has it; `path` is never shown."""
         origin = query.filename
         _check_time(until)
-        with open_upload(path, query.channel, origin, until, most) as stream:
+        with open_upload(path, query.given(self.rule).channel, origin, until, most) as stream:
             stream = replace(stream, blocks=_timed(stream.blocks, until))
             measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
             unit = FoundUnit(origin, lambda: iter([measurement]))
@@ -224,7 +229,7 @@ class PredictionService:
             self.folder = Path(folder)
             yield
 
-    async def answer(self, request: Request, query: PredictQuery) -> Response:
+    async def answer(self, request: Request, query: Upload) -> Response:
         """The answer as JSON, or a refusal."""
         if self.accepted >= self.limits.concurrency:
             busy = f"the server is busy with {self.accepted} requests; try again in a second"
@@ -254,7 +259,7 @@ class PredictionService:
                 path.unlink(missing_ok=True)
         return Response(to_json(answer), media_type="application/json")
 
-    async def _receive(self, request: Request, query: PredictQuery, path: Path) -> None:
+    async def _receive(self, request: Request, query: Upload, path: Path) -> None:
         """Writes the body to a file, once all is checked that can be without reading it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/octet-stream":
