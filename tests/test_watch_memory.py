@@ -213,6 +213,10 @@ SCENARIOS = {
     ],
     "slow growth is an alarm in the end": [(day, day + 1, {"all": 0.4 * (day - 12)}, None, None, "") for day in range(12, 70)]
     + [(70, 71, {"all": 24.0}, None, "alarm", "since")],
+    "the first recording after a stop is a remark, and what stays is an alarm": [
+        (90, 91, {"band_3": 8.0, "band_4": 8.0}, [], "ok", "after a stop of 79.0 days"), (91, 92, {}, [], "ok", ""),
+        (140, 150, {"band_3": 8.0}, ["alarm"], "alarm", "since"),
+    ],
     "levels that fall are said": [(12, 18, {"all": -25.0}, [], "check", "below")],
     "another sampling rate is said and learnt anew": [(13, 14, {"rate": 2 * RATE}, [], "ok", "rate")],
     "another unit is said": [(18, 19, {"unit": "g"}, [], "ok", ""), (19, 20, {"unit": "m/s²"}, [], "ok", "unit")],
@@ -396,14 +400,3 @@ def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
         memory.state = PointState.from_bytes(memory.to_bytes())
     assert memory.status.status == "alarm"
     assert memory.status.fault == "outer race"
-
-
-# Ways in which a bad machine was once called ok.
-
-
-def test_a_speed_that_is_never_the_same_is_no_quiet_learning_for_ever():
-    memory, random = Point("pump", "1", RULE), np.random.default_rng(14)
-    for day in range(140):
-        memory.observe(snapshot(random, day, rpm=float(random.uniform(400, 20_000))))
-        memory.assess()
-    assert memory.status.status == "check"

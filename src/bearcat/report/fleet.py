@@ -123,24 +123,19 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
         return (("Nothing.", ""),)
     name = f"{point.machine}/{point.point}"
     words = shown(shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
-    steps = []
+    alarmed = point.status == ALARM or point.alarm is not None
+    steps = [("Take a longer recording at steady speed and usual load, and compare.", "")]
     if point.status == NO_SIGNAL:
-        steps.append(("See whether the machine runs; if it does, check the sensor, its cable and its supply.", ""))
-    if point.status == ALARM or point.alarm is not None:
-        fault = f"Inspect the bearing ({point.fault}) at the next stop, and check its lubrication before that."
-        other = "No bearing fault explains the change: check load, fastening, alignment and lubrication."
-        steps.append((fault if point.fault else other, ""))
-        if point.acknowledged is None:
-            once = "Acknowledge the alarm once someone deals with it."
-            steps.append((once, f"bearcat watch acknowledge {words}"))
-    elif point.status == CHECK:
-        fault = f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop."
-        other = "Follow the reason: it names the sensor, the recording or the neighbour to check."
-        steps.append((fault if point.fault else other, ""))
-    if point.status != NO_SIGNAL:
-        steps.insert(1, ("Take a longer recording at steady speed and usual load, and compare.", ""))
-    if point.acknowledged is not None:
-        steps.append((f"Acknowledged {time_text(point.acknowledged)}; it is reported again if it grows.", ""))
+        steps = [("See whether the machine runs; if it does, check the sensor, its cable and its supply.", "")]
+    elif point.fault:
+        when = "next stop" if alarmed else "next planned stop"
+        steps.insert(0, (f"Check the lubrication; inspect the bearing ({point.fault}) at the {when}.", ""))
+    elif alarmed:
+        steps.insert(0, ("Check load, fastening, alignment and lubrication: no bearing fault explains the change.", ""))
+    else:
+        steps.insert(0, ("Follow the reason: it names the sensor, the recording or the neighbour to check.", ""))
+    if alarmed and point.acknowledged is None:
+        steps.append(("Acknowledge the alarm once someone deals with it.", f"bearcat watch acknowledge {words}"))
     again = "After a repair, or with another sensor, let it learn again what is usual."
     return (*steps, (again, f"bearcat watch baseline {words}"))
 

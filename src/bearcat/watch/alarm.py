@@ -32,7 +32,6 @@ from bearcat.watch.usual import (
     MARGIN_VECTOR,
     NAMES,
     PERSISTENCE,
-    USUAL,
     Doubles,
     WatchRule,
     add_evidence,
@@ -40,7 +39,6 @@ from bearcat.watch.usual import (
     score,
 )
 
-MANY = 4  # times the recordings of a baseline after which something should be learnt
 QUIETER = 10.0  # dB below what is usual that are worth a check
 GROWN = 6.0  # dB above the first recordings that are an alarm before there is a baseline, and a second one after one
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
@@ -169,6 +167,8 @@ def _weigh(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState
     evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
+    if seen.stopped:  # it is cold, or was taken apart: what stays changed shows from the next recording on
+        evidence = min(evidence, before)
     onset = None if evidence == 0 else seen.snapshot.time if before == 0 else state.onset
     return replace(state, evidence=evidence, onset=onset), replace(found, p_value=p_value)
 
@@ -288,10 +288,6 @@ def _judge(seen: Observed, found: Findings, evidence: str | None, fault: str | N
     levels = state.changes[-PERSISTENCE:, LEVELS]
     if np.isfinite(levels).any() and np.nanmax(levels) <= -QUIETER:
         return CHECK, [f"{-np.nanmax(levels):.0f} dB below what is usual: check sensor, mounting and load"]
-    if not state.state.learnt and before.recordings > MANY * USUAL and len(state.states) > 1:
-        learnt = sum(each.learnt for each in state.states)
-        states = f"{len(state.states)} operating states, {learnt} of them learnt"
-        return CHECK, [f"{states}: record it at the same speeds and loads"]
     return OK, []
 
 

@@ -35,6 +35,7 @@ from bearcat.watch.usual import (
     NAMES,
     PERSISTENCE,
     SAME_RATE,
+    STOP,
     Doubles,
     OperatingState,
     WatchRule,
@@ -213,6 +214,7 @@ class Observed:
     silent: str | None = None  # why there is no signal
     row: Doubles | None = None  # (name,) of MEASUREMENTS, of the block that the recording completed
     physics: PhysicsEvidence | None = None  # of that block
+    stopped: float = 0.0  # seconds for which the machine stood still before
     notes: tuple[str, ...] = ()  # on the recording
 
     @property
@@ -241,12 +243,15 @@ def observe(state: PointState, snapshot: Snapshot) -> Observed:
     values, physics = dict(state.block.values()), snapshot.signal.physics
     if physics is None and (physics := state.block.physics(snapshot, orders)) is not None:
         values |= line_values(physics)
-    row = row_of(values)
+    row, since = row_of(values), 0.0 if not len(state.times) else snapshot.time - state.times[-1]
+    since = since if since > STOP * state.interval else 0.0
+    if since:
+        notes = (*notes, f"the first recording after a stop of {since / DAY:.1f} days")
     state = replace(
         state, block=Block(), times=np.append(state.times, snapshot.time)[-RECENT:],
         changes=np.vstack([state.changes, _compare(state, row)])[-RECENT:],
     )  # fmt: skip
-    return Observed(state, snapshot, row=row, physics=physics, notes=notes)
+    return Observed(state, snapshot, row=row, physics=physics, stopped=since, notes=notes)
 
 
 def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str, ...]]:
