@@ -37,7 +37,7 @@ from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
-from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import decide_together, physics_check
 from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
@@ -261,7 +261,8 @@ def diagnose_tested(
 def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequence[str] = ()) -> list[Observation]:
     """The target's recordings, as `bearcat predict` has them, and those of an unknown class."""
     units = islice(library.units(spec), MOST_RECORDINGS)
-    found = [each for unit in units for each in examine(unit, model, {}, spec.given)[0]]
+    opened = as_opened(model)
+    found = [each for unit in units for each in examine(unit, opened, {}, spec.given)[0]]
     return [_unknown(each, unknown) for each in found]
 
 

@@ -30,7 +30,7 @@ from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, restore
 from bearcat.cat.plain import PlainModules
 from bearcat.data.inputs import WHAT, find_input
-from bearcat.deploy.opened import CACHED, METADATA, WEIGHTS, read_folder
+from bearcat.deploy.opened import CACHED, DENSE, METADATA, WEIGHTS, NumpyModel, read_folder
 from bearcat.deploy.predictor import FORMAT, IN_GRAPH, Predictor, naming
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs
@@ -75,6 +75,19 @@ class Model(Predictor):
         logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
         calibrated = logits if self.calibration is None else self.calibration.apply(logits)
         return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
+
+
+def as_opened(model: Model) -> Predictor:
+    """The model as its folder is opened, dense layers in numpy: both say the same of a recording, to the last digit."""
+    if model.encoder.partition(":")[0] not in DENSE:
+        return model
+    network = {name: value[0].numpy(force=True) for name, value in model.network.state_dict().items()}
+    state = None if model.calibration is None else model.calibration.state()
+    return NumpyModel(
+        model.classes, model.preparation, model.rate, model.metadata, model.channels, model.pooled_temperature,
+        model.familiarity, network=network,
+        calibration=None if state is None else {name: value[0].numpy(force=True) for name, value in state.items()},
+    )  # fmt: skip
 
 
 def save_model(folder: Path, model: Model) -> None:

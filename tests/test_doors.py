@@ -1,0 +1,148 @@
+"""One recording gets one diagnosis, by whichever door: command line, model, `adapt`, `watch`, Python and HTTP.
+
+tests/acceptance/test_doors.py has cuts of public benches beside the drawn recordings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bearcat
+from bearcat.deploy.opened import open_model
+from bearcat.deploy.serve import PredictQuery, Served
+from bearcat.diagnosis.recording import AlarmRule
+from bearcat.errors import InputError
+from tests.commands import bearcat as run
+from tests.golden.recordings import ORDERS, RATE, RPM, _wav, draw
+
+BEARING = "6205"
+KNOWN = ("--rpm", RPM, "--bearing", BEARING, "--format", "json")
+SAME = (
+    "decision", "findings", "state", "class", "nearest", "confidence", "severity", "agreement", "windows", "unfamiliar",
+    "familiar", "line", "probabilities", "physics", "general", "network", "rms", "speed", "family", "vibration", "bearing",
+)  # fmt: skip
+CLOSE = 1e-9
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and numbers within CLOSE."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float | int) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE)
+    return bool(one == other)
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any], about: str) -> None:
+    for name in SAME:
+        assert same(one[name], other[name]), (about, name, one[name], other[name])
+
+
+def by_command(*words: object) -> dict[str, dict[str, Any]]:
+    """What a command prints, by the name of the file, its channel too."""
+    rows = json.loads(run(*words).stdout)["recordings"]
+    return {Path(row["recording"]).name: row for row in rows}
+
+
+def by_python(found: bearcat.Diagnoses) -> dict[str, dict[str, Any]]:
+    return {Path(each.recording).name: json.loads(json.dumps(each.to_dict())) for each in found}
+
+
+def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | None:
+    """The server's answer; None where it refuses the file."""
+    opened = None if model is None else open_model(model)
+    served = Served(opened, AlarmRule.of(() if opened is None else opened.classes))
+    try:
+        answer = served.answer(path, PredictQuery(filename=path.name, **query), time.monotonic() + 60, 2**29)
+    except InputError:
+        return None
+    return json.loads(json.dumps(answer))
+
+
+def compare(folder: Path, model: Path, **query: Any) -> int:
+    """Every file of a folder through the doors that take one file; how many were compared."""
+    words = [word for name, value in query.items() for word in (f"--{name}", value)]
+    alone, several = (("diagnose",), None), (("predict", model), model)
+    for command, by in (alone, several):
+        for path in sorted(folder.iterdir()):
+            printed = by_command(*command, path, *words, "--format", "json")
+            called = by_python(bearcat.diagnose([path], model=by, **query))
+            assert printed.keys() == called.keys()
+            for name, row in printed.items():
+                assert_same(row, called[name], f"{command[0]} and Python: {name}")
+            answer = by_http(path, by, **query)
+            (only, *more) = printed.values()
+            if answer is not None and not more:
+                assert_same(only, answer, f"{command[0]} and HTTP: {path.name}")
+            assert answer is not None or more or only["state"] in ("unreadable", "not diagnosed"), path.name
+    return len(list(folder.iterdir()))
+
+
+def adapt_and_predict(root: Path, out: Path, source: str, target: str, *words: object) -> None:
+    """The target as `adapt` has it and as `predict` with its model."""
+    run("adapt", "--data", root, "--source", source, "--target", target, "--epochs", 4, "--out", out, *words)
+    adapted = {Path(row["recording"]).name: row for row in json.loads((out / "record.json").read_text())["recordings"]}
+    predicted = by_command("predict", out / "model", root / target, *words, "--format", "json")
+    assert adapted.keys() <= predicted.keys(), "what adapt leaves out, predict may name"
+    assert adapted
+    for name, row in adapted.items():
+        assert_same(row, predicted[name], f"adapt and predict: {name}")
+
+
+def watched(folder: Path, files: list[Path], store: Path, **query: Any) -> int:
+    """`watch` with one recording a point says what `diagnose` says of it; how many were compared."""
+    for number, path in enumerate(files):
+        (folder / f"machine-{number}" / "DE").mkdir(parents=True)
+        shutil.copy(path, folder / f"machine-{number}" / "DE" / f"2024-05-01T10-00-00{path.suffix}")
+    words = [word for name, value in query.items() for word in (f"--{name}", value)]
+    result = run("watch", folder, "--store", store, "--once", *words, "--format", "json")
+    points = {row["machine"]: row for row in json.loads(result.stdout)["points"]}
+    compared = 0
+    for number, path in enumerate(files):
+        (found,) = bearcat.diagnose([path], **query)
+        if (row := points.get(f"machine-{number}")) is not None:
+            compared += 1
+            expected = "no signal" if found.state == "no signal" else found.decision.action
+            assert row["status"] == expected, (path.name, row, found)
+    return compared
+
+
+def drawn(folder: Path) -> Path:
+    """A recording of each state, a faint one, a silent one, one of two channels, and broken ones."""
+    for seed, state in enumerate(("healthy", *ORDERS)):
+        _wav(folder / f"{state}.wav", draw(state, seed, seconds=1.0))
+    _wav(folder / "faint.wav", draw("outer", 7, seconds=1.0, strength=0.25))
+    _wav(folder / "silent.wav", 0 * draw("outer", 8, seconds=1.0))
+    _wav(folder / "slow.wav", draw("inner", 9, rpm=1200, seconds=1.0))
+    (folder / "broken.wav").write_bytes(b"RIFF\x00\x00")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> Path:
+    """A labelled domain, and one without labels."""
+    root = tmp_path_factory.mktemp("doors") / "own"
+    for place, state in enumerate(("healthy", "inner", "outer")):
+        for number in range(2):
+            signal = draw(state, 100 + 10 * place + number, 900.0, seconds=1.0)
+            _wav(root / "900rpm" / state / f"{number}.wav", signal)
+            _wav(root / "1480rpm" / f"{state}-{number}.wav", draw(state, 150 + 10 * place + number, seconds=1.0))
+    return root
+
+
+def test_the_same_recordings_through_six_doors(tmp_path, own):
+    adapt_and_predict(own, tmp_path / "out", "900rpm", "1480rpm", "--bearing", BEARING)
+    folder = drawn(tmp_path / "drawn")
+    assert compare(folder, tmp_path / "out" / "model", rpm=RPM, bearing=BEARING) == 8
+    files = [path for path in sorted(folder.iterdir()) if path.name != "broken.wav"]
+    assert watched(tmp_path / "plant", files, tmp_path / "plant.db", rpm=RPM, bearing=BEARING) == len(files)
+    assert RATE
