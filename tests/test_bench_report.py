@@ -230,7 +230,7 @@ def test_the_tasks_of_several_datasets_are_also_compared_together(tmp_path: Path
 def test_a_benchmark_of_which_nothing_is_finished_has_a_page_that_says_so(tmp_path: Path):
     cells = [Cell("rig", "time", "a→b", "DANN", seed) for seed in range(2)]
     text = write_bench_report("Soon", [], [Missing(cell, "not run") for cell in cells], tmp_path).read_text()
-    assert "No run is finished yet" in text
+    assert "No results yet" in text
     assert "(2 not run)" in text
 
 

@@ -25,8 +25,6 @@ from bearcat.methods.before_training import without_own_benches
 from bearcat.settings import override
 from bearcat.storage import read_regular
 
-MOST_SEEDS = 10_000
-
 
 @dataclass(frozen=True)
 class Method:
@@ -257,11 +255,11 @@ def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
 
 def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
     """A number of seeds, counted from 0, or a list of them."""
-    numbers = list(range(min(seeds, MOST_SEEDS + 1))) if type(seeds) is int and seeds >= 0 else seeds
+    numbers = list(range(seeds)) if type(seeds) is int and 0 <= seeds <= 10_000 else seeds
     if not isinstance(numbers, list) or not all(type(seed) is int and seed >= 0 for seed in numbers):
-        raise InputError(f"'{place}' must be a number of seeds or a list of whole numbers from 0 on, not {seeds!r}")
-    if len(numbers) > MOST_SEEDS:
-        raise InputError(f"'{place}' must be {MOST_SEEDS} at most")
+        raise InputError(
+            f"'{place}' must be a number of seeds to 10000 or a list of whole numbers from 0 on, not {seeds!r}"
+        )
     return tuple(map(int, _names(place, [str(seed) for seed in numbers])))
 
 

@@ -56,7 +56,6 @@ from bearcat.report.typeset import (
     house_style,
     latex,
     library,
-    listed,
     number_entry,
     percent_entry,
     shortened,
@@ -93,7 +92,7 @@ def write_bench_report(
         if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
             for folder in ("tables", "figures"):
                 rmtree(out / folder, ignore_errors=True)
-        sections = [Section("Overview", (_overview(results),))]
+        sections = []
         for (dataset, kind), (mine, absent) in _groups(results, missing).items():
             sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out))
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
@@ -194,7 +193,7 @@ def score_table(
     over = f"mean ± standard deviation over {seeds} seeds, in brackets where fewer" if seeds > 1 else "one seed"
     equals = " alone" if comparison.warning else f" and all not significantly different from it (level {ALPHA:g})"
     note = [
-        f"{metric.unit.capitalize()}, {'higher' if metric.higher_is_better else 'lower'} is better; {over}.",
+        f"Percent, {'higher' if metric.higher_is_better else 'lower'} is better; {over}.",
         comparison.rule,
         f"Bold: the best mean of a column, as printed; of ranks, the best{equals}.",
     ]
@@ -312,24 +311,12 @@ def task_bars(results: Sequence[Result], comparison: Comparison) -> ReportFigure
         )  # fmt: skip
     turned = max(map(len, tasks), default=0) * len(tasks) > 90
     axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
-    axis.set_ylabel(f"target {shortened(score)}, {comparison.metric.unit}")
+    axis.set_ylabel(f"target {shortened(score)}, %")
     drawing.legend(
         loc="outside lower center", ncols=figures.legend_columns([shortened(name) for name in methods], WIDE)
     )
     caption = f"Target {score} of each method on each task; thin lines are one standard deviation over seeds."
     return ReportFigure(f"bars-{comparison.metric.name}", f"Target {score}, task by task", caption, drawing)
-
-
-def _overview(results: Sequence[Result]) -> str:
-    if not results:
-        return "No run is finished yet."
-    seconds = sum(result.record.run_seconds for result in results)
-    took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
-    devices = listed(sorted({result.record.device for result in results}))
-    return (
-        f"{listed(ordered_methods(results))}; {took} of training in all on {devices}. Scores are those of the last"
-        " epoch; no choice is made with target labels."
-    )
 
 
 def _tidy(result: Result) -> dict[str, Any]:

@@ -35,13 +35,12 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Metric:
-    """A score of the target by which methods are compared; tables print it in hundredths."""
+    """A score of the target by which methods are compared; tables print it in percent."""
 
     name: str
     score: str  # a field of DomainScores
     title: str
     higher_is_better: bool = True
-    unit: str = "percent"
 
 
 METRICS = {
@@ -51,8 +50,6 @@ METRICS = {
         Metric("accuracy-uncalibrated", "accuracy_uncalibrated", "accuracy before calibration"),
         Metric("balanced", "balanced_accuracy", "balanced accuracy"),
         Metric("macro-f1", "macro_f1", "macro-F1"),
-        Metric("nll", "nll", "negative log-likelihood", False, "hundredths of a nat"),
-        Metric("brier", "brier", "Brier score", False, "hundredths"),
         Metric("ece", "ece", "ECE of 10 bins", False),
         Metric("ece15", "ece15", "ECE of 15 bins", False),
         Metric("missed-faults", "missed_faults", "missed faults (faulty windows called healthy)", False),

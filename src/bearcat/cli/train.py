@@ -164,7 +164,7 @@ Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at th
 Decimals = Annotated[int, Option(min=0, max=4, metavar="N", help="Of percentages; the paper prints 2.")]
 Metric = Annotated[
     Names,
-    Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, nll, brier, missed-faults, …; repeat for more."),
+    Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, missed-faults, …; repeat for more."),
 ]
 LINE_SECONDS = 60.0  # between lines of progress
 

@@ -28,7 +28,7 @@ from bearcat.data.splits import SENTENCES, specimens_sentence
 from bearcat.errors import InputError
 from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
-from bearcat.report.typeset import Caveat, count, listed
+from bearcat.report.typeset import Caveat, count
 
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
@@ -205,19 +205,15 @@ def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
         return ()
 
     def every(name: str) -> str:
-        values = [getattr(result.record.settings, name) for result in results]
-        return listed(list(dict.fromkeys(format(value, "g" if isinstance(value, float) else "") for value in values)))
+        values = sorted({getattr(run.record.settings, name, getattr(run.record.data, name, "")) for run in results})
+        return " to ".join(map(str, dict.fromkeys((values[0], values[-1]))))
 
     classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
-    sizes = []
-    for name in ("source_train", "target_train", "source_test", "target_test"):
-        numbers = sorted(getattr(result.record.data, name) for result in results)
-        sizes.append(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))))
     data = (
         f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
         f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')};"
-        f" {sizes[0]} windows of the source and {sizes[1]} of the target to learn from,"
-        f" {sizes[2]} and {sizes[3]} to be tested on. Epochs: {every('epochs')}."
+        f" {every('source_train')} windows of the source and {every('target_train')} of the target to learn from."
+        f" Epochs: {every('epochs')}."
     )
     specimens = [specimens_sentence(run.record.specimens) for run in results if run.record.specimens]
     return data, *specimens[:1]
