@@ -28,8 +28,8 @@ from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import OMIT_DEFAULT, Problem
-from bearcat.data.choose import Choice, suited_input
-from bearcat.data.inputs import find_input
+from bearcat.data.choose import Choice
+from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.deploy.diagnose import Given, Heard, evidence_of, listen
@@ -254,14 +254,14 @@ class Library:
         try:
             found = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
             recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
-            choice = suited_input(spec.preparation.input, recordings)
+            chosen = suited_input(spec.preparation.input, recordings)
         except InputError:
             if key not in self._remembered:
                 raise
-            choice = Choice("input", self._remembered[key], "the recordings allowed it when the run was made")
-        self.fingerprints[key] = choice.value  # a store remembers both
-        preparation = replace(spec.preparation, input=choice.value)
-        return replace(spec, preparation=preparation, chosen=(*spec.chosen, choice))
+            chosen = self._remembered[key]
+        self.fingerprints[key] = chosen  # a store remembers both
+        preparation = replace(spec.preparation, input=chosen)
+        return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", chosen)))
 
     def _fingerprint(self, spec: RunSpec, domain: str) -> str:
         key = digest_json([spec.data_dict(), domain])

@@ -31,13 +31,12 @@ from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.scaling import Temperature
 from bearcat.cat.state import TrainingState
-from bearcat.data.inputs import INPUTS, find_input
+from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.splits import held_out
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
-from bearcat.settings import to_text
 
 SPLIT = 30  # a stream of randomness, apart from those of the loop
 FEWEST_TARGET = 10  # windows; of fewer a batch has no statistics worth the name
@@ -216,9 +215,7 @@ class CAT:
 
     def _input(self, recipe: Recipe) -> str:
         """The input without what it could only make of a speed or bearing."""
-        kind = self.input or recipe.input
-        chosen, reason = find_input(kind).suited([RecordingInfo(domain="", origin="X", rate=self.rate)])
-        return to_text(chosen, INPUTS) if reason else kind
+        return suited_input(self.input or recipe.input, [RecordingInfo(domain="", origin="X", rate=self.rate)])
 
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""

@@ -91,9 +91,7 @@ def check(name: Name, request: DataRequest, domains: options.Domains = None) -> 
     preparation = Preparation(rate=request.rate)
     dataset = open_dataset(name, request.folder, request.dataset_settings)
     catalogue = dataset.catalogue().only(domains or None)
-    catalogue, preparation, choices = as_adapt_reads(dataset, catalogue, preparation, request.channel)
-    for choice in choices:
-        print_note(f"{choice.setting} {choice.value}: {choice.reason}")
+    catalogue, preparation = as_adapt_reads(dataset, catalogue, preparation, request.channel)
     found = survey(catalogue, preparation, progress=options.reading_bar())
     _print_table(found, preparation)
     for note in found.notes:

@@ -1,10 +1,10 @@
-"""Settings for a user's own recordings: chosen from the recordings, with a reason for every choice.
+"""Settings for a user's own recordings, chosen from the recordings.
 
 A setting that was requested is not chosen; what cannot work is refused in one sentence. Labels of the target are not
 used. docs/own-data.md has the rules in words.
 
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
->>> [f"{choice.setting}: {choice.value}, because {choice.reason}" for choice in settings.choices]
+>>> [f"{choice.setting} {choice.value}" for choice in settings.choices]
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import NoReturn, TypeVar
 from bearcat.data.catalogue import Catalogue, Dataset, Problem
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
-from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
+from bearcat.data.inputs import PhysicalInput, find_input, suited_input
 from bearcat.data.prepare import Preparation, metadata
 from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
 from bearcat.data.splits import choose_scheme
 from bearcat.data.survey import ChannelMeasurement, Measurement, measure, odd_rates, odd_recordings
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
-from bearcat.settings import cache_folder, to_text
+from bearcat.settings import cache_folder
 
 Chosen = TypeVar("Chosen")
 Measurements = Sequence[Measurement]
@@ -63,11 +63,10 @@ class Requested:
 
 @dataclass(frozen=True)
 class Choice:
-    """One setting that was not requested, and why it is what it is."""
+    """One setting that was not requested."""
 
     setting: str
     value: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -159,26 +158,25 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
 
 def as_adapt_reads(
     dataset: Dataset, catalogue: Catalogue, preparation: Preparation, channel: str | None
-) -> tuple[Catalogue, Preparation, list[Choice]]:
+) -> tuple[Catalogue, Preparation]:
     """What `data check` looks at: of a user's own recordings, the channel and the rate that `adapt` would choose.
 
     What `adapt` would refuse or leave out is a problem of the catalogue.
     """
     if not isinstance(dataset, Folder):
-        return catalogue, preparation, []
+        return catalogue, preparation
 
-    def choose_of(rest: Measurements, _: Sequence[Problem]) -> tuple[Choice, Choice, str | None, float | None]:
-        (chosen, why_channel), (rate, why_rate) = _channel(rest, channel), _rate(rest, preparation.rate)
-        return why_channel, why_rate, chosen, rate
+    def choose_of(rest: Measurements, _: Sequence[Problem]) -> tuple[str | None, float | None]:
+        return _channel(rest, channel), _rate(rest, preparation.rate)
 
     try:
-        (*choices, chosen, rate), problems = _without_unusable(catalogue, iter, choose_of)
+        (chosen, rate), problems = _without_unusable(catalogue, iter, choose_of)
     except InputError as error:
         refused = Problem(error.field or "channel", str(error))
-        return replace(catalogue, problems=(*catalogue.problems, refused)), preparation, []
+        return replace(catalogue, problems=(*catalogue.problems, refused)), preparation
     left = with_channel(catalogue.leave_out(problems), chosen)
     left = replace(left, problems=(*left.problems, *left.left_out), left_out=())
-    return left, replace(preparation, rate=rate), [choice for choice in choices if choice.reason]
+    return left, replace(preparation, rate=rate)
 
 
 def choose(
@@ -189,8 +187,7 @@ def choose(
     source = [recording for recording in measurements if recording.domain in task.sources]
     target = [recording for recording in measurements if recording.domain == task.target]
     classes, recordings = classes_of((recording.origin, recording.label) for recording in source), [*source, *target]
-    channel, why_channel = _channel(recordings, requested.channel)
-    rate, why_rate = _rate(recordings, requested.rate)
+    channel, rate = _channel(recordings, requested.channel), _rate(recordings, requested.rate)
     samples, limits = dict[str, int](), list[tuple[RecordingInfo, SignalLimits]]()
 
     def count(recording: Measurement) -> None:
@@ -203,16 +200,14 @@ def choose(
 
     _all_usable(recordings, count)
     sizes = _Sizes(source, target, samples)
-    why_input = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
-    preparation, why_window = _window(sizes, why_input.value, rate, requested)
-    made, length = find_input(preparation.input), preparation.length
+    kind = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
+    preparation = _window(sizes, kind, rate, requested)
+    made, length, step = find_input(kind), preparation.length, preparation.step
     _all_usable(recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing))
-    counts, *_ = sizes.windows(length, preparation.step)
-    scheme, why_split = choose_scheme(source, target, counts, -(-length // preparation.step))
-    split = Split(requested.split or scheme)
-    balance, why_balance = _balance(sizes, preparation)
-    given = {name for name, value in vars(requested).items() if value is not None} - {"input"}
-    choices = (why_channel, why_rate, why_input, *why_window, Choice("split", scheme, why_split), why_balance)
+    counts, windows, _ = sizes.windows(length, step)
+    split = Split(requested.split or choose_scheme(source, target, counts, -(-length // step)))
+    uneven = max(windows.values()) / min(windows.values()) > UNEVEN
+    balance = uneven if requested.balance is None else requested.balance
     warnings = odd_recordings(limits)
     if split.scheme == "window" and preparation.step < preparation.length:
         shared = "test windows share samples with training windows"
@@ -222,64 +217,48 @@ def choose(
     if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):
         lacks = f"the source lacks classes of the target: {', '.join(alien)}"
         warnings.append(f"{lacks}; their windows count in no score, and get the name of another class")
-    return DataSettings(
-        preparation,
-        split,
-        channel,
-        balance if requested.balance is None else requested.balance,
-        tuple(choice for choice in choices if choice.reason and choice.setting not in given),
-        tuple(warnings),
-    )
+    values = {
+        "channel": channel or "the only one", "rate": f"{rate:g} Hz" if rate else "as recorded", "input": kind,
+        "window": f"{length} samples", "stride": f"{step} samples", "split": split.scheme,
+        "balance": "on" if balance else "off",
+    }  # fmt: skip
+    given = {name for name, value in vars(requested).items() if value is not None}
+    given -= {"input"} if requested.input != kind else set()
+    choices = tuple(Choice(name, value) for name, value in values.items() if name not in given)
+    return DataSettings(preparation, split, channel, balance, choices, tuple(warnings))
 
 
-def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> Choice:
-    """The input that these recordings allow, as text, and the reason where there was a choice."""
-    chosen, reason = find_input(text).suited(recordings)
-    return Choice("input", to_text(chosen, INPUTS) if reason else text, reason)
-
-
-def _channel(recordings: Measurements, requested: str | None) -> tuple[str | None, Choice]:
+def _channel(recordings: Measurements, requested: str | None) -> str | None:
     """The channel to read of all files; None where each has but one (or the manifest says which)."""
-    if requested is not None:
-        return requested, Choice("channel", requested, "")
-    if all(len(recording.channels) == 1 for recording in recordings):
-        return None, Choice("channel", "the only one", "each recording has one")
+    if requested is not None or all(len(recording.channels) == 1 for recording in recordings):
+        return requested
     names = Counter(name for recording in recordings for name in recording.channels)
     common = [name for name, count in names.items() if count == len(recordings)]
     if not common:
         usual, count = names.most_common(1)[0]
         lacks = f"has no channel '{usual}', as {count} others have"
         _refuse([recording for recording in recordings if usual not in recording.channels], lacks)
-    left, lost = list[str](), ""
+    left = []
     for name in common:
-        unlike = [why for recording in recordings if (why := recording.channels[name].unlike)]
-        if 2 * len(unlike) > len(recordings):
-            lost += f"; '{name}' {unlike[0]}"
-        else:
-            left.append(name)
+        unlike = sum(recording.channels[name].unlike is not None for recording in recordings)
+        left += [name] if 2 * unlike <= len(recordings) else []
     if len(left) != 1:
         which = f"several channels may be the vibration: {', '.join(left)}" if left else "no channel is a vibration"
-        raise InputError(f"{which}{lost}; say which with --channel, or list all in a manifest")
-    return left[0], Choice("channel", left[0], f"it is the only vibration that all recordings have{lost}")
+        raise InputError(f"{which}; say which with --channel, or list all in a manifest")
+    return left[0]
 
 
-def _rate(recordings: Measurements, requested: float | None) -> tuple[float | None, Choice]:
+def _rate(recordings: Measurements, requested: float | None) -> float | None:
     """The rate of the windows: the lowest where recordings differ, for resampling up adds nothing."""
-    if requested is not None:
-        return requested, Choice("rate", f"{requested:g} Hz", "")
     rates = sorted({recording.rate for recording in recordings if recording.rate is not None})
-    if not rates:
-        return None, Choice("rate", "as recorded", "no file says its rate; windows are counted in samples")
-    odd = list(odd_rates(recordings))  # of which none decides for all
+    if requested is not None or not rates:
+        return requested
     usual = Counter(recording.rate for recording in recordings).most_common(1)[0][0]
-    rate = (odd and usual) or rates[0]
+    rate = usual if any(odd_rates(recordings)) and usual is not None else rates[0]  # an odd one decides for none
     if silent := [recording for recording in recordings if recording.rate is None]:
         advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
         _refuse(silent, f"does not say its sampling rate, as others do; {advice}")
-    if len(rates) == 1:
-        return rate, Choice("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
-    lost = f"it is the lowest; content above {rate / 2:g} Hz of the faster recordings is lost"
-    return rate, Choice("rate", f"{rate:g} Hz", "nearly all recordings have it" if odd else lost)
+    return rate
 
 
 def _refuse(recordings: Measurements, sentence: str) -> NoReturn:
@@ -322,8 +301,8 @@ class _Sizes:
         return list(of.values()), classes, sum(of[recording.origin] for recording in self.target)
 
 
-def _wanted(sizes: _Sizes, rate: float | None, physical: PhysicalInput | None) -> tuple[int, str]:
-    """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some; and why."""
+def _wanted(sizes: _Sizes, rate: float | None, physical: PhysicalInput | None) -> int:
+    """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some."""
     slowest = min((recording.rpm for recording in sizes.both if recording.rpm), default=None)
     turn = None if slowest is None or rate is None else rate * 60 / slowest
     if physical is None:
@@ -335,19 +314,14 @@ def _wanted(sizes: _Sizes, rate: float | None, physical: PhysicalInput | None) -
         length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
     if physical is not None and length < physical.shortest:
         length = 1 << math.ceil(math.log2(physical.shortest))
-    if turn is None:
-        return length, "rate or shaft speeds, by which it would be chosen, are not known"
-    return length, f"at {slowest:g} rpm this is {length / turn:.1f} turns of the shaft"
+    return length
 
 
-def _window(
-    sizes: _Sizes, kind: str, rate: float | None, requested: Requested
-) -> tuple[Preparation, tuple[Choice, Choice]]:
+def _window(sizes: _Sizes, kind: str, rate: float | None, requested: Requested) -> Preparation:
     """The longest sensible window, and as little overlap as gives enough windows."""
     chosen = find_input(kind)
     physical = chosen if isinstance(chosen, PhysicalInput) else None
-    wanted, reason = _wanted(sizes, rate, physical)
-    lengths = [requested.window or wanted]
+    lengths = [requested.window or _wanted(sizes, rate, physical)]
     while not requested.window and lengths[-1] // 2 >= max(SHORTEST, physical.shortest if physical else 0):
         lengths.append(lengths[-1] // 2)
 
@@ -368,19 +342,5 @@ def _window(
     if few < FEWEST_WINDOWS:
         windows = f"{few} windows ({length} samples every {stride}), too few to learn and to test"
         raise InputError(f"class '{rare}' of the source has {windows}; record more of it, or leave it out")
-    if length != wanted:
-        reason = f"the shortest recording has {least} samples, and longer windows would be too few"
-    overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
-    windows = f"it gives {few} windows of the rarest class '{rare}' and {of_target} of the target"
-    step = Choice("stride", "no overlap" if stride == length else overlap, windows)
     one_rate = requested.rate is None and len({recording.rate for recording in sizes.both}) == 1
-    preparation = Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)
-    return preparation, (Choice("window", f"{length} samples", reason), step)
-
-
-def _balance(sizes: _Sizes, preparation: Preparation) -> tuple[bool, Choice]:
-    """Whether to draw each class equally often: where they are very uneven."""
-    _, classes, _ = sizes.windows(preparation.length, preparation.step)
-    (largest, most), *_, (smallest, least) = classes.most_common()
-    reason = f"class '{largest}' has {most / least:.1f} times the windows of '{smallest}'"
-    return most / least > UNEVEN, Choice("balance", "on" if most / least > UNEVEN else "off", reason)
+    return Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)

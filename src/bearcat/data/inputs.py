@@ -22,7 +22,7 @@ from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError, check_range
-from bearcat.settings import find_name, from_text
+from bearcat.settings import find_name, from_text, to_text
 
 Rate = float | None  # of a recording, in Hz; None: it is not known
 WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
@@ -52,9 +52,9 @@ class Input:
         """What of WHAT a recording must say."""
         return ()
 
-    def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:
-        """The input for recordings with these metadata, and the reason where there was a choice."""
-        return self, ""
+    def suited(self, recordings: Sequence[RecordingInfo]) -> Input:
+        """The input for recordings with these metadata."""
+        return self
 
     def points(self, length: int) -> int:
         """How many points a window of so many samples becomes."""
@@ -347,21 +347,17 @@ class Physics(PhysicalInput):
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return np.concatenate([member.measure(spectra, rate, turns, orders) for member in self.members], axis=-1)
 
-    def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Physics, str]:
+    def suited(self, recordings: Sequence[RecordingInfo]) -> Physics:
+        """With shaft orders where rate and speed of all are known, up to those that the highest speed for its rate
+        shows in the envelope of a band.
+        """
         if self.use:
-            return self, ""
-        without = Physics(PARTS[:3])
-        for name in ("rate", "rpm"):
-            if missing := [recording.origin for recording in recordings if getattr(recording, name) is None]:
-                return without, f"{WHAT[name]} of {missing[0]} is not known, so shaft orders are left out"
-        # Orders that the envelope of a band shows at the highest speed for its rate.
+            return self
         speeds = [(recording.rate, recording.rpm / 60) for recording in recordings if recording.rate and recording.rpm]
-        shown = min(rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds)
-        if shown < FEWEST_ORDERS:
-            return without, f"the rate shows no more than {shown:.1f} orders of the shaft, too few to use"
-        if shown < self.last:
-            return Physics(PARTS[:4], float(int(shown))), f"the rate shows no more than {shown:.1f} orders of the shaft"
-        return Physics(PARTS[:4], self.last), "rate and speed of all recordings are known"
+        shown = min((rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds), default=0.0)
+        if len(speeds) < len(recordings) or shown < FEWEST_ORDERS:
+            return Physics(PARTS[:3])
+        return Physics(PARTS[:4], self.last if shown >= self.last else float(int(shown)))
 
 
 INPUTS: dict[str, type[Input]] = {
@@ -392,3 +388,10 @@ def find_input(text: str) -> Input:
     (3, 1, 240)
     """
     return from_text(text, INPUTS, "input")
+
+
+def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> str:
+    """The input that these recordings allow, as text."""
+    asked = find_input(text)
+    chosen = asked.suited(recordings)
+    return text if chosen == asked else to_text(chosen, INPUTS)

@@ -93,7 +93,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
         raise InputError(sentence)
-    (chosen, _), length = find_input(preparation.input).suited(recordings), preparation.length
+    chosen, length = find_input(preparation.input).suited(recordings), preparation.length
     for recording in recordings:
         try:
             chosen.check(length, recording.rate, recording.rpm, recording.bearing)

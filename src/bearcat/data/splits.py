@@ -171,8 +171,8 @@ def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Seq
         raise InputError(f"the split '{by}' leaves no recording in the target; choose another", "split")
 
 
-def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int], covered: int) -> tuple[str, str]:
-    """One of SCHEMES for recordings of so many windows, and why; `covered`: windows begun within one of them."""
+def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int], covered: int) -> str:
+    """One of SCHEMES for recordings of so many windows; `covered`: windows begun within one of them."""
     gap = GAP + covered - 1
     blocks = all(count >= _test_block(count) + 2 * gap + 1 for count in counts)
     classes = list(grouped(source, lambda info: info.label).values())
@@ -180,12 +180,10 @@ def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int],
     known, several = None not in set.union(*names), all(len(mine) > 1 for mine in names[:-1])
     many = min(map(len, classes)) >= 5 and len(target) >= 10
     if blocks and known and several and set.union(*names[:-1]).isdisjoint(names[-1]):
-        return "specimen", "all recordings say their specimen, so some are kept whole for testing"
+        return "specimen"
     if many and not (blocks and np.median(counts) >= 10 * gap):
-        return "recording", "recordings are short and many, so some are kept whole for testing"
-    if blocks:
-        return "block", "a stretch of every recording is kept for testing, away from those trained on"
-    return "window", "recordings are too short to keep a stretch of each apart"
+        return "recording"
+    return "block" if blocks else "window"
 
 
 def _test_block(count: int) -> int:
