@@ -14,7 +14,7 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.datasets.folder import Folder
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.data.stream import TO_DIAGNOSE, ChannelStreams, read_channels
+from bearcat.data.stream import TO_DIAGNOSE
 from bearcat.deploy.diagnose import Given, listen
 from bearcat.deploy.find import FoundRecording, find_measurements
 from bearcat.diagnosis.comparison import cross_talk, loudness
@@ -83,22 +83,15 @@ def write_flac(path, values):
 @pytest.mark.parametrize("kind", ["wav", "mat", "npy", "flac", "csv"])
 def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind):
     values, path = noise(3, BLOCK // 3 * 2), tmp_path / f"a.{kind}"
-    names = ["1", "2", "3"] if kind != "csv" else ["one", "two", "three"]
+    names = {"csv": ["one", "two", "three"], "mat": ["c1", "c2", "c3"]}.get(kind, ["1", "2", "3"])
     write = {"wav": write_wav, "mat": write_mat, "flac": write_flac, "npy": np.save,
              "csv": lambda path, values: write_csv(path, names, values[:5000])}[kind]  # fmt: skip
     write(path, values)
-    for opened in (
-        isolated.open_channels(path),  # in a child process where the format is risky
-        ChannelStreams("it", read_channels(path, "it")),
-        ChannelStreams("it", isolated.read_isolated(path, "it", None, TO_DIAGNOSE, most=2**25)),
-    ):
-        for name in (opened.names[1], opened.names[0], opened.names[2]):  # blocks of the first wait meanwhile
-            alone, found = isolated.open_stream(path, name), opened.stream(name)
-            assert (found.rate, found.size, found.channel) == (alone.rate, alone.size, name)
-            np.testing.assert_array_equal(np.concatenate(list(found.blocks)), np.concatenate(list(alone.blocks)))
-        with pytest.raises(KeyError):
-            opened.stream(opened.names[0])
-        opened.close()
+    opened = isolated.open_channels(path)
+    for name in (names[1], names[0], names[0]):
+        alone, found = isolated.open_stream(path, name), opened[name]("it")
+        assert (found.rate, found.size, found.channel) == (alone.rate, alone.size, name)
+        np.testing.assert_array_equal(np.concatenate(list(found.blocks)), np.concatenate(list(alone.blocks)))
 
 
 def test_all_channels_of_a_file_are_read_within_the_limits(tmp_path):
@@ -107,19 +100,12 @@ def test_all_channels_of_a_file_are_read_within_the_limits(tmp_path):
         list(isolated.read_isolated(tmp_path / "b.mat", "b.mat", None, TO_DIAGNOSE, most=2**17))
 
 
-def test_channels_may_be_read_in_turns_and_long_ones_wait_no_longer_than_there_is_room(tmp_path, monkeypatch):
+def test_channels_that_do_not_fit_into_memory_are_decoded_again(tmp_path, monkeypatch):
     monkeypatch.setattr("bearcat.data.signals.KEPT_BYTES", 1000)
     values, path = noise(2, 3 * BLOCK // 2), tmp_path / "a.wav"
     write_wav(path, values)
-    opened = isolated.open_channels(path)
-    first, second = (opened.stream(name).blocks for name in opened.names)
-    parts = [next(first), next(second), *first]
-    np.testing.assert_array_equal(np.concatenate([parts[0], *parts[2:]]), values[:, 0])
-    np.testing.assert_array_equal(np.concatenate([parts[1], *second]), values[:, 1])
-    opened.close()
-    first, second = find_recordings(path)
-    for recording, column in ((first, 0), (second, 1)):  # which is decoded again
-        np.testing.assert_array_equal(np.concatenate(list(recording.open().blocks)), values[:, column])
+    for recording, column in zip(find_recordings(path), values.T, strict=True):
+        np.testing.assert_array_equal(np.concatenate(list(recording.open().blocks)), column)
 
 
 def find_recordings(path) -> list[FoundRecording]:

@@ -17,7 +17,7 @@ from scipy.io import wavfile
 
 from bearcat.data import arrays, formats
 from bearcat.data.isolated import read_signals
-from bearcat.data.stream import FORMATS, ONE, ChannelStreams, Stream, read_channels
+from bearcat.data.stream import FORMATS, ONE, Stream, only_stream, read_channels
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac")
@@ -177,8 +177,7 @@ def short_blocks(monkeypatch):
 
 def open_stream(path: Path, channel: str | None = None) -> Stream:
     """In this process, where the length of blocks can be changed."""
-    opened = ChannelStreams(str(path), read_channels(path, str(path), channel, ONE))
-    return opened.stream(*opened.sizes)
+    return only_stream(str(path), read_channels(path, str(path), channel, ONE))
 
 
 def check_stream(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> int:

@@ -8,7 +8,7 @@ import struct
 import time
 import zipfile
 import zlib
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -100,8 +100,7 @@ def honest(tmp_path) -> Path:
 
 @contextmanager
 def own(path: Path):
-    with closing(isolated.open_channels(path)):
-        yield
+    yield open_stream(path, "a")
 
 
 def forking() -> int:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bearcat.data.signals import BLOCK, ENDED, MOST_CHANNELS, Samples, SignalFile, library, rate_of, too_many
+from bearcat.data.signals import BLOCK, MOST_CHANNELS, Samples, SignalFile, library, rate_of, too_many
 from bearcat.errors import InputError
 from bearcat.names import shown
 
@@ -68,7 +68,6 @@ def from_arrays(origin: str, arrays: Mapping[str, Any]) -> SignalFile:
             array, time, _ = places[name]
             for start in range(0, array.shape[time], BLOCK):
                 yield name, part(name, start)
-            yield name, ENDED
 
     rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
     rates = {name: rate for name, rate in rates.items() if plain_name(name) != "rate"} or rates

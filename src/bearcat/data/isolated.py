@@ -21,17 +21,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import bearcat.data.signals as signals
 import bearcat.data.stream as streams
 from bearcat.data.signals import Samples, Signals, TooLargeError
-from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, ChannelStreams, Stream
+from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite, only_stream
 from bearcat.errors import InputError
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
@@ -105,13 +107,30 @@ def is_risky(path: Path) -> bool:
 
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
     """A channel of a file of the user's own by its name, or the only one, by a child where its format is risky."""
-    opened = ChannelStreams(origin or str(path), read_isolated(path, origin, channel, ONE))
-    return opened.stream(*opened.sizes)
+    return only_stream(origin or str(path), read_isolated(path, origin, channel, ONE))
 
 
-def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
-    """Likewise all channels to be diagnosed of a file of the user's own, which is decoded once."""
-    return ChannelStreams(origin or str(path), read_isolated(path, origin, preferred, TO_DIAGNOSE))
+def open_channels(
+    path: Path, origin: str | None = None, preferred: str | None = None
+) -> dict[str, Callable[[str], Stream]]:
+    """What opens each channel to be diagnosed, by its name, as a stream with the origin that it is given.
+
+    The file is decoded once where its samples fit into memory, and else once for each channel.
+    """
+    with closing(read_isolated(path, origin, preferred, TO_DIAGNOSE)) as content:
+        rate, sizes, speeds = next(content)
+        kept: dict[str, list[Samples]] = {name: [] for name in sizes}
+        total = 0
+        for name, block in content:
+            kept[name].append(block)
+            total += block.nbytes
+            if total > signals.KEPT_BYTES:
+                return {name: partial(open_stream, path, name) for name in sizes}
+
+    def stream(name: str, origin: str) -> Stream:
+        return Stream(origin, rate, finite(origin, kept[name]), sizes[name], name, speeds.get(name))
+
+    return {name: partial(stream, name) for name in sizes}
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
@@ -130,8 +149,8 @@ def open_upload(path: Path, channel: str | None, origin: str, until: float, most
     """A stranger's file, of at most so many bytes of samples; TimeoutError where reading lasts beyond `until`."""
     if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
         raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
-    with closing(ChannelStreams(origin, read_isolated(path, origin, channel, ONE, until, most))) as opened:
-        yield opened.stream(*opened.sizes)
+    with closing(read_isolated(path, origin, channel, ONE, until, most)) as content:
+        yield only_stream(origin, content)
 
 
 def read_isolated(

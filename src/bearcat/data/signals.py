@@ -23,9 +23,8 @@ Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as
 
 BLOCK = 2**18  # samples read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
-KEPT_BYTES = 2**29  # of decoded files or recordings that wait to be read again
+KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
-ENDED = np.empty(0, dtype=np.float32)  # the block after the last one of a channel that ends before its file does
 
 
 class TooLargeError(InputError):

@@ -2,13 +2,12 @@
 
 Arrays are described in arrays.py, files of samples and tables in formats.py; npz and older MATLAB files are read whole.
 
->>> opened = ChannelStreams("monday.wav", read_channels(Path("pump/monday.wav"), "monday.wav"))
->>> loudest = max(abs(block).max() for block in opened.stream("1").blocks)
+>>> stream = only_stream("monday.wav", read_channels(Path("pump/monday.wav"), "monday.wav", "1", ONE))
+>>> loudest = max(abs(block).max() for block in stream.blocks)
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import bearcat.data.signals as signals
 from bearcat.data.channels import is_speed, vibrations
 from bearcat.data.formats import OPENERS
 from bearcat.data.recording import Floats
@@ -59,8 +57,7 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
 def read_channels(
     path: Path, origin: str, channel: str | None = None, which: str = TO_DIAGNOSE
 ) -> Generator[Any, None, None]:
-    """The rate, sizes and stated speeds by channel; then (channel, samples) in the file's order, an empty block where
-    a channel ends before the file does.
+    """The rate, sizes and stated speeds by channel; then (channel, samples) in the file's order.
 
     Which channels: ONE, of this name or the only one; TO_DIAGNOSE, that one if it is there, or all that may be
     vibrations, and the speed; or ALL.
@@ -92,57 +89,14 @@ class Stream:
     rpm: float | None = None  # as the file states it, whatever it is
 
 
-class ChannelStreams:
-    """The channels of one file that are to be diagnosed, and one that holds a speed; the file is decoded once.
-
-    Each channel can be read once, in any order or in turns. Blocks of other channels that pass meanwhile are kept in
-    memory; where there are too many, a channel that nobody has opened cannot be opened any more. `blocks` is what
-    `read_channels` yields.
-    """
-
-    def __init__(self, origin: str, blocks: Generator[Any, None, None]) -> None:
-        self.rate, self.sizes, self.speeds = next(blocks)
-        self.origin, self.names = origin, vibrations(self.sizes)
-        self.speed = next((name for name in self.sizes if is_speed(name) and name not in self.names), None)
-        self._blocks, self._ended = blocks, set[str]()
-        self._unopened = set(self.sizes)
-        self._waiting: dict[str, deque[Floats]] = {name: deque() for name in self.sizes}
-
-    def stream(self, name: str, origin: str | None = None) -> Stream:
-        """One of the channels; KeyError where it was opened already, was too long to wait, or the file is closed."""
-        self._unopened.remove(name)
-        origin = origin or self.origin
-        blocks = _finite(origin, self._read(name))
-        return Stream(origin, self.rate, blocks, self.sizes[name], name, self.speeds.get(name))
-
-    def close(self) -> None:
-        """Closes the file; channels that are being read end."""
-        self._unopened.clear()
-        self._blocks.close()
-        self._waiting.clear()
-
-    def _read(self, name: str) -> Iterator[Floats]:
-        while True:
-            if waiting := self._waiting.get(name):
-                yield waiting.popleft()
-                continue
-            following = None if name in self._ended else next(self._blocks, None)
-            if following is None:
-                return
-            other, block = following
-            if block.size == 0:
-                self._ended.add(other)
-            elif other == name:
-                yield block
-            elif other in self._waiting:
-                self._waiting[other].append(block)
-                kept = sum(each.nbytes for blocks in self._waiting.values() for each in blocks)
-                if kept > signals.KEPT_BYTES and other in self._unopened:
-                    self._unopened.remove(other)
-                    del self._waiting[other]
+def only_stream(origin: str, content: Iterator[Any]) -> Stream:
+    """The only channel of what `read_channels` yields."""
+    rate, sizes, speeds = next(content)
+    ((name, size),) = sizes.items()
+    return Stream(origin, rate, finite(origin, (block for _, block in content)), size, name, speeds.get(name))
 
 
-def _finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
+def finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
     count = 0
     for block in blocks:
         if not (finite := np.isfinite(block)).all():

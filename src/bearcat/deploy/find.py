@@ -9,7 +9,6 @@ A measurement is what was recorded at once: points that are neighbours, each one
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, grouped
-from bearcat.data.channels import Declared, described, points_of
+from bearcat.data.channels import Declared, described, points_of, vibrations
 from bearcat.data.datasets.folder import (
     FileReader,
     Folder,
@@ -104,7 +103,7 @@ class FoundUnit:
     find: Callable[[], Iterator[FoundMeasurement]]
 
     def measurements(self) -> Generator[FoundMeasurement, None, None]:
-        """The one measurement, whose file is open until the next is asked for."""
+        """The one measurement."""
         try:
             yield from self.find()
         except (InputError, OSError) as error:  # others go on
@@ -129,7 +128,7 @@ def find_measurements(
 
     Files with several channels are read by `channel`, by the one that the model was adapted to, or else by all that may
     be vibrations: each is a point (`channels` "apart"), all are one ("together"), or a manifest and their names say
-    which. A file is decoded once, if its channels are read before the next measurement is asked for.
+    which. A file is decoded once, if its samples fit into memory.
     """
     for unit in find_units(paths, model, channel, channels, speed, override):
         yield from unit.measurements()
@@ -204,7 +203,7 @@ def _file_measurement(
     file: Path, channel: str | None, usual: str | None, channels: str | None, rpm: float | None,
     speed: str | None = None,
 ) -> Iterator[FoundMeasurement]:  # fmt: skip
-    """The one measurement of a file, which is open until the next is asked for; `speed` is a channel."""
+    """The one measurement of a file; `speed` is a channel."""
     name = shown(str(file))
     stated = None if speed is None else FoundRecording(
         partial(_open_speed, file, speed, name), f"{name}#{speed}", channel=speed, said_speed=True
@@ -212,24 +211,19 @@ def _file_measurement(
     if channel is not None:
         yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), stated)
         return
-    with closing(open_channels(file, name, usual)) as opened:
-        names = [each for each in opened.names if each != speed]
-        if not names:
-            raise InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
+    opened = open_channels(file, name, usual)
+    vibrating = vibrations(opened)
+    names = [each for each in vibrating if each != speed]
+    if not names:
+        raise InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
 
-        def open_channel(channel: str, origin: str) -> Stream:
-            try:
-                return opened.stream(channel, origin)
-            except KeyError:  # it was read before, or the file was closed
-                return open_stream(file, channel, origin)
+    def found(channel: str) -> FoundRecording:
+        origin = name if names == [channel] else f"{name}#{channel}"
+        return FoundRecording(partial(opened[channel], origin), origin, rpm, channel=channel)
 
-        def found(channel: str) -> FoundRecording:
-            origin = name if names == [channel] else f"{name}#{channel}"
-            return FoundRecording(partial(open_channel, channel, origin), origin, rpm, channel=channel)
-
-        if stated is None and opened.speed is not None:
-            stated = found(opened.speed)
-        yield _grouped(name, [found(each) for each in names], channels, stated)
+    if stated is None:
+        stated = next((found(each) for each in opened if each not in vibrating), None)
+    yield _grouped(name, [found(each) for each in names], channels, stated)
 
 
 def _open_speed(file: Path, channel: str, name: str) -> Stream:
