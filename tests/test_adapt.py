@@ -297,8 +297,7 @@ def test_scrambled_target_labels_change_no_weight(tmp_path):
 
 
 def test_methods_are_listed_with_a_sentence_each_and_their_settings():
-    from bearcat.cat.about import about, settings_of
-    from bearcat.cat.recipes import GROUPS, RECIPES
+    from bearcat.cat.recipes import GROUPS, RECIPES, about, settings_of
 
     printed = bearcat("methods").stdout
     assert all(name in printed and about(name)[0] in printed for name in RECIPES)

@@ -133,7 +133,7 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({}, {"y_source": np.arange(89)}, r"y_source has the shape \(89,\), but there are 90 windows"),
         ({}, {"y_target": ["cage"] * 60}, r"y_target: 'cage' \(window 0\) is no class of the source"),
         ({}, {"y_target": ["inner"] * 60, "X_target": None, "method": "source-only"}, "y_target .* without X_target"),
-        ({"encoder": nn.Conv1d(1, 4, 5)}, {}, r"encoder 'Conv1d.*made \(batch, 4, 36\).* \(batch, feature\)"),
+        ({"encoder": nn.Conv1d(1, 4, 5)}, {}, r"encoder 'Conv1d.*made \(2, 4, 36\).* \(batch, feature\)"),
         ({"encoder": nn.Linear}, {}, "encoder: give the name of an encoder or a torch module"),
         ({"encoder": "dens"}, {}, "unknown encoder 'dens'; did you mean 'dense'"),
         ({"method": "CATT*-Temperature"}, {}, r"method: unknown .*; did you mean 'CAT\*-Temperature'"),

@@ -65,29 +65,6 @@ def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(coun
             torch.testing.assert_close(parameter.grad[run], gradients[name], rtol=1e-3, atol=2e-4, msg=name)
 
 
-@pytest.mark.parametrize("counts", [None, (8, 5, 1)])
-def test_runs_as_groups_of_channels_and_one_by_one_are_the_same(counts):
-    """A GPU without Triton goes the one way, a CPU the other."""
-    torch.manual_seed(0)
-    first, second = (build_network("cnn", 3, 2, 101, classes=5).double() for _ in range(2))
-    for student in (first, second):
-        initialise(student, [4, 5, 6], 0)
-    windows = torch.randn(3, 8, 2, 101, dtype=torch.float64)
-    present = None if counts is None else torch.arange(8) < torch.tensor(counts)[:, None]
-    for batch_statistics in (True, False):
-        looped = first.encoder._looped(windows, batch_statistics, present)
-        grouped = second.encoder._grouped(windows, batch_statistics, present)
-        valid = slice(None) if present is None else present
-        torch.testing.assert_close(looped[valid], grouped[valid])
-        looped[valid].square().sum().backward()
-        grouped[valid].square().sum().backward()
-    for (name, found), (_, expected) in zip(first.named_parameters(), second.named_parameters(), strict=True):
-        if "dense" not in name and "head" not in name:
-            torch.testing.assert_close(found.grad, expected.grad, msg=name)
-    for (name, found), (_, expected) in zip(first.named_buffers(), second.named_buffers(), strict=True):
-        torch.testing.assert_close(found, expected, msg=name)
-
-
 def test_initial_weights_belong_to_the_run_and_are_spread_as_torchs():
     alone, stacked = build_network("cnn", 1, 1, 128, 4), build_network("cnn", 3, 1, 128, 4)
     initialise(alone, [7], 20)

@@ -90,36 +90,30 @@ def recipe_of(encoder: str, name: str = "CAT*-Temperature", **settings: Any) -> 
     return replace(RECIPES[name], schedule=schedule, encoder=encoder, **settings)
 
 
-def test_it_is_the_module_itself_run_by_run():
-    network = build_network("resnet", runs=2, channels=1, points=48, classes=3)
-    initialise(network, [5, 6], stream=20)
-    windows = torch.randn(2, 9, 1, 48, generator=torch.Generator().manual_seed(0))
+def test_it_is_the_module_itself():
+    network = build_network("resnet", runs=1, channels=1, points=48, classes=3)
+    initialise(network, [5], stream=20)
+    windows = torch.randn(1, 9, 1, 48, generator=torch.Generator().manual_seed(0))
     before = torch.random.get_rng_state()
     _, features = network(windows)
-    draws = Randomness(torch.tensor([1, 2]))
+    draws = Randomness(torch.tensor([1]))
     draws.next()
     _, noisy = network(windows, True, draws)
     _, again = network(windows, True, draws)
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.testing.assert_close(noisy, again)
     assert not torch.allclose(noisy, features)
-    for run in range(2):
-        plain = ResNet().build(1, 1, 48, 0.5)
-        alone = select_run(network, run, "resnet", 1, 48)
-        state = {key.removeprefix("encoder.module."): value[0] for key, value in alone.state_dict().items()}
-        plain.load_state_dict({key: value for key, value in state.items() if not key.startswith("head")})
-        torch.testing.assert_close(alone(windows[run : run + 1])[1][0], plain.eval()(windows[run]))
-    different = [tensor for tensor in network.state_dict().values() if not torch.equal(tensor[0], tensor[1])]
-    assert len(different) > 3
+    plain, alone = ResNet().build(1, 1, 48, 0.5), select_run(network, 0, "resnet", 1, 48)
+    state = {key.removeprefix("encoder.module."): value[0] for key, value in alone.state_dict().items()}
+    plain.load_state_dict({key: value for key, value in state.items() if not key.startswith("head")})
+    torch.testing.assert_close(alone(windows)[1][0], plain.eval()(windows[0]))
+    with pytest.raises(InputError, match="'resnet' is a plain module, which trains alone"):
+        build_network("resnet", runs=2, channels=1, points=48, classes=3)
 
 
-def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(tmp_path):
-    runs = [Run(recipe_of("resnet"), toy(seed, dtype=np.float64), seed) for seed in (0, 1)]
-    before = torch.random.get_rng_state()
-    together, alone = train(runs, CPU), train(runs[1:], CPU)
-    assert together.kernels["encoder"] == "one by one"
-    for key, value in alone.network.state_dict().items():
-        torch.testing.assert_close(together.network.state_dict()[key][1], value[0], rtol=1e-6, atol=1e-9)
+def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+    run = Run(recipe_of("resnet"), toy(1, dtype=np.float64), 1)
+    before, whole = torch.random.get_rng_state(), train([run], CPU)
 
     def interrupt(end: TrainingState) -> None:
         if end.epoch == 2:
@@ -127,8 +121,8 @@ def test_a_run_in_a_stack_is_the_run_alone_and_goes_on_from_a_checkpoint(tmp_pat
 
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train(runs[1:], CPU, progress=interrupt, checkpoint=path, identity="a", checkpoint_seconds=0)
-    same_weights(train(runs[1:], CPU, checkpoint=path, identity="a", checkpoint_seconds=0), alone)
+        train([run], CPU, progress=interrupt, checkpoint=path, identity="a", checkpoint_seconds=0)
+    same_weights(train([run], CPU, checkpoint=path, identity="a", checkpoint_seconds=0), whole)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -163,8 +157,8 @@ def test_a_graph_that_takes_one_number_of_windows_alone_is_not_written(tmp_path)
 @pytest.mark.parametrize(
     ("what", "named"),
     [
-        ("tuple", "returned tuple"), ("map", r"made \(batch, 4, 46\)"), ("points", "cannot take windows"),
-        ("batch", r"made \(96,\) for a batch of 2"),
+        ("tuple", "returned tuple"), ("map", r"made \(2, 4, 46\)"), ("points", "cannot take windows"),
+        ("batch", r"made \(96,\) .*for a batch of 2"),
     ],
 )  # fmt: skip
 def test_a_module_that_makes_no_features_is_told_what_it_made(what, named):

@@ -1,8 +1,6 @@
 """Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
-There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
-own for NVIDIA GPUs (fast/fused.py); and "native", C code of our own for CPUs (fast/native.py). `fast_path` says
-which one a device can take. `Accelerated` modules have kernels of their own; others run plainly.
+`Accelerated` modules have kernels of their own, which compute the same numbers faster (fast/device.py).
 
 >>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
 >>> logits, features = network(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, point)
@@ -10,26 +8,23 @@ which one a device can take. `Accelerated` modules have kernels of their own; ot
 
 from __future__ import annotations
 
-import copy
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bearcat.cat.plain import PlainModules, is_stacked, seeded
+from bearcat.cat.plain import PlainModule, is_stacked, seeded
 from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
+from bearcat.fast.device import Accelerated, kernels_of, on_path, rectified_dropout
 from bearcat.fast.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.settings import from_text
 
@@ -37,17 +32,6 @@ FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
-
-# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
-TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
-
-
-class Accelerated(nn.Module):
-    """A module with kernels of its own; `use_path` says which of them it runs, and in which precision."""
-
-    path = "plain"
-    precision = "float32"
-    narrow = False  # whether it can keep its activations in bfloat16
 
 
 class ConvolutionalEncoder(Accelerated):
@@ -75,16 +59,15 @@ class ConvolutionalEncoder(Accelerated):
         """
         # With running statistics the kernels go forward only; training with them takes the plain path.
         learning = torch.is_grad_enabled() and not batch_statistics and self.convolutions[0].weight.requires_grad
-        if _on_path(self.path, windows) and not learning:
+        if on_path(self.path, windows) and not learning:
             values = self._fused(windows, batch_statistics, present, domains)
         else:
-            way = self._looped if windows.device.type == "cpu" else self._grouped
             if domains == 1:  # `chunk` would fix the number of windows in an exported graph
-                values = way(windows, batch_statistics, present)
+                values = self._plain(windows, batch_statistics, present)
             else:
                 masks = [None] * domains if present is None else present.chunk(domains, dim=1)
                 parts = zip(windows.chunk(domains, dim=1), masks, strict=True)
-                values = torch.cat([way(part, batch_statistics, mask) for part, mask in parts], dim=1)
+                values = torch.cat([self._plain(part, batch_statistics, mask) for part, mask in parts], dim=1)
         for number, dense in enumerate(self.dense):
             values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
         return values
@@ -94,7 +77,7 @@ class ConvolutionalEncoder(Accelerated):
         return cast("list[tuple[StackedConvolution, StackedNorm]]", list(pairs))
 
     def _fused(self, windows: Tensor, batch_statistics: bool, present: Tensor | None, domains: int) -> Tensor:
-        """What _grouped computes, by kernels of our own."""
+        """What _plain computes, by kernels of our own."""
         runs, number = windows.shape[:2]
         place = None
         if present is None:
@@ -108,22 +91,12 @@ class ConvolutionalEncoder(Accelerated):
             windows = torch.zeros_like(windows).scatter(1, place[..., None].expand_as(windows), windows)
         convolutions, norms = zip(*self._layers(), strict=True)
         setting = self.memory if self.path == "native" else self.precision
-        values = stacked.convolved(_kernels(self.path), setting, windows, count, convolutions, norms, batch_statistics)
+        kernels = kernels_of(self.path)
+        values = stacked.convolved(kernels, setting, windows, count, convolutions, norms, batch_statistics)
         return values if place is None else values.gather(1, place.expand_as(values))
 
-    def _grouped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
-        """The runs as groups of channels: (run, batch, channel, time) → (run, batch, 128 × POOLED)."""
-        runs, batch, channels, length = windows.shape
-        values = windows.transpose(0, 1).reshape(batch, runs * channels, length)
-        for number, (convolution, norm) in enumerate(self._layers()):
-            values = functional.relu(norm(convolution(values), batch_statistics, present))
-            if number == 1:
-                values = functional.max_pool1d(values, 2, 2)
-        values = functional.adaptive_max_pool1d(values, POOLED)
-        return values.view(batch, runs, -1).transpose(0, 1)
-
-    def _looped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
-        """Run by run, with the channel as last axis in memory and without padding, which is faster on a CPU."""
+    def _plain(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
+        """Run by run, with the channel as last axis in memory and without padding."""
         found = []
         for run in range(self.runs):
             values = windows[run] if present is None else windows[run][present[run]]
@@ -206,10 +179,6 @@ class Encoder:
         """
         raise NotImplementedError(f"{type(self).__name__} does not build a module")
 
-    def activations(self, channels: int, points: int) -> int:
-        """About how many numbers a training step keeps for one window, so that stacks fit the memory."""
-        return 4 * channels * points
-
 
 @dataclass(frozen=True)
 class CNN(Encoder):
@@ -220,9 +189,6 @@ class CNN(Encoder):
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
         del points  # adaptive pooling takes any number
         return ConvolutionalEncoder(runs, channels, dropout)
-
-    def activations(self, channels: int, points: int) -> int:  # noqa: ARG002
-        return 3 * (16 + 32 + 32 + 64) * points  # three tensors for each convolution's output, at its length
 
 
 @dataclass(frozen=True)
@@ -239,9 +205,6 @@ class Dense(Encoder):
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
         return DenseEncoder(runs, (channels * points, *self.widths), dropout)
 
-    def activations(self, channels: int, points: int) -> int:
-        return 2 * channels * points + 4 * sum(self.widths)
-
 
 @dataclass(frozen=True)
 class Linear(Encoder):
@@ -249,9 +212,6 @@ class Linear(Encoder):
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
         return DenseEncoder(runs, (channels * points,), dropout)
-
-    def activations(self, channels: int, points: int) -> int:
-        return 2 * channels * points
 
 
 ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear}
@@ -310,8 +270,10 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
     with seeded(0):
         module = found.build(runs, channels, points, dropout)
         if not is_stacked(module):
+            if runs > 1:
+                raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")
             make = partial(found.build, 1, channels, points, dropout)
-            module = PlainModules(module, runs, make, (channels, points), encoder)
+            module = PlainModule(module, make, (channels, points), encoder)
     network = Network(module, runs, classes)
     for name, tensor in network.state_dict().items():
         if tensor.ndim == 0 or len(tensor) != runs:
@@ -323,7 +285,7 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
 
 
 def trains_alone(encoder: str, channels: int, points: int) -> bool:
-    """Whether the encoder is a plain module, whose runs gain nothing in a stack, or cannot be built."""
+    """Whether the encoder is a plain module, or cannot be built."""
     with suppress(Exception), seeded(0):
         return not is_stacked(find_encoder(encoder).build(1, channels, points, 0.5))
     return True
@@ -362,85 +324,10 @@ class DomainClassifier(Accelerated):
         return logits[..., 0]
 
 
-@cache
-def fast_path(device: torch.device) -> str:
-    """ "triton" or "native" where the device and the installed packages allow it, otherwise "plain"."""
-    if device.type == "cpu":
-        return "native" if _runs("native", device) and _agrees("native") else "plain"
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
-        return "plain"
-    return "triton" if _runs("triton", device) else "plain"
-
-
-def _runs(path: str, device: torch.device) -> bool:
-    """Whether a small kernel of this path compiles, runs and gives the right result; both paths need a C compiler."""
-    try:
-        draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
-        draws.next()
-        values = torch.ones(1, 1, 64, device=device)
-        return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0))
-    except Exception:  # whatever it is, there is the plain path, and a run's record says so
-        return False
-
-
-def _agrees(path: str) -> bool:
-    """Whether a small encoder computes the same along this path as along the plain one, forward and back."""
-    chance = torch.Generator().manual_seed(0)
-    plain = ConvolutionalEncoder(2, 1, probability=0.0)
-    with torch.no_grad():
-        for parameter in plain.parameters():
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=chance))
-    other = copy.deepcopy(plain)
-    other.path = path
-    windows, found = torch.randn(2, 10, 1, SHORTEST + 20, generator=chance), []
-    for encoder in (plain, other):
-        features = encoder(windows, True, None)
-        weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder._layers())]
-        found.append([features, *torch.autograd.grad(features.square().sum(), weights)])
-    return all(torch.dist(expected, other) <= 1e-3 * expected.norm() for expected, other in zip(*found, strict=True))
-
-
-def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
-    """Sets the path of the modules that have kernels of their own, and of copies made later."""
-    for network in networks:
-        for module in network.modules():
-            if isinstance(module, Accelerated):
-                module.path, module.precision = path, precision
-
-
-def path_of(module: nn.Module) -> str:
-    """Which kernels a module and its parts run; "one by one" where a plain module is called for each run."""
-    if isinstance(module, PlainModules):
-        return "one by one"
-    paths = {part.path for part in module.modules() if isinstance(part, Accelerated)}
-    return "+".join(sorted(paths)) or "plain"
-
-
-def _on_path(path: str, values: Tensor) -> bool:
-    """Whether the path has kernels for these values: the network may have moved to another device since."""
-    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
-
-
-def _kernels(path: str) -> Any:
-    """The module of a path's kernels; Triton's can be imported only where Triton is."""
-    return native if path == "native" else import_module("bearcat.fast.fused")
-
-
-def rectified_dropout(
-    values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
-) -> Tensor:
-    """ReLU, then dropout."""
-    if _on_path(path, values) and randomness is not None and probability > 0:
-        kernel = _kernels(path).rectified_dropout
-        result: Tensor = stacked.RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
-        return result
-    return stacked.dropped(functional.relu(values), probability, randomness, layer)
-
-
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
     drawn = [module for module in network.modules() if isinstance(module, StackedConvolution | StackedDense)]
-    plain = [module for module in network.modules() if isinstance(module, PlainModules)]
+    plain = [module for module in network.modules() if isinstance(module, PlainModule)]
     by_themselves = {part for module in plain for part in module.modules()}
     for module in network.modules():
         if isinstance(module, StackedNorm):
@@ -454,7 +341,7 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
         word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
         word &= 0x7FFF_FFFF_FFFF_FFFF
         for module in plain:
-            module.initialise(run, word)
+            module.initialise(word)
         generator = torch.Generator().manual_seed(word)
         for layer in drawn:
             bound = 1 / math.sqrt(layer.weight[0, 0].numel())

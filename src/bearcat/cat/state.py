@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
 from bearcat.cat.ingredient import Loss, TargetFinding
-from bearcat.cat.networks import DenseEncoder, Network, build_network, fast_path, find_encoder, initialise, use_path
-from bearcat.cat.plain import PlainModules
+from bearcat.cat.networks import ConvolutionalEncoder, DenseEncoder, Network, build_network, find_encoder, initialise
+from bearcat.cat.plain import PlainModule
 from bearcat.cat.recipes import Recipe
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.fast.batches import Batches, Checked, stack_data
-from bearcat.fast.device import choose_precision
+from bearcat.fast.device import choose_precision, fast_path, use_path
 from bearcat.fast.stacked import Randomness
 from bearcat.storage import digest_json, load_tensors, save_tensors
 
@@ -86,16 +86,19 @@ class TrainingState:
 
     @property
     def recordable(self) -> bool:
-        """Whether a GPU can record steps: a user's own code may do what no recording allows, such as ask the device."""
-        losses = [each for each in self.recipe.ingredients if isinstance(each, Loss)]
-        return not isinstance(self.student.encoder, PlainModules) and all(loss.recordable for loss in losses)
+        """Whether a GPU can record steps. A user's own code may ask the device, which no recording allows, and the
+        plain convolutions do where a batch is padded.
+        """
+        losses, encoder = [each for each in self.recipe.ingredients if isinstance(each, Loss)], self.student.encoder
+        asks = isinstance(encoder, ConvolutionalEncoder) and encoder.path == "plain"
+        return not (asks or isinstance(encoder, PlainModule)) and all(loss.recordable for loss in losses)
 
     @property
     def small(self) -> bool:
         """Whether the networks are so small that one thread trains them."""
         encoder = self.student.encoder
-        if isinstance(encoder, PlainModules):
-            return sum(weight.numel() for weight in encoder.parameters()) // self.runs <= SMALL_MODULE
+        if isinstance(encoder, PlainModule):
+            return sum(weight.numel() for weight in encoder.parameters()) <= SMALL_MODULE
         return isinstance(encoder, DenseEncoder) and self.runs <= FEW_RUNS
 
     @property

@@ -129,8 +129,7 @@ def methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
 ) -> None:
     """The methods bearcat can run, by where they come from; or the settings of one."""
-    from bearcat.cat.about import about, settings_of
-    from bearcat.cat.recipes import GROUPS, RECIPES, find_recipe
+    from bearcat.cat.recipes import GROUPS, RECIPES, about, find_recipe, settings_of
 
     if name is not None:
         found = find_recipe(name)

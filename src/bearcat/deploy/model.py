@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from bearcat import __version__
 from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, restore
-from bearcat.cat.plain import PlainModules
+from bearcat.cat.plain import PlainModule
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.deploy.opened import CACHED, DENSE, METADATA, WEIGHTS, NumpyModel, read_folder
 from bearcat.deploy.predictor import FORMAT, IN_GRAPH, Predictor, naming
@@ -285,7 +285,7 @@ def _traced(model: Model) -> Any:
     graph = program.model.graph
     if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
         encoder = model.network.encoder
-        module = encoder.module if isinstance(encoder, PlainModules) else encoder
+        module = encoder.module if isinstance(encoder, PlainModule) else encoder
         fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}'"
         raise InputError(f"{fixing} fixes the number of windows; write x.shape[0], not len(x)")
     return program

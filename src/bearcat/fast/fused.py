@@ -2,7 +2,7 @@
 
 `forward` and `backward` compute what the plain layers compute, for all runs and both domains in a dozen launches:
 values and gradients agree to rounding, which tests/test_fused.py checks. Imported only where Triton is there
-(networks.fast_path).
+(device.fast_path).
 
 Precision is that of the stored activations and of the matrix products: "float32", "tf32" (float32 rounded to 19 bits in
 products) or "bfloat16". Weights, statistics, sums and gradients of weights are float32 always.

@@ -1,8 +1,8 @@
 """Layers that hold the parameters of R models and apply each to its own run's input.
 
 The first axis of every parameter and buffer is the run; one model is a stack of one. Convolutions and batch
-normalisation see the runs as groups of channels, (batch, run × channel, time), or (`of_run`) one run alone; dense
-layers see (run, batch, feature) and are one batched matrix product.
+normalisation are applied run by run (or by the kernels of this folder to all runs at once); dense layers see (run,
+batch, feature) and are one batched matrix product.
 
 Dropout draws from a hash of (run's key, step, layer, position), not from a generator: a run drops the same units
 alone, in any stack, and after a resume, and nothing has to be saved or synchronised.
@@ -23,20 +23,16 @@ RESERVED = 4  # dropout layers of this package: 0 and 1 of the convolutional enc
 
 
 class StackedConvolution(nn.Module):
-    """Convolution over time without padding: (batch, run × inputs, time) → (batch, run × outputs, time − width + 1).
+    """Convolution over time without padding.
 
-    >>> StackedConvolution(runs=2, inputs=3, outputs=4, width=5)(torch.zeros(8, 2 * 3, 100)).shape
-    torch.Size([8, 8, 96])
+    >>> StackedConvolution(runs=2, inputs=3, outputs=4, width=5).of_run(1, torch.zeros(8, 3, 1, 100)).shape
+    torch.Size([8, 4, 1, 96])
     """
 
     def __init__(self, runs: int, inputs: int, outputs: int, width: int) -> None:
         super().__init__()
-        self.runs = runs
         self.weight = nn.Parameter(torch.empty(runs, outputs, inputs, width))
         self.bias = nn.Parameter(torch.empty(runs, outputs))
-
-    def forward(self, values: Tensor) -> Tensor:
-        return functional.conv1d(values, self.weight.flatten(0, 1), self.bias.flatten(), groups=self.runs)
 
     def of_run(self, run: int, values: Tensor) -> Tensor:
         """One run's: (batch, inputs, 1, time) → (batch, outputs, 1, time − width + 1), the channel last in memory."""
@@ -45,10 +41,10 @@ class StackedConvolution(nn.Module):
 
 
 class StackedNorm(nn.Module):
-    """Batch normalisation of (batch, run × channel, time), with statistics for each run and channel.
+    """Batch normalisation with statistics for each run and channel.
 
-    >>> StackedNorm(runs=2, channels=4)(torch.zeros(8, 2 * 4, 96), batch_statistics=True).shape
-    torch.Size([8, 8, 96])
+    >>> StackedNorm(runs=2, channels=4).of_run(1, torch.zeros(8, 4, 1, 96), batch_statistics=True).shape
+    torch.Size([8, 4, 1, 96])
     """
 
     momentum = 0.1
@@ -70,33 +66,12 @@ class StackedNorm(nn.Module):
         for tensor, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
             tensor.fill_(value)
 
-    def forward(self, values: Tensor, batch_statistics: bool, present: Tensor | None = None) -> Tensor:
-        """With batch statistics the running ones are updated; `present` (run, batch) leaves padding out of both."""
-        if batch_statistics and present is not None:
-            return self._of_present(values, present)
-        return self.of_run(slice(None), values, batch_statistics)
-
-    def of_run(self, run: int | slice, values: Tensor, batch_statistics: bool) -> Tensor:
-        """One run's, of (batch, channel, 1, time), or all runs'."""
-        statistics = self.running_mean[run].view(-1), self.running_var[run].view(-1)
+    def of_run(self, run: int, values: Tensor, batch_statistics: bool) -> Tensor:
+        """One run's, of (batch, channel, 1, time); with batch statistics the running ones are updated."""
         return functional.batch_norm(
-            values, *statistics, self.weight[run].flatten(), self.bias[run].flatten(),
+            values, self.running_mean[run], self.running_var[run], self.weight[run], self.bias[run],
             training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
         )  # fmt: skip
-
-    def _of_present(self, values: Tensor, present: Tensor) -> Tensor:
-        each = values.view(len(values), *self.weight.shape, -1)  # (batch, run, channel, time)
-        count = (present.sum(dim=1) * each.shape[3])[:, None].to(values.dtype)  # (run, 1)
-        weight = present.mT[:, :, None, None].to(values.dtype)
-        mean = (each * weight).sum(dim=(0, 3)) / count
-        centred = each - mean[:, :, None]
-        variance = (centred.square() * weight).sum(dim=(0, 3)) / count
-        with torch.no_grad():  # the running variance is the unbiased one
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
-        scale = self.weight * torch.rsqrt(variance + self.epsilon)
-        normal: Tensor = centred * scale[:, :, None] + self.bias[:, :, None]
-        return normal.flatten(1, 2)
 
 
 class StackedDense(nn.Module):
