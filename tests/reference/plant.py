@@ -1,4 +1,4 @@
-"""Slow twins for targets as plants have them, written from the formulas (docs/plant.md)."""
+"""Slow twins for targets as plants have them, written from the formulas (docs/protocol.md)."""
 
 from __future__ import annotations
 

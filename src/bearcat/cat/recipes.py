@@ -285,7 +285,7 @@ RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name
 'Temperature'
 """
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
-# unadapted network on targets that are mostly healthy (docs/plant.md).
+# unadapted network on targets that are mostly healthy (docs/protocol.md).
 DEFAULT_RECIPE = "match-clusters"
 # For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
 UNSEEN_RECIPE = "unseen-bearings"

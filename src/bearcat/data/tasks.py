@@ -78,7 +78,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Mix:
-    """Which classes a labelled target holds and in which shares, to try what plants have (docs/plant.md).
+    """Which classes a labelled target holds and in which shares, to try what plants have (docs/protocol.md).
 
     "healthy" is the class called healthy or normal, "rest" all that are not named. Labels only choose windows here.
     """

@@ -5,7 +5,7 @@ source's classes are farthest apart for their spread (regularised linear discrim
 or machine shifts all classes by about the same offset. Recordings of the target that lie together form a cluster.
 Clusters are matched with classes, each to one, under the best offset; the fit is the share of the classes' arrangement
 that the clusters repeat, the margin how much worse the next matching is. A few clusters cannot distinguish an offset
-from a fault: then nothing is shifted and the model is the unadapted one (docs/plant.md has the measurements).
+from a fault: then nothing is shifted and the model is the unadapted one (docs/protocol.md has the measurements).
 
 Where a class is a type of fault with several unlike recordings, its recordings are states of their own: clusters are
 matched with states, a class may own several of them, and the margin is to the next matching of clusters with *classes*.
@@ -36,7 +36,7 @@ FIT = 1 / 3  # of as many clusters as classes, from which on they are matched
 # Where the target has fewer clusters than the source classes, or one more, more is asked of a matching.
 CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
 # Clusters of several recordings may be two of one class. Then what the matching leaves over may be this many times what
-# is left where classes may be missing (docs/plant.md).
+# is left where classes may be missing.
 MORE_LEFT = 1.5
 FEWEST_CLASSES = 3  # two clusters are matched with two classes by their order alone, which an offset hides
 FEWEST_CLUSTERS = 0.6  # of the number of classes
