@@ -28,8 +28,8 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "channels", "clipping", "recording", "physical", "signals", "times", "vibration"},
-    {"arrays", "catalogue", "formats", "inputs", "manifest"},
+    {"bearing", "channels", "clipping", "recording", "physical", "signals", "vibration"},
+    {"catalogue", "inputs", "manifest"},
     {"prepare", "splits", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
     {"choose"},

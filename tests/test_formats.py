@@ -15,7 +15,7 @@ import pytest
 from scipy import io as scipy_io
 from scipy.io import wavfile
 
-from bearcat.data import arrays, formats
+from bearcat.data import signals, stream
 from bearcat.data.isolated import read_signals
 from bearcat.data.stream import FORMATS, ONE, Stream, only_stream, read_channels
 from bearcat.errors import InputError
@@ -76,9 +76,9 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
         file["table"].attrs["MATLAB_object_decode"] = np.int32(3)
     with path.open("r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM")
-    signals = read_signals(path)
-    assert (list(signals.channels), signals.rate) == (["acceleration"], 25_600)
-    np.testing.assert_array_equal(signals.channels["acceleration"], SIGNAL)
+    found = read_signals(path)
+    assert (list(found.channels), found.rate) == (["acceleration"], 25_600)
+    np.testing.assert_array_equal(found.channels["acceleration"], SIGNAL)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,9 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
 def test_text_files_as_people_export_them(tmp_path, text, channels, rate, encoding):
     path = tmp_path / "x.csv"
     path.write_bytes(text.encode(encoding) if encoding == "utf-8" or "\ufeff" not in text else text.encode())
-    signals = read_signals(path)
-    assert list(signals.channels) == channels
-    assert signals.rate == rate
-    assert all(len(samples) == 3 for samples in signals.channels.values())
+    found = read_signals(path)
+    assert (list(found.channels), found.rate) == (channels, rate)
+    assert all(len(samples) == 3 for samples in found.channels.values())
 
 
 def test_a_channel_of_several_is_picked_by_its_name(tmp_path):
@@ -170,9 +169,9 @@ def noise(samples: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture
 def short_blocks(monkeypatch):
-    for module in (formats, arrays):
+    for module in (signals, stream):
         monkeypatch.setattr(module, "BLOCK", 700)
-    monkeypatch.setattr(formats, "TEXT_BLOCK", 10_000)
+    monkeypatch.setattr(stream, "TEXT_BLOCK", 10_000)
 
 
 def open_stream(path: Path, channel: str | None = None) -> Stream:
@@ -182,9 +181,9 @@ def open_stream(path: Path, channel: str | None = None) -> Stream:
 
 def check_stream(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> int:
     """That a file gives these samples, streamed and whole; the number of blocks."""
-    stream, whole = open_stream(path, channel), read_signals(path)
-    assert stream.rate == whole.rate == rate
-    blocks = list(stream.blocks)
+    streamed, whole = open_stream(path, channel), read_signals(path)
+    assert streamed.rate == whole.rate == rate
+    blocks = list(streamed.blocks)
     assert {block.dtype for block in blocks} == {np.dtype(np.float32)}
     np.testing.assert_array_equal(np.concatenate(blocks), expected.astype(np.float32))
     np.testing.assert_array_equal(whole.pick(channel)[1], expected.astype(np.float32))

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bearcat.data.times import time_in
+from bearcat.data.manifest import time_in
 from bearcat.errors import InputError
 from bearcat.watch.folder import WatchedFolder
 

@@ -163,7 +163,7 @@ def baseline(
     note: Note = "",
 ) -> None:
     """Learn the baseline of a point anew from the next recordings on, after a repair or with another sensor."""
-    from bearcat.data.times import time_in
+    from bearcat.data.manifest import time_in
 
     when = None if since is None else time_in(since)
     if since is not None and when is None:

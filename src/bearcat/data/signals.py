@@ -1,4 +1,7 @@
-"""What a file of signals holds: channels by name, their samples and rates; and how failures of reading are told.
+"""What a file of signals holds: channels by name, their samples and rate; and files of arrays.
+
+Numeric arrays of npy, npz, MATLAB and HDF5 files are channels, or tables of channels. Nothing here executes what it
+reads, and a file cannot point at another one.
 
 >>> name, samples = read_signals(Path("monday.wav")).pick(None)
 """
@@ -6,11 +9,14 @@
 from __future__ import annotations
 
 import importlib
+import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from math import prod
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,3 +143,187 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
         raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
     rate = float(1 / step)
     return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else rate  # whole but for the file's rounding
+
+
+DEEPEST = 8  # structs and cells inside each other
+RATE_NAMES = {  # in lower case, without signs between words and without Hz at the end
+    "rate", "fs", "sr", "srate", "fsamp", "sampfreq", "samplerate", "samplefreq", "samplefrequency", "samplingrate",
+    "samplingfreq", "samplingfrequency",
+}  # fmt: skip
+SPEED_NAMES = {"rpm", "speedrpm", "rpmspeed", "shaftrpm", "shaftspeedrpm"}  # likewise
+HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
+TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
+TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+
+
+def from_arrays(origin: str, arrays: Mapping[str, Any]) -> SignalFile:
+    """Channels of named arrays of one or two axes; a table gives a channel per column. Names are `a.b` inside a struct.
+
+    The rate is a number called fs, sr or the like, or that of an array of times. A number called `rate` is the rate
+    where nothing else is: beside `sr` it is the shaft's. A number called `rpm` is the speed, of the same struct or of
+    one around it; X097RPM is that of the channels whose names begin with X097.
+    """
+    places: dict[str, tuple[Any, int, list[int]]] = {}  # channel → array, axis of time, the other indices
+    numbers: dict[str, float] = {}
+    for stored, array in arrays.items():
+        name = shown(stored)
+        size = prod(array.shape) if array.dtype.kind in "fiu" else 0
+        if size == 1:
+            numbers[name] = float(np.asarray(array[...]).reshape(()))
+        if size < 2:
+            continue
+        axes = [axis for axis, side in enumerate(array.shape) if side != 1]
+        if len(axes) > 2:
+            raise InputError(f"{origin}: '{name}' has {len(axes)} axes; a signal has one, a table of channels two")
+        time = axes[-1] if array.shape[axes[0]] < array.shape[axes[-1]] else axes[0]  # the longer one
+        if len(axes) == 1:
+            places[name or "1"] = array, time, [0] * len(array.shape)
+            continue
+        for number in range(min(min(array.shape[axis] for axis in axes), MOST_CHANNELS + 1)):
+            index = [number if axis in axes else 0 for axis in range(len(array.shape))]
+            places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
+
+    if max(len(places), len(arrays)) > MOST_CHANNELS:
+        raise too_many(origin, max(len(places), len(arrays)))
+
+    def part(name: str, start: int = 0) -> Samples:
+        array, time, index = places[name]
+        return np.asarray(array[(*index[:time], slice(start, start + BLOCK), *index[time + 1 :])])
+
+    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
+        for name in names:
+            array, time, _ = places[name]
+            for start in range(0, array.shape[time], BLOCK):
+                yield name, part(name, start)
+
+    rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
+    rates = {name: rate for name, rate in rates.items() if plain_name(name) != "rate"} or rates
+    lengths = {name: array.shape[time] for name, (array, time, _) in places.items()}
+    for name in [name for name in places if clock(name.rpartition(".")[2])[0] in TIME_NAMES]:
+        beside = (other for other in places if other != name and other.rpartition(".")[0] == name.rpartition(".")[0])
+        if lengths[name] > 2 and any(lengths[other] == lengths[name] for other in beside):
+            unit = clock(name.rpartition(".")[2])[1]
+            rates[name] = rate_of(origin, name, part(name).astype(np.float64) * unit)
+            del places[name]
+    sizes = {name: lengths[name] * array.dtype.itemsize for name, (array, _, _) in places.items()}
+    speeds: dict[str, float] = {}
+    for name in sizes:
+        about = {number: value for number, value in numbers.items() if _states_speed(number, name)}
+        if (speed := _agreed(origin, _nearest(name, about), "speeds", "rpm")) is not None:
+            speeds[name] = speed
+    return SignalFile(origin, sizes, _agreed(origin, rates, "sampling rates", "Hz"), read, arrays, speeds)
+
+
+def plain_name(name: str) -> str:
+    """Of a variable, without the structs around it, in lower case and without signs."""
+    return re.sub(r"[\W_]", "", name.rpartition(".")[2].lower())
+
+
+def clock(name: str) -> tuple[str, float]:
+    """The name of a column without its unit, in lower case, and the seconds of that unit of time."""
+    plain, _, unit = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
+    return plain, TIME_UNITS.get(unit.strip(), 1.0)
+
+
+def _states_speed(number: str, channel: str) -> bool:
+    """Whether a number states the speed, of this channel at least where it is called after some channels."""
+    stem, rpm, _ = re.sub(r"[\W_]*rpm$", "\0", number.rpartition(".")[2], flags=re.IGNORECASE).partition("\0")
+    parts = channel.split(".")
+    named = any(part.startswith(stem) and not part[len(stem) : len(stem) + 1].isalnum() for part in parts)
+    return plain_name(number) in SPEED_NAMES or bool(stem and rpm and named)
+
+
+def _nearest(channel: str, numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those of the nearest struct around a channel that has any."""
+    around = channel
+    while around:
+        around = around.rpartition(".")[0]
+        if near := {name: value for name, value in numbers.items() if name.rpartition(".")[0] == around}:
+            return near
+    return {}
+
+
+def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> float | None:
+    """The one value that the numbers have; None where there are none."""
+    if not numbers:
+        return None
+    (first, value), *others = numbers.items()
+    for other, different in others:
+        if abs(different - value) > 0.01 * abs(value):
+            two = f"'{first}' says {value:g} {unit} and '{other}' {different:g} {unit}"
+            raise InputError(f"{origin}: has two {what}, {two}; keep the right one")
+    return value
+
+
+def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    return from_arrays(origin, {"": np.load(file.name, mmap_mode="r", allow_pickle=False)})
+
+
+def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    archive = stack.enter_context(np.load(file, allow_pickle=False))
+    return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
+
+
+def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """Variables, fields of structs as `struct.field`, cells as `cell.1`, or by the `Name` of structs in them."""
+    head = file.read(516)
+    file.seek(0)
+    if head.startswith(HDF5) or head.endswith(HDF5[1]):  # behind the 512 bytes that MATLAB leaves for a text
+        return open_tree(file, origin, stack)
+    from scipy.io import loadmat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
+        variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
+    variables = {name: value for name, value in variables.items() if not name.startswith("__")}
+    plain = {name: value for name, value in variables.items() if type(value).__name__ != "MatlabOpaque"}
+    if variables and not plain:
+        raise InputError(f"{origin}: holds a table or an object of MATLAB alone; save its columns as variables")
+    return from_arrays(origin, dict(_flat(origin, "", plain)))
+
+
+def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Samples]]:
+    """The arrays in structs and cells, as `a.b`."""
+    if depth > DEEPEST:
+        raise InputError(f"{origin}: '{name}' is nested too deeply; save the signal as a variable of its own")
+    inner: Any = None
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif type(value).__name__ == "mat_struct":
+        inner = ((key, getattr(value, key)) for key in value._fieldnames)
+    elif isinstance(value, np.ndarray) and value.dtype.names:
+        inner = ((key, value[key]) for key in value.dtype.names)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        cells = value.ravel().tolist()[: MOST_CHANNELS + 1]
+        names = [getattr(cell, "Name", None) for cell in cells]
+        if not all(isinstance(each, str) for each in names) or len(set(names)) < len(names):
+            names = [str(number + 1) for number in range(len(cells))]
+        inner = [("", cells[0])] if len(cells) == 1 else zip(names, cells, strict=True)
+    if inner is None:
+        yield name, np.asarray(value)
+        return
+    for key, item in inner:
+        yield from _flat(origin, ".".join(filter(None, (name, key))), item, depth + 1)
+
+
+def open_tree(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """The arrays of an HDF5 file, as `group.array`, not yet read; an attribute called fs or rate is the rate."""
+    h5py = library("h5py", "formats", origin)
+    # A chunk is unpacked whole for any part of it, and kept if it fits.
+    tree = stack.enter_context(h5py.File(file, "r", rdcc_nbytes=2**25))
+    arrays: dict[str, Any] = {}
+
+    def visit(name: str, node: Any) -> None:
+        if name.startswith("#") or "MATLAB_object_decode" in node.attrs:  # MATLAB's bookkeeping, tables and objects
+            return
+        for key, value in node.attrs.items():
+            if isinstance(value, np.number | np.ndarray) and value.size == 1:
+                arrays[f"@{key}"] = np.asarray(value)
+        if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and node.shape:
+            if node.is_virtual or node.external:
+                raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
+            arrays[name.replace("/", ".")] = node
+
+    visit("", tree)
+    tree.visititems(visit)
+    return from_arrays(origin, arrays)

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing, asked_bearing
 from bearcat.data.channels import Declared, unit_of
+from bearcat.data.manifest import is_time
 from bearcat.data.recording import Floats, stated_speed
 from bearcat.data.stream import Stream
-from bearcat.data.times import is_time
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit, find_units, number_or_channel
 from bearcat.deploy.opened import GENERAL, open_model
 from bearcat.deploy.predictor import Predictor, at_rate_of, tally_stream

@@ -25,9 +25,8 @@ from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, grouped, inside
 from bearcat.data.datasets.folder import speed_in_name
-from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest
+from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest, time_in
 from bearcat.data.stream import FORMATS
-from bearcat.data.times import time_in
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import listed
