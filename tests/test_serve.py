@@ -308,7 +308,7 @@ def test_missing_fields_wrong_types_and_unreadable_files_are_named(server):
     two = as_npy(noise(2000).reshape(2, 1000))
     refused(server.upload("a.npy", two, rate=RATE), 422, "channel")
     assert server.upload("a.npy", two, rate=RATE, channel="2").status_code == 200
-    assert "/openapi.json" in server.client.get("/nothing").json()["reason"]
+    assert server.client.get("/nothing").status_code == 404
     assert server.client.get("/predict").status_code == 405
     for kind in ("csv", "npy", "npz", "mat", "wav"):
         for damaged in (b"", b"\x00" * 50, as_npy(noise(500))[:300], content[:300]):

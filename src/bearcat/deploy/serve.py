@@ -14,6 +14,7 @@ import base64
 import hashlib
 import ipaddress
 import itertools
+import math
 import os
 import re
 import secrets
@@ -57,7 +58,6 @@ try:
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
     from pydantic import BaseModel, ConfigDict, Field, create_model
     from starlette.datastructures import Headers, MutableHeaders
-    from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
@@ -105,12 +105,10 @@ class Limits:
     concurrency: int = 64
 
     def __post_init__(self) -> None:
-        if self.max_bytes < 1024:
-            raise InputError(f"--max-bytes: must be 1024 at least, not {self.max_bytes}")
-        if not 0 < self.timeout <= 86_400:
-            raise InputError(f"--timeout: must be a number of seconds above 0, up to a day, not {self.timeout:g}")
-        if self.concurrency < 1:
-            raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
+        ranges = {"max_bytes": (1024, math.inf), "timeout": (1e-3, 86_400), "concurrency": (1, math.inf)}
+        for name, (low, high) in ranges.items():
+            if not low <= (value := getattr(self, name)) <= high:
+                raise InputError(f"--{name.replace('_', '-')}: must lie between {low:g} and {high:g}, not at {value:g}")
 
 
 class Upload(BaseModel):
@@ -149,13 +147,6 @@ else:
     })  # fmt: skip
 
 
-class Refusal(BaseModel):
-    """Why there is no answer."""
-
-    reason: str = Field(description="One sentence.")
-    field: str | None = Field(None, description="The parameter or field it is about.")
-
-
 @dataclass(frozen=True)
 class Served:
     """The model, and what counts as an alarm of it; without a model, fault lines and the general model answer."""
@@ -182,13 +173,12 @@ class Served:
         described: dict[str, Any] = {
             "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
             "pictures": find_spec("matplotlib") is not None, "decision": None, "classes": list(STATES),
-            "alarms": sorted(FAULTS), "input": None, "length": None, "stride": None, "rate": None,
+            "alarms": sorted(FAULTS), "preparation": None,
         }  # fmt: skip
         if (model := self.model) is not None:
             described |= {
                 "decision": asdict(model.decision) | {"sentence": model.decision.sentence}, "classes": model.classes,
-                "alarms": sorted(self.rule.classes), "input": model.input, "length": model.preparation.length,
-                "stride": model.preparation.step, "rate": model.sampling_rate,
+                "alarms": sorted(self.rule.classes), "preparation": asdict(model.preparation),
             }  # fmt: skip
         return described
 
@@ -342,15 +332,9 @@ def _refuse(status: int, reason: str, field: str | None = None, headers: dict[st
     return JSONResponse({"reason": reason, "field": field}, status, headers)
 
 
-Responses = dict[int | str, dict[str, Any]]
-REFUSALS: Responses = {
-    "4XX": {"model": Refusal, "description": "Why there is no answer (docs/deploy.md)."},
-    507: {"model": Refusal, "description": "The server has no room for the upload."},
-}
-ACCESS: Responses = {"4XX": REFUSALS["4XX"]}
 ANSWER = "The diagnosis (docs/record.md), and `picture`."
 UPLOADED = "A recording as it is on disk; ?filename=NAME says its format."
-PREDICT_BODY = {
+BODY = {
     "requestBody": {
         "required": True,
         "content": {
@@ -385,7 +369,7 @@ def make_app(
     if fleet is not None:
         _add_fleet(app, fleet, first=service is None)
 
-    @app.get("/health", responses=ACCESS, response_description="It is there.")
+    @app.get("/health")
     async def health() -> dict[str, str]:
         """Whether the server is there; needs no token."""
         return {"status": "ok"}
@@ -398,18 +382,6 @@ def make_app(
         problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else REMOVED.get(name, problem)
         return _refuse(422, f"{name}: {problem}", name)
 
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Response:
-        reason = {
-            404: "there is nothing at this address; /openapi.json lists what there is",
-            405: f"this address does not take {request.method}; /openapi.json says what it takes",
-        }.get(error.status_code, error.detail)
-        return _refuse(error.status_code, reason, headers=dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn
-        return _refuse(500, "the server failed on this request; its log says why")
-
     return AccessMiddleware(app, token, loopback)
 
 
@@ -419,12 +391,12 @@ def _add_model(app: FastAPI, service: PredictionService) -> None:
     text = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     policy = page_policy(text)
 
-    @app.post("/predict", responses=REFUSALS, openapi_extra=PREDICT_BODY, response_description=ANSWER)
+    @app.post("/predict", openapi_extra=BODY, response_description=ANSWER)
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         """Diagnose a recording."""
         return await service.answer(request, query)
 
-    @app.get("/model", responses=ACCESS, response_description="The model.")
+    @app.get("/model")
     async def model() -> dict[str, Any]:
         """What the model takes and distinguishes, what to do with it, and what this server accepts."""
         return description
@@ -436,9 +408,8 @@ def _add_model(app: FastAPI, service: PredictionService) -> None:
 
 def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
     """The page of watched machines; `first`: there is no other page."""
-    shown: Responses = {200: {"content": {"text/html": {}}, "description": "A page."}, **ACCESS}
 
-    @app.get("/fleet", response_class=HTMLResponse, responses=shown)
+    @app.get("/fleet", response_class=HTMLResponse)
     def show_fleet(machine: Annotated[str | None, Query(max_length=1000)] = None) -> Response:
         """The watched machines, worst first, or one of them with its trends, as a page."""
         try:
