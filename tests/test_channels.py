@@ -213,10 +213,10 @@ def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
 
 
 def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real_data):
-    orders = find_bearing("ZA-2115").orders()
+    bearing = find_bearing("ZA-2115")
     for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
         (found,) = find_measurements([file])
-        evidence = [each.signal.physics for each in listen(found, Given(rpm=2000, orders=orders))]
+        evidence = [each.signal.physics for each in listen(found, Given(rpm=2000, bearing=bearing))]
         owners = cross_talk([loudness(each) for each in evidence])
         assert "outer race" not in owners[0]
         assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

@@ -45,7 +45,7 @@ def simulated(state: str, seconds: float = 3.0) -> Recording:
 
 def diagnosis_of(recording: Recording, rpm: float | None = None) -> Diagnosis:
     found = array_recording(recording.signal, recording.rate, recording.origin)
-    given = Given(rpm=rpm or recording.rpm, orders=ORDERS)
+    given = Given(rpm=rpm or recording.rpm, bearing=BEARINGS["6203"])
     return pooled.diagnosed(alone(found), given).usable()[0]
 
 

@@ -184,7 +184,7 @@ def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tach
     made = {"rpm": speed, "pulses": pulses_of(speed, rate), "six pulses": pulses_of(speed, rate, 6)}.get(str(tacho))
     channel = None if made is None else array_recording(np.asarray(made, dtype=np.float32), rate, "tacho")
     found = FoundMeasurement("x", alone(array_recording(recording.signal, rate, "x")).points, channel)
-    (diagnosis,) = pooled.diagnosed(found, Given(rpm=1500.0, orders=ORDERS))
+    (diagnosis,) = pooled.diagnosed(found, Given(rpm=1500.0, bearing=BEARINGS["6203"]))
     assert (diagnosis.state, diagnosis.decision.action) == (state, "alarm")
     assert diagnosis.speed.by == ("followed" if tacho is None else "tacho")
     assert diagnosis.speed.varies == pytest.approx(0.1, abs=0.03)
@@ -200,12 +200,12 @@ def test_a_corrected_speed_is_used_for_the_lines_and_said_unless_it_is_trusted()
     )
     signal = (outer.signal + 0.3 * outer.signal.std() * shaft).astype(np.float32)
     found = array_recording(signal, rate, "x")
-    (diagnosis,) = pooled.diagnosed(alone(found), Given(rpm=800.0, orders=ORDERS))
+    (diagnosis,) = pooled.diagnosed(alone(found), Given(rpm=800.0, bearing=BEARINGS["6203"]))
     assert diagnosis.speed.corrected
     assert diagnosis.physics.rpm == pytest.approx(1500, rel=0.01)
     assert diagnosis.state == "outer race"
     assert diagnosis.speed.findings[0].kind == "wrong speed"
     again = alone(array_recording(signal, rate, "x"))
-    (trusted,) = pooled.diagnosed(again, Given(rpm=800.0, orders=ORDERS, trust_speed=True))
+    (trusted,) = pooled.diagnosed(again, Given(rpm=800.0, bearing=BEARINGS["6203"], trust_speed=True))
     assert not trusted.speed.corrected
     assert trusted.physics.rpm == 800

@@ -70,7 +70,6 @@ class Given:
     rpm: float | None = None
     speed: str | None = None  # the channel that holds it
     bearing: Bearing | None = None
-    orders: Mapping[str, float] | None = None  # in place of a bearing
     search: bool = False  # look for lines of any bearing where a recording's is not known
     channel: str | None = None
     channels: str | None = None  # of a file: axes of one bearing (together) or bearings of their own (apart)
@@ -91,7 +90,7 @@ class Given:
         rpm, speed = number_or_channel(request.rpm)
         bearing, search = asked_bearing(request.bearing)
         return Given(
-            request.rate, rpm, speed, bearing, None, search, request.channel, request.channels,
+            request.rate, rpm, speed, bearing, search, request.channel, request.channels,
             None if model is None else AlarmRule.of(model.classes, request.alarm or None), request.trust_speed,
             Declared(request.unit, request.group, request.mounting), request.override,
         )  # fmt: skip
@@ -108,10 +107,8 @@ class Given:
         return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
 
     def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
-        """The recording's or the given one, else the `assumed` one; None where orders are given, or it is said to be
-        unknown.
-        """
-        said = self.search or (self.bearing or self.orders) is not None
+        """The recording's or the given one, else the `assumed` one; None where it is said to be unknown."""
+        said = self.search or self.bearing is not None
         if found.bearing is not None and not (said and self.override):
             return found.bearing
         return self.bearing if said else assumed
@@ -122,7 +119,7 @@ class Given:
 
     def differences(self, found: FoundRecording) -> list[Finding]:
         """Where a recording says otherwise than the user."""
-        said, own = self.orders or _orders(self.bearing), _orders(found.bearing)
+        said, own = (None if each is None else each.orders() for each in (self.bearing, found.bearing))
         differing = list[dict[str, Any]]()
         if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
             differing.append({"about": "rpm", "stated": found.rpm, "given": self.rpm})
@@ -132,10 +129,6 @@ class Given:
             differing.append({"about": "unknown bearing", "stated": str(found.bearing)})
         counts = {"overridden": self.override}
         return [Finding("statements differ", "remark", values | counts) for values in differing]
-
-
-def _orders(bearing: Bearing | None) -> Mapping[str, float] | None:
-    return None if bearing is None else bearing.orders()
 
 
 def read(paths: Sequence[Path], given: Given, model: Predictor | None = None) -> Iterator[FoundUnit]:
@@ -292,9 +285,8 @@ def evidence_of(
             noticed.append(Finding("no baseline", "remark"))
         physics = None if physics is None else replace(physics, evidence=None, levels=None)
         file, quality = Path(first.name.partition("#")[0]), signal.quality
-        said = given.orders is not None and (given.override or first.bearing is None)
         assumed = None if model is None else model.bearing
-        bearing = None if said or physics is None else given.bearing_of(first) or assumed
+        bearing = None if physics is None else given.bearing_of(first) or assumed
         evidence.append(Observation(
             point.name, Witnesses(physics, general, network, baseline, given.without),
             first.machine or first.folder or str(file.parent), place,
@@ -332,7 +324,7 @@ def _listen(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fou
             assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
         if orders is None:
             bearing = given.bearing_of(found, assumed)
-            orders, doubt = (given.orders, None) if bearing is None else (bearing.orders(), bearing.doubt)
+            orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
         check = QualityCheck(own_rate, unit_of(found.channel or "") or given.declared_of(found).unit)
         beginning, blocks = _beginning(check.observe(stream.blocks), own_rate)
         axes.append(_Axis(found, stream, check, beginning, blocks))

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.comparison import BaselineEvidence
 from bearcat.diagnosis.decision import (
     ACTIONS,
     ALARM,
@@ -35,7 +34,6 @@ from bearcat.diagnosis.decision import (
 from bearcat.diagnosis.drawing import EvidenceDrawing, draw
 from bearcat.diagnosis.families import LineFamily
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
-from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
@@ -178,16 +176,8 @@ class Diagnosis(Observation):
         return self.decision.reasons
 
     @property
-    def general(self) -> GeneralEvidence | None:
-        return self.witnesses.general
-
-    @property
     def network(self) -> NetworkEvidence | None:
         return self.witnesses.network
-
-    @property
-    def baseline(self) -> BaselineEvidence | None:
-        return self.witnesses.baseline
 
     @property
     def title(self) -> str:
