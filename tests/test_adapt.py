@@ -311,7 +311,7 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
     assert "per-class, fixed" in one
 
 
-@pytest.mark.parametrize("trouble", ["collapse", "nan"])
+@pytest.mark.parametrize("trouble", ["inner-1", "healthy", "nan"])
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
     from bearcat.adaptation import run as work
     from bearcat.adaptation.spec import RunSpec
@@ -323,11 +323,12 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
     def spoilt(*words, **more):
         trained = honest(*words, **more)
         with torch.no_grad():
-            if trouble == "collapse":
-                trained.network.head.weight.zero_()
-                trained.network.head.bias.copy_(torch.tensor([[0.0, 1.0, 0.0]]))
-            else:
+            if trouble == "nan":
                 trained.finite[:] = False
+            else:
+                trained.network.head.weight.zero_()
+                bias = [float(name == trouble) for name in ("healthy", "inner-1", "outer-1")]
+                trained.network.head.bias.copy_(torch.tensor([bias]))
         return trained
 
     monkeypatch.setattr(work, "train", spoilt)
@@ -338,14 +339,14 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
     )  # fmt: skip
     (run,) = work.run_stack([spec], [tmp_path / "out"], torch.device("cpu"), keep_model=True)
     record = run.record
-    assert (record.collapsed, record.failed) == (trouble == "collapse", trouble == "nan")
+    assert (record.collapsed, record.failed) == (trouble != "nan", trouble == "nan")
     assert record.decision.action == "do not use"
     assert load_model(tmp_path / "out" / "model").decision == record.decision
-    if trouble == "collapse":
+    if trouble == "inner-1":
         assert record.never_predicted == ("healthy", "outer-1")
         assert record.evidence.one_class == "inner-1"
         assert "'inner-1'" in record.decision.sentence
-    else:
+    elif trouble == "nan":
         assert not record.evidence.finite
         assert "NaN" in record.decision.sentence
         assert any("NaN" in warning for warning in record.warnings)

@@ -196,7 +196,7 @@ class Record:
     calibration: FittedCalibration | None
     reliability: Reliability
     failed: bool  # the loss turned NaN or infinite
-    collapsed: bool  # one class for every window of several recordings
+    collapsed: bool  # one class for every target window, though there are several or it is a fault
     never_predicted: tuple[str, ...]
     warnings: tuple[str, ...]
     settings: RunSettings

@@ -28,6 +28,7 @@ from bearcat.cat.algorithm import Trained
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data import SplitTask
 from bearcat.data.splits import specimen_counts
+from bearcat.data.tasks import UNKNOWN
 from bearcat.diagnosis.decision import decide
 from bearcat.errors import InputError
 from bearcat.record import (
@@ -89,6 +90,9 @@ def make_record(
     calibration, estimated, finding = evaluation.calibration, evaluation.trust, trained.findings[number]
     predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(split.classes))
     never = [name for name, windows in zip(split.classes, predicted.tolist(), strict=True) if windows == 0]
+    labels = split.held_back.target_test_labels
+    several = len(np.unique(labels[labels != UNKNOWN])) > 1  # in the target, as far as labels say
+    collapsed = estimated.evidence.one_class is not None or (several and len(never) == len(split.classes) - 1)
     finite, warnings = bool(trained.finite[number]), [*spec.warnings, *split.warnings]
     if not finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
@@ -111,7 +115,7 @@ def make_record(
         calibration=fitted,
         reliability=from_plain(Reliability, evaluation.reliability),
         failed=not finite,
-        collapsed=estimated.evidence.one_class is not None,
+        collapsed=collapsed,
         never_predicted=tuple(never),
         warnings=tuple(warnings),
         settings=RunSettings.from_dict(spec.to_dict()),
