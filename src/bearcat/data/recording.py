@@ -30,6 +30,7 @@ SEGMENT = 4096  # samples, of those whose statistics are averaged
 LARGEST_PRODUCT = 1 << 20  # numbers that are copied for a product of matrices
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 SAME, SAME_SPEED = 1e-3, 0.03  # by which two speeds are one, and by which one may be given for the other
+GAPS = 0.0005  # of the samples, which a logger may lose without harm
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
 
@@ -92,10 +93,7 @@ class Recording(RecordingInfo):
             raise InputError(f"{self.origin}: holds no samples; remove the file or record it again")
         with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
             signal = np.ascontiguousarray(signal, dtype=np.float32)
-        if not np.isfinite(signal).all():
-            bad = np.flatnonzero(~np.isfinite(signal))
-            many = f"{bad.size} of {signal.size} samples are NaN or infinite, the first at sample {bad[0]}"
-            raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
+        signal = without_gaps(signal, self.origin)
         if self.speed is not None:
             if self.speed.shape != signal.shape:
                 raise InputError(f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many")
@@ -106,6 +104,19 @@ class Recording(RecordingInfo):
             object.__setattr__(self, "rpm", float(np.mean(self.speed, dtype=np.float64)))
         super().__post_init__()
         object.__setattr__(self, "signal", signal)
+
+
+def without_gaps(samples: Floats, origin: str, first: int = 0) -> Floats:
+    """Samples (time,), of which a few that are NaN or infinite stand still; more are refused, counted from `first`."""
+    good = np.isfinite(samples)
+    if good.all():
+        return samples
+    bad = np.flatnonzero(~good)
+    if bad.size > GAPS * samples.size:
+        many = f"{bad.size} of {samples.size} samples are NaN or infinite, the first at sample {first + bad[0]}"
+        raise InputError(f"{origin}: {many}; cut them out or interpolate them")
+    last_good = np.maximum.accumulate(np.where(good, np.arange(samples.size), good.argmax()))
+    return np.asarray(samples[last_good])
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bearcat.data.channels import is_speed, unit_of, vibrations
-from bearcat.data.recording import Floats
+from bearcat.data.recording import Floats, without_gaps
 from bearcat.data.signals import (
     BLOCK,
     TIME_NAMES,
@@ -322,8 +322,5 @@ def only_stream(origin: str, content: Iterator[Any]) -> Stream:
 def finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
     count = 0
     for block in blocks:
-        if not (finite := np.isfinite(block)).all():
-            bad = count + int(finite.argmin())
-            raise InputError(f"{origin}: sample {bad} is NaN or infinite; cut such out or interpolate them")
-        yield block
+        yield without_gaps(block, origin, count)
         count += block.size
