@@ -37,6 +37,7 @@ def commands(command: Any = None, before: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 KNOWN = dict(commands())
+ROUND = str.maketrans("[]", "()")  # which are no links
 
 
 # Commands of pages that no test runs, by how they begin or what they hold, and what they need. Their options are checked.
@@ -123,7 +124,7 @@ def page_of_commands() -> str:
     homes = Counter(record for found in records.values() for record in found)
 
     def listed(found: Iterable[tuple[str, str]]) -> str:
-        return "".join(f"- `{words}`: {' '.join(text.split())}\n" for words, text in found)
+        return "".join(f"- `{words}`: {' '.join(text.split())}\n" for words, text in found).translate(ROUND)
 
     page = f"## Options that several commands share\n{listed(record for record in homes if homes[record] > 1)}"
     homes_of = dict[str, str]()  # of what several share, the first command
@@ -189,3 +190,9 @@ def test_the_picture_is_drawn_from_the_results():
         with Image.open(ROOT / "docs" / name) as image:
             drawn = [(bench, scores) for bench, scores in json.loads(image.text["Description"])]
             assert drawn == found, "draw it anew: python benchmarks/draw_result.py"
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs" / "commands.md"
+    head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
+    page.write_text(head + page_of_commands(), encoding="utf-8")

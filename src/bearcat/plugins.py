@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import os
 import sys
 import sysconfig
@@ -52,18 +51,20 @@ def _hash(kind: Any) -> str | None:
     if not written:
         return None
     sources = dict[str, str]()
-    try:
-        for part in written:
-            inspect.getsource(part)
-            _add_sources(part.__module__, sources)
-    except (OSError, TypeError):
-        warnings.warn(
-            f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
-            " session, nor after it is defined again; save it in a file and import it",
-            stacklevel=2,
-        )
-        return f"unsaved {uuid.uuid4().hex}"
-    return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
+    for part in written:
+        _add_sources(part.__module__, sources)
+    members = [member for part in written for member in (vars(part).values() if isinstance(part, type) else [part])]
+    codes = [member.__code__ for member in members if isinstance(member, types.FunctionType)]
+    # dataclasses write methods of their own, with names like __eq__, which are in no file either
+    typed = any(code.co_filename.startswith("<") and not code.co_name.startswith("__") for code in codes)
+    if sources and not typed:
+        return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
+    warnings.warn(
+        f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
+        " session, nor after it is defined again; save it in a file and import it",
+        stacklevel=2,
+    )
+    return f"unsaved {uuid.uuid4().hex}"
 
 
 def _is_own(module: str, beside: str) -> bool:

@@ -72,4 +72,4 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     with sklearn.config_context():  # the page switches metadata routing on
         exec(code, names)
     assert "{'method': " in capsys.readouterr().out
-    assert names["model"].method_name_ == "CAT*-Temperature"
+    assert names["model"].method_ == "DANN"

@@ -80,13 +80,10 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     print_lines(*found.sentences)
     print()
     _print_scores(record.settings.task.replace("→", " → "), found.runs)
-    warned = dict[str, list[str]]()
-    for name, run in found.runs:
-        for warning in run.warnings:
-            warned.setdefault(warning, []).append(name)
-    for warning, names in warned.items():
+    warnings = {warning: name for name, run in found.runs for warning in run.warnings}
+    for warning, name in warnings.items():
         if warning not in printed:
-            print_note(warning if len(names) == len(found.runs) else f"{', '.join(names)}: {warning}", "warning")
+            print_note(f"{name}: {warning}", "warning")
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
     if (out / "report.html").exists():
         print(f"All of it on one page: {out / 'report.html'}")
