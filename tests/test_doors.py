@@ -62,7 +62,12 @@ def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | No
     opened = None if model is None else open_model(model)
     served = Served(opened, AlarmRule.of(() if opened is None else opened.classes))
     try:
-        answer = served.answer(path, PredictQuery(filename=path.name, **query), time.monotonic() + 60, 2**29)
+        answer = served.answer(
+            path,
+            PredictQuery(filename=path.name, **{name: str(value) for name, value in query.items()}),
+            time.monotonic() + 60,
+            2**29,
+        )
     except InputError:
         return None
     return json.loads(json.dumps(answer))

@@ -249,7 +249,7 @@ def serve(
         Names, Option(metavar="CLASS", help="This class is an alarm; repeat for more.", rich_help_panel=ADVANCED)
     ] = None,
 ) -> None:
-    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C.
+    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C.
 
     With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
     """
@@ -285,7 +285,7 @@ def mcp(
         str | None, Option(metavar="STORE", help="Answer about the machines of this store of bearcat watch too.")
     ] = None,
 ) -> None:
-    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/serve.md)."""
+    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/deploy.md)."""
     from bearcat.deploy.assistant import make_assistant
 
     make_assistant(folder, store).run("stdio")

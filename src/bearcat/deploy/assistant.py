@@ -1,6 +1,6 @@
 """`bearcat mcp`: an assistant asks about recordings and watched machines, by the Model Context Protocol over stdio.
 
-Every tool only reads. Files lie below one folder, and names of others are escaped (docs/serve.md).
+Every tool only reads. Files lie below one folder, and names of others are escaped (docs/deploy.md).
 
 >>> make_assistant(Path("plant"), store="plant.db").run("stdio")
 """
