@@ -55,9 +55,9 @@ def plant(tmp_path_factory) -> Path:
     return root
 
 
-def watch(root: Path, place: Path, *words: object) -> Any:
+def watch(root: Path, place: Path, *words: object, fresh: bool = False) -> Any:
     options = () if place.exists() else ("--baseline", LEARNT)
-    return commands.bearcat("watch", root, "--store", place, "--once", "--rpm", 1500, *options, *words)
+    return commands.bearcat("watch", root, "--store", place, "--once", "--rpm", 1500, *options, *words, fresh=fresh)
 
 
 def content(place: Path) -> dict[str, list[Any]]:

@@ -12,7 +12,7 @@ from tests.test_watch import LEARNT, content, plant, rows_in, until, watch, watc
 
 def test_processes_find_the_same_in_the_same_order(plant, watched, tmp_path):
     place = tmp_path / "plant.db"
-    assert watch(plant, place, "--jobs", 2).returncode == 1
+    assert watch(plant, place, "--jobs", 2, fresh=True).returncode == 1
     assert content(place) == content(watched[0])
     assert place.stat().st_mode & 0o777 == 0o600
 

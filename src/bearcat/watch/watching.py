@@ -203,14 +203,14 @@ class Watching:
 
     def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterable[Any]]) -> None:
         """Measures these files and judges them."""
-        new = list(self._unknown(arrivals))
-        results = iter(apply(partial(measure_file, given=self.given), [arrival for arrival, _ in new]))
-        groups = groupby(self.progress(new), key=lambda each: (each[0].time, each[0].machine))
-        for group in (list(same) for _, same in groups):
-            found = [next(results) for _ in group]
+        if not (new := list(self._unknown(arrivals))):
+            return
+        results = apply(partial(measure_file, given=self.given), [arrival for arrival, _ in new])
+        found = ((*each, result) for each, result in zip(self.progress(new), results, strict=True))
+        for _, group in groupby(found, key=lambda each: (each[0].time, each[0].machine)):
+            self._keep(list(group))
             if self.stop.is_set():
                 break
-            self._keep([(*each, result) for each, result in zip(group, found, strict=True)])
 
     def _unknown(self, arrivals: Sequence[Arrival]) -> Iterator[tuple[Arrival, str]]:
         """Those of these files whose content is new, with its digest."""
