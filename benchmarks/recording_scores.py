@@ -23,14 +23,15 @@ from bearcat.diagnosis.decision import (
     CHECK,
     HEALTHY,
     OK,
+    REFUSE,
     UNKNOWN_STATE,
-    RecordingEvidence,
+    Decision,
     decide,
 )
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnosis
-from bearcat.findings import SURE, Finding
+from bearcat.findings import SURE, UNITED
 from bearcat.report.results import Result
 
 PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
@@ -123,11 +124,9 @@ def _alone(each: Diagnosis, shares: Mapping[str, float], action: str | None = No
     sure, network = shares[state], each.witnesses.network
     familiar, agreement = (network.familiar, network.agreement) if action and network else (None, None)
     state = UNKNOWN_STATE if familiar is False else CANNOT_TELL if sure < SURE and action is None else state
-    named = Finding("model class", "alarm", {"label": state, "probability": sure})
+    strikes = action is None and each.physics is not None and each.physics.strikes
+    unsure = state == CANNOT_TELL or strikes or (agreement is not None and agreement < UNITED and state == HEALTHY)
     faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE)
-    evidence = RecordingEvidence(
-        state, sure, 1 - shares.get(HEALTHY, 0.0), faulty, agreement=agreement,
-        familiar=familiar, model=action, supported=action is None, shown=named if faulty else None,
-        strikes=action is None and each.physics is not None and each.physics.strikes,
-    )  # fmt: skip
-    return replace(each, state=state, confidence=sure, probabilities=shares, decision=decide(evidence))
+    said = ALARM if state == UNKNOWN_STATE or (faulty and action != REFUSE) else CHECK
+    decision = Decision(OK if state == HEALTHY and not unsure and action != REFUSE else said, sure)
+    return replace(each, state=state, confidence=sure, probabilities=shares, decision=decision)

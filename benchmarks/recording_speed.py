@@ -124,7 +124,7 @@ def work(way: str, folder: Path) -> None:
     _, *named = WAYS[way]
     bearing, files = find_bearing("6205"), sorted((folder / "recordings").glob("*.wav"))
     model = models.open_model(folder / named[0]) if named else None
-    rule = None if model is None else AlarmRule.of(model.classes, None, min_confidence=0.0, unfamiliar=True)
+    rule = None if model is None else AlarmRule.of(model.classes, None)
     known = {"bearing": bearing} if model is None else {"bearing": bearing, "rule": rule}
     given = module.Given(rpm=RPM, **known)
     for number, _ in enumerate(sys.stdin):

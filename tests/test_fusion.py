@@ -22,7 +22,7 @@ from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse,
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
-from bearcat.diagnosis.recording import AlarmRule, Observation
+from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
 from tests.commands import bearcat
 from tests.pooled import decided
@@ -75,7 +75,7 @@ def test_fusion_agrees_with_its_slow_twin(found):
     weights = shipped()["+".join(found.present)]
     physics = found.physics and found.physics.to_dict()
     expected = reference.fused(weights, physics, plain["general"], network, plain["baseline"])
-    assert fuse(found) == pytest.approx(expected, abs=1e-9)
+    assert fuse(found, prior=0.5) == pytest.approx(expected, abs=1e-9)
 
 
 def test_every_set_of_witnesses_has_coefficients_and_evidence_never_counts_against_itself():
@@ -264,9 +264,8 @@ def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_fa
     assert other.state == "healthy"  # of one folder, which says nothing of the machine
 
 
-def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm_whatever_is_asked():
+def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm():
     strange = replace(network_of({"healthy": 0.9, "inner race": 0.1}), familiar=False)
-    rule = AlarmRule.of(("healthy", "inner race"), unfamiliar=False)
-    found = decided("a", Witnesses(physics_of({"outer race": 24.0}), network=strange), rule=rule)
+    found = decided("a", Witnesses(physics_of({"outer race": 24.0}), network=strange))
     assert (found.state, found.decision.action) == ("unknown", "alarm")
     assert {finding.kind for finding in found.findings} >= {"unfamiliar", "physics contradicts"}

@@ -32,7 +32,6 @@ EXAMPLES = [
         "lines of unknown bearing", FAMILY,
         "strikes 3.58 times a turn (107.3 Hz, 15 dB above other orders); explained by outer race of 6205, 6206, 6207, …",
     ),
-    ("low confidence", {"healthy": True, "confidence": 0.7}, "healthy with a confidence of 70 % only"),
     ("clipped", {"share": 0.0123}, "1.2 % of the samples are clipped; record with less gain"),
     (
         "dead axis", {"axis": "y", "cause": "constant", "value": 0.0},
@@ -71,8 +70,9 @@ def test_findings_come_back_from_json_and_others_are_refused():
 def test_reasons_are_the_most_severe_findings_that_ask_for_a_person():
     remark, check = Finding("no baseline", "remark"), Finding("refused model", "check")
     alarm, other = Finding("fault line", "alarm", LINE), Finding("clipped", "check", {"share": 0.1})
-    assert most_severe([remark, check, other, alarm]) == [alarm, check]
-    assert len(reasons([check, other, alarm])) == MOST_REASONS
+    assert most_severe([remark, check, other, alarm]) == [alarm]
+    assert most_severe([remark, check, other]) == [check, other]
+    assert len(reasons([check, other, Finding("mains hum", "check", {"hertz": 50.0})])) == MOST_REASONS
     assert [highest(found) for found in ([], [remark], [remark, check], [check, alarm])] == list(SEVERITIES)
     assert unique([check, remark, check.but("remark")]) == (check, remark)
 

@@ -97,6 +97,7 @@ RANGES = {
     "width": Range("the width of a layer", 1, 2**14),
     "seconds": Range("a time", 1e-6, 1e9, "s"),
     "false_alarms": Range("the rate of false alarms", 1e-6, 366, "a year"),
+    "prior": Range("the share of recordings that are faulty", 1e-4, 0.99),
     "baseline": Range("the length of a baseline", 8, 200, "recordings"),
 }
 

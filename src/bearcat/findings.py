@@ -22,7 +22,7 @@ NoSignal = Literal["empty", "constant", "few values", "sensor noise", "standing 
 Derived = Literal[
     "fault line", "model class", "lines of unknown bearing", "no lines of unknown bearing", "zone", "no zone",
     "unfamiliar", "physics contradicts", "model contradicts", "refused model", "impulsive without line",
-    "not enough evidence", "low confidence", "windows disagree",
+    "not enough evidence", "windows disagree",
     "value outside range", "lines by clipping", "speed at edge", "estimated geometry",
 ]  # fmt: skip
 # What is noticed once, while a recording is read and measured.
@@ -75,9 +75,10 @@ def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def most_severe(findings: Iterable[Finding]) -> list[Finding]:
-    """The reasons of a decision: at most MOST_REASONS that ask for a person, the most severe first."""
-    asking = [finding for finding in findings if finding.severity in ("check", "alarm")]
-    return sorted(asking, key=lambda finding: -finding.rank)[:MOST_REASONS]
+    """The reasons of a decision that asks for a person: at most MOST_REASONS of those that make it what it is."""
+    kept = list(findings)
+    worst = highest(kept)
+    return [finding for finding in kept if finding.severity == worst and worst in ("check", "alarm")][:MOST_REASONS]
 
 
 # The thresholds of all findings and decisions, with their sources. How lines, speeds and spectra are searched is no
@@ -92,8 +93,10 @@ ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 
 # A diagnosis (docs/fusion.md, fitted with its coefficients by benchmarks/fusion.py).
-SURE = 0.6  # probability of a state, or of any fault, below which nothing is claimed
-SAFE_FAULT = 0.25  # probability of a fault above which a recording is not called healthy: a missed fault costs more
+SURE = 0.6  # probability of a fault from which on it is named, which is an alarm
+CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
+PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
+SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 
 # Lines, in dB (docs/diagnose.md; FAMILY on simulated and public recordings, docs/bearings.md).

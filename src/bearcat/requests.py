@@ -86,6 +86,9 @@ class DiagnoseRequest(PointRequest):
     alarm: tuple[str, ...] = option(
         (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
     )
+    prior: float | None = option(
+        None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", limits="prior", group=ADVANCED
+    )
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
     group: int | None = option(
         None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", limits="group", group=ADVANCED

@@ -142,11 +142,6 @@ def _usual_lines(values: Values) -> str:
     return f"{values['of']} already show lines: {shown}"
 
 
-def _low_confidence(values: Values) -> str:
-    share = percent(values["confidence"])
-    return f"healthy with a confidence of {share} only" if values["healthy"] else f"confidence is {share} only"
-
-
 def _nothing_learnt(values: Values) -> str:
     right, chance = percent(values["right"]), percent(values["chance"])
     return (
@@ -188,7 +183,6 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "refused model": fixed("the model is not to be used"),
     "impulsive without line": fixed("something strikes at no fault line"),
     "not enough evidence": fixed("the evidence is not enough"),
-    "low confidence": _low_confidence,
     "windows disagree": lambda values: f"windows disagree ({percent(values['agreement'])} agree)",
     # What physics reads.
     "value outside range": fixed(

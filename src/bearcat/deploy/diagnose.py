@@ -51,7 +51,7 @@ from bearcat.diagnosis.signal import (
     speed_of_channel,
 )
 from bearcat.errors import InputError, check_range
-from bearcat.findings import SHOWN_LINE, Finding
+from bearcat.findings import PRIOR, SHOWN_LINE, Finding
 from bearcat.requests import DiagnoseRequest
 
 MOST_HELD = 1 << 23  # samples of a recording's beginning
@@ -91,7 +91,8 @@ class Given:
         bearing, search = asked_bearing(request.bearing)
         return Given(
             request.rate, rpm, speed, bearing, search, request.channel, request.channels,
-            None if model is None else AlarmRule.of(model.classes, request.alarm or None), request.trust_speed,
+            AlarmRule.of([] if model is None else model.classes, request.alarm or None, request.prior or PRIOR),
+            request.trust_speed,
             Declared(request.unit, request.group, request.mounting), request.override,
         )  # fmt: skip
 

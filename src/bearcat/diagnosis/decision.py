@@ -1,19 +1,17 @@
-"""The one decision: what to do with a model, and with a recording. It is the highest severity of the findings.
+"""What a decision is, of a model or of a recording, and the one on a model: the highest severity of the findings.
 
-`decide` gives an action, the accuracy or confidence behind it, its interval, the findings and the reasons: sentences of
-the most severe ones. Terminal, page, model card, server and Python print that and nothing else.
+`decide` gives an action, the accuracy behind it, its interval, the findings and the reasons: sentences of the most
+severe ones. Terminal, page, model card, server and Python print that and nothing else. Recordings are decided in
+judging.py.
 
 >>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
 'use'
->>> doubt = Finding("clipped", "check", {"share": 0.01})
->>> decide(RecordingEvidence("healthy", 0.9, 0.1, observed=(doubt,))).action
-'check'
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bearcat.data.splits import ONE_BEARING
@@ -25,10 +23,7 @@ from bearcat.findings import (
     LEARNT,
     POOR,
     SAFE,
-    SAFE_FAULT,
     SLACK,
-    SURE,
-    UNITED,
     Finding,
     Severity,
     highest,
@@ -40,11 +35,11 @@ USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
 ACTIONS = (OK, CHECK, ALARM)
 HEALTHY, UNKNOWN_STATE, CANNOT_TELL = "healthy", "unknown", "cannot tell"
+UNCLEAR = "fault, type unclear"
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
 LEVEL = 0.9  # of intervals
 OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}  # what a model's highest severity means
-OF_RECORDING = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}
 
 
 @dataclass(frozen=True)
@@ -143,42 +138,15 @@ class ModelEvidence:
     shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: of none
 
 
-@dataclass(frozen=True)
-class RecordingEvidence:
-    """What the witnesses say of one recording together, and where one of them says otherwise. An alarm that is `shown`,
-    or contradicts, is to be checked where the evidence is not believed.
-    """
-
-    state: str  # the diagnosis: a state, or a class of the model; UNKNOWN_STATE, CANNOT_TELL, NO_SIGNAL
-    confidence: float
-    fault: float  # the probability that it is not healthy
-    alarming: bool = False  # what is `shown`, or physics finds, is one to be alarmed about
-    min_confidence: float = 0.0  # for an alarm
-    agreement: float | None = None  # share of windows with the same class
-    familiar: bool | None = None
-    unfamiliar_alarm: bool = True
-    model: str | None = None  # what to do with the model, by its own decision; None: no model
-    supported: bool = True  # whether another witness than the model could look
-    shown: Finding | None = None  # what shows the fault
-    contradiction: Finding | None = None  # the witness that says otherwise
-    strikes: bool = False  # something strikes at no fault line
-    observed: tuple[Finding, ...] = ()  # while the recording was read and measured
-    wrong_speed: bool = False  # the fault is by lines that fit best at the edge of the search for the speed
-    family: Finding | None = None  # lines of a bearing that nobody named
-    zone: Finding | None = None  # of ISO 20816-3
+def by_findings(findings: Iterable[Finding], confidence: float | None = None) -> Decision:
+    """On a recording: the highest severity of what was found."""
+    kept = unique(findings)
+    action = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}[highest(kept)]
+    return Decision(action, confidence, None, reasons(kept), kept)
 
 
-def decide(evidence: ModelEvidence | RecordingEvidence) -> Decision:
-    """What to do, and why."""
-    return _decide_model(evidence) if isinstance(evidence, ModelEvidence) else _decide_recording(evidence)
-
-
-def to_be_checked(finding: Finding) -> Decision:
-    """On a recording that the witnesses cannot judge."""
-    return Decision(CHECK, None, None, reasons((finding,)), (finding,))
-
-
-def _decide_model(evidence: ModelEvidence) -> Decision:
+def decide(evidence: ModelEvidence) -> Decision:
+    """What to do with a model, and why."""
     expected, labels = evidence.expected, evidence.labels
     if expected is not None and not math.isfinite(expected.value):
         expected = None
@@ -245,45 +213,6 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Iterator[Fi
         yield Finding("no confidence", "alarm")
     elif expected is not None and not (expected.value if evidence.median is None else evidence.median) >= POOR:
         yield Finding("low accuracy", "alarm")
-
-
-def _decide_recording(evidence: RecordingEvidence) -> Decision:
-    """Fail safe: a recording is `ok` only where it is healthy with confidence and nothing speaks against it."""
-    faulty = evidence.state not in (HEALTHY, CANNOT_TELL, NO_SIGNAL)
-    found = [*_evidence_findings(evidence, faulty), *evidence.observed]
-    if evidence.state != HEALTHY and highest(found) in ("ok", "remark"):
-        found.append(Finding("not enough evidence", "check"))
-    elif evidence.state == HEALTHY and not evidence.fault <= SAFE_FAULT:
-        found.append(Finding("low confidence", "check", {"healthy": True, "confidence": 1 - evidence.fault}))
-    if faulty and not evidence.confidence >= max(SURE, evidence.min_confidence):
-        found.append(Finding("low confidence", "check", {"healthy": False, "confidence": evidence.confidence}))
-    if not faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
-        found.append(Finding("windows disagree", "check", {"agreement": evidence.agreement}))
-    kept = unique(found)
-    return Decision(OF_RECORDING[highest(kept)], evidence.confidence, None, reasons(kept), kept)
-
-
-def _evidence_findings(evidence: RecordingEvidence, faulty: bool) -> Iterator[Finding]:
-    """What the witnesses find, the most telling first."""
-    refused = evidence.model == REFUSE
-    believed = evidence.alarming and evidence.confidence >= evidence.min_confidence
-    believed = believed and (evidence.supported or not refused) and not evidence.wrong_speed
-    zone = evidence.zone
-    if zone is not None and zone.severity == "alarm":
-        yield zone
-    if evidence.familiar is False and evidence.model is not None:
-        yield Finding("unfamiliar", "alarm" if evidence.unfamiliar_alarm else "check")
-    if evidence.family is not None:
-        yield evidence.family
-    for finding in (evidence.shown, evidence.contradiction):
-        if finding is not None:
-            yield finding if believed else finding.but("check")
-    if refused:
-        yield Finding("refused model", "check")
-    if evidence.strikes and not faulty:
-        yield Finding("impulsive without line", "check")
-    if zone is not None and zone.severity != "alarm":
-        yield zone
 
 
 def choose_model(

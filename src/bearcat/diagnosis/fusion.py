@@ -29,6 +29,7 @@ from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import DECIBELS, FAULTS, HIGHEST, PhysicsEvidence, state_of
 from bearcat.diagnosis.spectra import Doubles
+from bearcat.findings import PRIOR
 
 COEFFICIENTS = Path(__file__).parent / "fusion.json"
 SUREST = 8.0  # log-odds: a network is often sure of its mistakes, so that more of it says no more
@@ -46,7 +47,7 @@ LINELESS = (
 UNKNOWN_TYPE = -2.0  # log-odds of a fault that a model lacks against the one it names
 FAR = "machine"  # the shift across which a network is hardly worth hearing
 ONE = "one"  # of every fault: what the lines of healthy bearings say
-PRIOR = -math.log(3)  # of each of three faults, so that before a witness speaks a fault is as likely as health
+EVEN = -math.log(3)  # of each of three faults: the coefficients are made where a fault is as likely as health
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +168,7 @@ def names_of(witnesses: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def score(features: Doubles, weights: Doubles, lines: int) -> Doubles:
     """Features (…, feature), of which the first `lines` are of lines, and their weights → scores (…,)."""
-    others = features[..., lines:] @ weights[lines:] + PRIOR
+    others = features[..., lines:] @ weights[lines:] + EVEN
     if not lines:
         return np.asarray(others)
     heard = features[..., :lines] @ weights[:lines] + math.log(1 - LINELESS)
@@ -183,8 +184,10 @@ def shipped(without: str | None = None) -> Mapping[str, Mapping[str, float]]:
     return found
 
 
-def fuse(witnesses: Witnesses, coefficients: Mapping[str, Mapping[str, float]] | None = None) -> dict[str, float]:
-    """The probability of each state; nothing where there is no witness."""
+def fuse(
+    witnesses: Witnesses, coefficients: Mapping[str, Mapping[str, float]] | None = None, prior: float = PRIOR
+) -> dict[str, float]:
+    """The probability of each state, where so large a share of recordings is faulty; nothing without a witness."""
     present = witnesses.present
     if not present:
         return {}
@@ -192,6 +195,7 @@ def fuse(witnesses: Witnesses, coefficients: Mapping[str, Mapping[str, float]] |
     weights, states = np.array([chosen[name] for name in lines + others]), witnesses.states
     faults = [state for state in states if state != HEALTHY]
     found = score(np.array([witnesses.features(state) for state in faults]), weights, len(lines))
+    found = found + math.log(prior / (1 - prior))
     scores = dict(zip(faults, found.tolist(), strict=True)) | ({HEALTHY: 0.0} if HEALTHY in states else {})
     total = np.logaddexp.reduce(list(scores.values()))
     return {state: math.exp(scores[state] - total) for state in states}

@@ -1,5 +1,8 @@
 """The one place where recordings are decided: each by all its witnesses, and beside the others of its point.
 
+A fault is named, and an alarm, from a probability SURE of that fault on; as a fault of unclear type, from CERTAIN of
+any fault on. It is to be checked where faint lines are all that shows it. What nobody can tell is never an alarm.
+
 >>> [each.decision.action for each in decide_together([Observation("monday.wav", Witnesses(physics)), other])]
 ['ok', 'alarm']
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,13 +20,13 @@ from bearcat.diagnosis.decision import (
     CANNOT_TELL,
     HEALTHY,
     NO_SIGNAL,
+    OK,
     REFUSE,
+    UNCLEAR,
     UNKNOWN_STATE,
     Decision,
     PhysicsCheck,
-    RecordingEvidence,
-    decide,
-    to_be_checked,
+    by_findings,
 )
 from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.physics import FAULTS, state_of
@@ -36,7 +39,7 @@ from bearcat.diagnosis.recording import (
     Observation,
     clarity_of,
 )
-from bearcat.findings import GROWN, IMPULSIVE, SAFE_FAULT, SURE, Finding, unique
+from bearcat.findings import CERTAIN, GROWN, PRIOR, SAFE_FAULT, SURE, UNITED, Finding, unique
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +63,7 @@ def decide_together(
     """
     every = [_by_model(each, action, expected) for each in evidence]
     judged = [_judge(each) for each in every]
-    quiet = [
-        found.state == HEALTHY and not _strikes(each.witnesses) and not _flawed(each)
-        for each, found in zip(every, judged, strict=True)
-    ]
+    quiet = [found.state == HEALTHY and not _flawed(each) for each, found in zip(every, judged, strict=True)]
     every = _standing(every, quiet)
     lines = [None if each.no_signal is not None else each.physics for each in every]
     usual = quiet_baselines(lines, quiet, [each.where for each in every])
@@ -83,7 +83,10 @@ def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
         if each.physics is not None and each.physics.state != CANNOT_TELL and state_of(str(each.nearest))
     ]  # fmt: skip
     differing = [each for each in compared if each.contradicted]
-    missed = tuple(each.recording for each in differing if each.physics and each.physics.state != HEALTHY)
+    missed = tuple(
+        each.recording for each in differing
+        if each.physics and each.physics.state in FAULTS and each.physics.clarity(each.physics.state) != "faint"
+    )  # fmt: skip
     return PhysicsCheck(len(compared), len(differing), missed) if compared else None
 
 
@@ -101,21 +104,25 @@ def _judge(each: Observation) -> Judgement:
         return Judgement(NO_SIGNAL, 0.0, {})
     witnesses = each.witnesses
     network, physics = witnesses.network, witnesses.physics
-    found = fuse(witnesses.fused)
+    prior = PRIOR if each.rule is None else each.rule.prior
+    found = fuse(witnesses.fused, prior=prior)
     state = _likeliest(found)
-    of_signal = {} if network is None or physics is None else fuse(witnesses.of_signal)
+    of_signal = {} if network is None or physics is None else fuse(witnesses.of_signal, prior=prior)
     contradiction, strikes = _contradiction(state, witnesses, of_signal), _strikes(witnesses) and not each.masked
-    if state == HEALTHY and (contradiction is not None or each.masked):
+    if state == HEALTHY and (contradiction is not None or each.masked or strikes):
         state = CANNOT_TELL  # any fault finding prevents `ok`
-    if state in FAULTS and found[state] < SURE and physics is not None and physics.kurtosis > IMPULSIVE:
-        state, strikes = CANNOT_TELL, True  # impulsive, no matching fault line
-    confidence, label = found[state] if state in found else max(found.values(), default=0.0), None
+    if state == CANNOT_TELL and each.family is not None and each.family.finding.severity == "alarm":
+        state = UNCLEAR  # lines of a bearing that nobody named
+    label = None
     if network is not None:
         classes = [name for name in network.probabilities if state_of_class(name) == state]
         label = max(classes, key=lambda name: network.probabilities[name], default=state)
         if network.familiar is False:
             state = label = UNKNOWN_STATE
             contradiction = _contradiction(state, witnesses, of_signal)
+    confidence = found.get(state, max(found.values(), default=0.0))
+    if state == UNCLEAR and found:
+        confidence = 1 - found.get(HEALTHY, 0.0)
     return Judgement(state, confidence, found, label, contradiction, strikes)
 
 
@@ -124,31 +131,60 @@ def _decided(each: Observation, judged: Judgement) -> Diagnosis:
     if (kept := _kept(each)) is not None:
         return kept
     if each.no_signal is not None:
-        return _diagnosis(replace(each, witnesses=Witnesses()), to_be_checked(each.no_signal), NO_SIGNAL)
+        return _diagnosis(replace(each, witnesses=Witnesses()), by_findings([each.no_signal]), NO_SIGNAL)
     if each.problem is not None:  # a person must look at it
         values = {"problem": each.problem.beside(each.recording)}
         readable = each.problem.readable
         finding = Finding("not diagnosed", "check", values) if readable else Finding("unreadable", "check", values)
-        return _diagnosis(each, to_be_checked(finding), finding.kind)
-    witnesses, state, found = each.witnesses, judged.state, judged.probabilities
-    network, physics, contradiction = witnesses.network, witnesses.physics, judged.contradiction
+        return _diagnosis(each, by_findings([finding]), finding.kind)
+    decision = by_findings([*_findings(each, judged), *_noticed(each)], judged.confidence)
+    if judged.state != HEALTHY and decision.action == OK:
+        decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
+    return _diagnosis(each, decision, judged.state, judged.confidence, judged.probabilities, judged.label)
+
+
+def _findings(each: Observation, judged: Judgement) -> Iterator[Finding]:
+    """What the witnesses find, the most telling first."""
+    witnesses, state = each.witnesses, judged.state
+    network, contradiction = witnesses.network, judged.contradiction
+    zone = None if each.vibration is None else each.vibration.finding
+    if zone is not None and zone.severity == "alarm":
+        yield zone
+    if state == UNKNOWN_STATE:
+        yield Finding("unfamiliar", "alarm")
+    if each.family is not None:
+        yield each.family.finding
+    shown = _shown(state, witnesses)
+    if shown is not None:
+        yield shown if _believed(each, judged) else shown.but("check")
+    if contradiction is not None:
+        yield contradiction
+    if network is not None and network.action == REFUSE:
+        yield Finding("refused model", "check")
+    if judged.strikes and state == CANNOT_TELL:
+        yield Finding("impulsive without line", "check")
+    if zone is not None and zone.severity != "alarm":
+        yield zone
+    if network is not None and state in (HEALTHY, CANNOT_TELL) and not network.agreement >= UNITED:
+        yield Finding("windows disagree", "check", {"agreement": network.agreement})
+
+
+def _believed(each: Observation, judged: Judgement) -> bool:
+    """Whether a fault that is shown is an alarm: not by faint lines alone, nor by lines at the edge of the search for
+    the speed, nor by a model that is not to be used, nor where its class was not asked for.
+    """
+    network, physics, baseline = each.witnesses.network, each.witnesses.physics, each.witnesses.baseline
     rule = each.rule or AlarmRule.of([] if network is None else list(network.probabilities))
-    known = network is not None and judged.label in network.probabilities
-    faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE)
-    faulty = faulty or (contradiction is not None and contradiction.severity == "alarm")
-    decision = decide(RecordingEvidence(
-        state, judged.confidence, 1 - found.get(HEALTHY, 0.0) if found else 0.0,
-        alarming=faulty and (not known or judged.label in rule.classes), min_confidence=rule.min_confidence,
-        agreement=None if network is None else network.agreement,
-        familiar=None if network is None else network.familiar,
-        unfamiliar_alarm=rule.unfamiliar, model=None if network is None else network.action,
-        supported=physics is not None or network is None,
-        shown=_shown(state, witnesses), contradiction=contradiction, strikes=judged.strikes, observed=_noticed(each),
-        wrong_speed=_alone(each) and physics is not None and physics.at_edge and state in FAULTS,
-        family=None if each.family is None else each.family.finding,
-        zone=None if each.vibration is None else each.vibration.finding,
-    ))  # fmt: skip
-    return _diagnosis(each, decision, state, judged.confidence, found, judged.label)
+    if network is not None and judged.label in network.probabilities and judged.label not in rule.classes:
+        return False
+    counted = None if network is None or network.action == REFUSE else network
+    if physics is None:
+        return counted is not None
+    if counted is not None and 1 - counted.states.get(HEALTHY, 0.0) >= SURE:
+        return True
+    fault = judged.state if judged.state in FAULTS else physics.likeliest_fault
+    grown = baseline is not None and baseline.by == KNOWN and baseline.change[fault] >= GROWN
+    return (grown or physics.clarity(fault) != "faint") and not (counted is None and physics.at_edge)
 
 
 def _diagnosis(each: Observation, decision: Decision, state: str, *rest: Any) -> Diagnosis:
@@ -193,16 +229,20 @@ def _likeliest(found: Mapping[str, float]) -> str:
     if found and fault <= SAFE_FAULT:
         return HEALTHY
     faults = [state for state in found if state != HEALTHY]
-    return max(faults, key=lambda state: found[state], default=HEALTHY) if found and fault >= SURE else CANNOT_TELL
+    likeliest = max(faults, key=lambda state: found[state], default=CANNOT_TELL)
+    if found.get(likeliest, 0.0) >= SURE:
+        return likeliest
+    return UNCLEAR if found and fault >= CERTAIN else CANNOT_TELL
 
 
 def _shown(state: str, witnesses: Witnesses) -> Finding | None:
     """What shows a fault: its line where there is one, else the class that the model names."""
     physics, network, baseline = witnesses.physics, witnesses.network, witnesses.baseline
-    if state in FAULTS and physics is not None:
-        values = {"state": state, **physics.strongest_line(state), "clarity": clarity_of(state, witnesses)}
-        if baseline is not None and baseline.change[state] >= GROWN:
-            values |= {"change": baseline.change[state], "by": baseline.by}
+    if state in (*FAULTS, UNCLEAR) and physics is not None:
+        fault = state if state in FAULTS else physics.likeliest_fault
+        values = {"state": fault, **physics.strongest_line(fault), "clarity": clarity_of(state, witnesses)}
+        if baseline is not None and baseline.change[fault] >= GROWN:
+            values |= {"change": baseline.change[fault], "by": baseline.by}
         return Finding("fault line", "alarm", values)
     if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None:
         values = {"label": network.nearest, "probability": max(network.probabilities.values())}
@@ -218,11 +258,14 @@ def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]
     model = network.states
     heard = max(signal, key=lambda name: signal[name])
     said = max(model, key=lambda name: model[name])
-    if heard != state and heard != HEALTHY and signal[heard] >= SURE:
-        return Finding("physics contradicts", "alarm", {"state": heard, **physics.strongest_line(heard)})
+    if heard not in (state, HEALTHY) and signal[heard] >= SURE:
+        clear = state == UNKNOWN_STATE and physics.clarity(heard) != "faint"
+        return Finding(
+            "physics contradicts", "alarm" if clear else "check", {"state": heard, **physics.strongest_line(heard)}
+        )
     if state not in (HEALTHY, UNKNOWN_STATE) and heard == HEALTHY and signal[heard] >= SURE:
-        return Finding("physics contradicts", "alarm", {"state": HEALTHY})
-    if state != UNKNOWN_STATE and said != state and model[said] >= SURE:
+        return Finding("physics contradicts", "check", {"state": HEALTHY})
+    if state not in (UNKNOWN_STATE, UNCLEAR) and said != state and model[said] >= SURE:
         return Finding("model contradicts", "check", {"state": said})
     return None
 

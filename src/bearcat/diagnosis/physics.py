@@ -270,10 +270,8 @@ class PhysicsEvidence:
 
     @property
     def strikes(self) -> bool:
-        """Whether something strikes at no line of this bearing."""
-        return (
-            self.kurtosis > IMPULSIVE and max(self.probabilities, key=lambda name: self.probabilities[name]) == HEALTHY
-        )
+        """Whether something strikes, at a line of this bearing or at none."""
+        return self.kurtosis > IMPULSIVE
 
     def without_lines(self, fault: str) -> PhysicsEvidence:
         """The same as if this fault's lines were not there: they belong to a neighbour."""

@@ -27,6 +27,7 @@ from bearcat.diagnosis.decision import (
     NO_SIGNAL,
     NOT_DIAGNOSED,
     OK,
+    UNCLEAR,
     UNKNOWN_STATE,
     UNREADABLE,
     Decision,
@@ -38,7 +39,7 @@ from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
-from bearcat.findings import DERIVED, GROWN, Finding
+from bearcat.findings import DERIVED, GROWN, PRIOR, Finding, highest
 from bearcat.names import to_json
 from bearcat.sentences import capitalised, reasons, sentences
 from bearcat.settings import from_plain, to_plain
@@ -57,29 +58,29 @@ CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, *UNDECIDED, NO_SIGNAL)  # states that c
 
 @dataclass(frozen=True)
 class AlarmRule:
-    """What counts as an alarm of a model: these classes, from this confidence on, and unfamiliar recordings or not."""
+    """What counts as an alarm: these classes of a model, and the share of recordings that are of a faulty bearing."""
 
-    classes: frozenset[str]
-    min_confidence: float = 0.0
-    unfamiliar: bool = True
+    classes: frozenset[str] = frozenset()
+    prior: float = PRIOR
 
     @staticmethod
-    def of(classes: Sequence[str], named: Collection[str] | None = None, **rest: Any) -> AlarmRule:
+    def of(classes: Sequence[str], named: Collection[str] | None = None, prior: float = PRIOR) -> AlarmRule:
         """The classes named, else all but the healthy ones."""
         for name in named or ():
             if name not in classes:
                 raise InputError(f"--alarm: the model has no class '{name}'{suggest(name, classes)}")
         faulty = named or [name for name in classes if name.lower() not in HEALTHY_NAMES]
-        return AlarmRule(frozenset(faulty), **rest)
+        return AlarmRule(frozenset(faulty), prior)
 
 
 def clarity_of(state: str, witnesses: Witnesses) -> str | None:
     """How clear the lines of this fault are, in words; None where none could be read."""
     physics, baseline = witnesses.physics, witnesses.baseline
-    if physics is None or state not in FAULTS:
+    if physics is None or state not in (*FAULTS, UNCLEAR):
         return None
-    grown = baseline is not None and baseline.change[state] >= GROWN
-    return physics.clarity(state) + ", growing" * grown
+    fault = physics.likeliest_fault if state == UNCLEAR else state
+    grown = baseline is not None and baseline.change[fault] >= GROWN
+    return physics.clarity(fault) + ", growing" * grown
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,8 @@ class Diagnosis(Observation):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know, and what changes no decision."""
-        return sentences(finding for finding in self.findings if finding.severity == "remark")
+        worst = highest(self.findings)
+        return sentences(f for f in self.findings if f.severity == "remark" or f.severity not in ("ok", worst))
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from bearcat.diagnosis.comparison import cross_talk, loudness
-from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, to_be_checked
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, by_findings
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
@@ -76,7 +76,7 @@ def assess(seen: Observed, rule: WatchRule, beside: Sequence[PointState] = ()) -
         if state.status.status != NO_SIGNAL:
             happened.append(("problem", f"no signal; {seen.silent}"))
     elif snapshot.refused:
-        found = replace(found, decision=to_be_checked(_undiagnosed(seen)))
+        found = replace(found, decision=by_findings([_undiagnosed(seen)]))
     elif seen.row is not None:
         found = _find(seen, beside)
         state, found = _weigh(seen, found, rule)
@@ -146,7 +146,7 @@ def _diagnosed(seen: Observed, found: Findings) -> Findings:
     """With the decision of `bearcat diagnose`, beside the baseline's lines once they are learnt."""
     snapshot, signal, usual = seen.snapshot, seen.snapshot.signal, seen.state.usual_lines
     if snapshot.problem is not None:
-        return replace(found, decision=to_be_checked(_undiagnosed(seen)))
+        return replace(found, decision=by_findings([_undiagnosed(seen)]))
     baseline = None if usual is None or found.physics is None else usual.compare(found.physics)
     quality = () if signal.quality is None else signal.quality.findings
     [diagnosis] = decide_together([Observation(
