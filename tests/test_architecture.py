@@ -28,7 +28,7 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "channels", "clipping", "recording", "physical", "signals", "vibration"},
+    {"bearing", "channels", "recording", "physical", "signals", "vibration"},
     {"catalogue", "inputs", "manifest"},
     {"prepare", "splits", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat.data.clipping import SignalLimits
+from bearcat.data.signals import SignalLimits
 from bearcat.diagnosis.quality import QualityCheck, stopped
 from tests.reference import quality as slow
 

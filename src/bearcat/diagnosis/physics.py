@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Integers
+from bearcat.data.signals import SignalLimits
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError

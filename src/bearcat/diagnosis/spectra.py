@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats, squared_magnitude
+from bearcat.data.signals import SignalLimits
 from bearcat.errors import InputError
 
 Doubles = NDArray[np.float64]
