@@ -5,9 +5,7 @@ import tomllib
 
 import pytest
 
-import bearcat
 from bearcat.adaptation.spec import make_recipe
-from bearcat.cat import find_calibrator
 from bearcat.cat.networks import find_encoder
 from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
 from bearcat.data import open_dataset
@@ -26,8 +24,8 @@ METHOD = '[[method]]\nmethod = "{}"\n'
         ("data fetch ims", "manifest"), ("adapt --recipe DANN", "--method"), ("adapt --recipe-set dropout=0", "--method-set"),
         ("adapt --balance", "--method-set balance=true"), ("adapt --precision bfloat16", "--method-set precision"),
         ("adapt --method SHOT", "dense-MCC"), ("adapt --method AT --method-set labels.grow=true", "labels.share"),
-        ("adapt --method AT --method-set encoder=silero", "'cnn'"), ("adapt --set clearance=1", "specimen"),
-        ("adapt --method AT --method-set final=Identity", "'none'"), ("adapt --data femto", "manifest"),
+        ("adapt --method AT --method-set encoder=silero", "cnn"), ("adapt --set clearance=1", "specimen"),
+        ("adapt --data femto", "manifest"),
         ("adapt --fail-on alarm", "predict"), ("report a --out a.pdf", "print"),
         ("diagnose a --bpfo 3.6", "bpfi="), ("predict a b --by window", "predictor"),
         ("predict a b --min-confidence=0.8", "confidence"), ("diagnose a.mf4", ".npz"), ("diagnose a.unv", ".npz"),
@@ -50,7 +48,6 @@ def test_an_old_command_line_names_what_to_use(command, tmp_path, monkeypatch, l
 @pytest.mark.parametrize(
     ("text", "instead"),
     [
-        (METHOD.format("DANN") + 'set = { "alignment.weight" = [0.1, 1.0] }', "[[method]] for each"),
         (METHOD.format("SHOT"), "dense-MCC"), ('[[method]]\nrecipe = "DANN"', "method = "), ('precision = "bfloat16"\n' + METHOD.format("DANN"), "set = {"),
         ('split = { scheme = "block", test = 0.3 }\n' + METHOD.format("DANN"), "unknown setting"),
         ('split = { scheme = "block", gap = 1 }\n' + METHOD.format("DANN"), "unknown setting"),
@@ -66,7 +63,7 @@ def test_an_old_grid_names_what_to_write(command, tmp_path, text, instead):
 @pytest.mark.parametrize(
     ("old", "instead"),
     [
-        (lambda: find_encoder("silero"), "'cnn'"), (lambda: find_calibrator("Identity"), "'none'"),
+        (lambda: find_encoder("silero"), "cnn"),
         (lambda: make_recipe("AT", "time", 3, {"labels.ramp_up": "1"}), "labels.weight"),
         (lambda: open_dataset("collection"), "manifest"), (lambda: open_dataset("femto"), "manifest"),
         (lambda: open_dataset("ims"), "manifest"),
@@ -85,11 +82,6 @@ def test_a_method_that_is_gone_names_one_that_is_there(name):
     with pytest.raises(InputError, match="any more; use '") as refused:
         find_recipe(name)
     assert any(f"'{instead}'" in str(refused.value) for instead in RECIPES)
-
-
-def test_a_view_names_the_plot():
-    with pytest.raises(AttributeError, match="plot"):
-        bearcat.view  # noqa: B018
 
 
 def test_a_value_may_have_the_name_of_something_that_is_gone(command, tmp_path):

@@ -33,7 +33,6 @@ REMOVED = {
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
     "AdaptRequest.recipe": "it is called 'method'",
 }
-REMOVED_NAMES = {"silero": "use 'cnn' or 'dense', or v0.3", "identity": "use 'none'"}  # of encoders and calibrators
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 
 
@@ -73,8 +72,6 @@ def find_name(name: str, table: Iterable[str], what: str) -> str:
     """The entry of a table called so, in any case; the nearest is suggested if there is none."""
     names = list(table)
     found = {known.lower(): known for known in names}.get(name.lower())
-    if found is None and name.lower() in REMOVED_NAMES:
-        raise InputError(f"the {what} '{name}' is gone; {REMOVED_NAMES[name.lower()]}")
     if found is None:
         raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
     return found

@@ -8,7 +8,6 @@ A reader finds the old file or the new one, never a half. Nothing is executed on
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -31,8 +30,6 @@ ABANDONED = 86_400  # seconds after which a draft is no longer being written
 def drafted(path: Path) -> Iterator[Path]:
     """A file to write, which gets this name at the end; an earlier file stays until then. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in abandoned(path.parent, f".{glob.escape(path.name)}-{'[0-9a-f]' * 32}"):
-        left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         yield draft
