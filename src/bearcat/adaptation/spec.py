@@ -37,8 +37,8 @@ from bearcat.deploy.find import FoundMeasurement, FoundUnit, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.errors import InputError
-from bearcat.methods.before_training import state_codes
-from bearcat.methods.matching import MatchClusters, has_several_states
+from bearcat.methods.before_training import has_several_states, state_codes
+from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report.results import Cell

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, check_models, tasks
+from bearcat.methods.before_training import States, source_states
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -40,7 +41,6 @@ CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
 MORE_LEFT = 1.5
 FEWEST_CLASSES = 3  # two clusters are matched with two classes by their order alone, which an offset hides
 FEWEST_CLUSTERS = 0.6  # of the number of classes
-MOST_STATES = 48  # of the source; where it has more recordings, those of a class that are alike are one state
 ROUNDS = 50  # of EM
 LEAST_SHARE = 1e-6  # of a state in EM
 STRANGE = 2.0  # distance of an unmatched cluster from the nearest class, in those of matched ones: it is unknown
@@ -162,59 +162,6 @@ class ClusterMatch(TargetFinding):
         elif self.states is None:
             reason = f"the smallest has {self.fewest_windows} windows, and {FEWEST_WINDOWS} are needed."
         return f"Not adapted, so the model is that of the source alone: {reason}"
-
-
-@dataclass(frozen=True, eq=False)
-class States:
-    """The source's states, each of one class: its classes or, where one has several recordings in a domain, these."""
-
-    owner: Integers  # (state,) the class of each
-    train: Integers  # (window,) the state of each of the source's windows, UNKNOWN of recordings not trained with
-    test: Integers
-
-    @property
-    def several(self) -> bool:
-        """Whether a class has several."""
-        return len(np.unique(self.owner)) < len(self.owner)
-
-    @staticmethod
-    def of_classes(data: tasks.TrainingData) -> States:
-        return States(np.arange(len(data.classes)), data.source_train.labels, data.source_test.labels)
-
-
-def has_several_states(source: tasks.Labelled) -> bool:
-    """Whether a class has several recordings in a domain."""
-    if not len(source.recording):
-        return False
-    domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
-    recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
-    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
-
-
-def source_states(data: tasks.TrainingData) -> States:
-    """The source's recordings as states; of a class with more than its part of MOST_STATES, alike ones are merged."""
-    from scipy.cluster.hierarchy import fcluster, linkage
-
-    source, test, classes = data.source_train, data.source_test, len(data.classes)
-    if not has_several_states(source):
-        return States.of_classes(data)
-    numbers, place = np.unique(source.recording, return_inverse=True)
-    flat = source.values.reshape(len(source), -1)
-    deviation = flat.std(axis=0)
-    means = np.array([flat[place == number].mean(axis=0) for number in range(len(numbers))])
-    means = means / np.where(deviation > 0, deviation, 1)
-    labels = np.array([source.labels[place == number][0] for number in range(len(numbers))])
-    state, owner = np.zeros(len(numbers), dtype=np.int64), list[int]()
-    for code in range(classes):
-        mine = np.flatnonzero(labels == code)
-        merged: NDArray[Any] = np.arange(len(mine))
-        if len(mine) > MOST_STATES // classes:
-            merged = fcluster(linkage(means[mine], "average"), MOST_STATES // classes, "maxclust") - 1
-        state[mine] = len(owner) + merged
-        owner += [code] * (int(merged.max()) + 1)
-    of_recording = dict(zip(numbers.tolist(), state.tolist(), strict=True))
-    of_test = np.array([of_recording.get(number, tasks.UNKNOWN) for number in test.recording.tolist()], dtype=np.int64)
-    return States(np.array(owner), state[place], of_test)
 
 
 def _shifted(
