@@ -51,7 +51,7 @@ NOT_RUN = {
     r"bearcat watch (?!.*--once)plant( |$)": "somebody who stops it",
     r"python benchmarks/": "recordings that are downloaded, or hours",
 }
-FOLLOWED = ("tutorial.md", "add-a-dataset.md", "add-a-method.md")  # tests/test_examples.py runs their bash blocks
+FOLLOWED = ("first-hour-researchers.md", "extend.md")  # tests/test_examples.py runs their bash blocks
 PROGRAMS = r"(?:make|pip|curl|bearcat|python) "
 
 

@@ -1,5 +1,5 @@
 """A new ingredient, calibrator, input or encoder is one short file outside the package: it trains, is evaluated, saved,
-predicts and is exported. The files are examples/add_*.py, which the pages docs/add-*.md show.
+predicts and is exported. The files are examples/add_*.py, which docs/extend.md shows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ SEAMS = {
     "add_an_ingredient.py": ("--method", "my-CORAL", "--input", "frequency"),
     "add_a_calibrator.py": ("--method", "CAT-MeanConfidence", "--input", "frequency"),
     "add_an_input.py": ("--method", "DANN", "--input", "my-log-spectrum:bands=40"),
-    "add_an_encoder.py": ("--method", "DANN", "--input", "frequency", "--method-set", "encoder=my-dense:widths=64,32"),
     "add_a_torch_module.py": (
         "--method",
         "DANN",
         "--input",
         "frequency",
         "--method-set",
-        "encoder=my-transformer:width=16",
+        "encoder=my-network:width=16",
     ),
 }
 

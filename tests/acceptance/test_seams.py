@@ -1,4 +1,4 @@
-"""Each examples/add_*.py trains, is evaluated, saved, predicts and is exported, as the pages docs/add-*.md say."""
+"""Each examples/add_*.py trains, is evaluated, saved, predicts and is exported, as docs/extend.md says."""
 # ruff: noqa: F811 (fixtures of the everyday tests)
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, comman
     assert answers[0]["class"] == answers[1]["class"]
     assert answers[0]["confidence"] == pytest.approx(answers[1]["confidence"], abs=1e-3)
     tables()
-    rows = {
-        "add_an_input.py": "my-log-spectrum", "add_an_encoder.py": "my-dense", "add_a_torch_module.py": "my-transformer",
-    }  # fmt: skip
+    rows = {"add_an_input.py": "my-log-spectrum", "add_a_torch_module.py": "my-network"}
     if name in rows:  # whoever predicts needs the row, and hears so; a graph needs no row of an encoder
         assert rows[name] in command("bearcat", "predict", "out/model", "machine.npy", status=(2,))
         plain = command("bearcat", "predict", "model.onnx", "machine.npy", *predict, status=(0, 1, 2, 3))

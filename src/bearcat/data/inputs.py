@@ -1,7 +1,7 @@
 """What the network is given of a window. `INPUTS` is the table; a row is a class whose fields are its settings.
 
 The same object serves training, prediction and the estimator. docs/inputs.md says what each row is for;
-docs/add-an-input.md adds one in a file of its own.
+docs/extend.md adds one in a file of its own.
 
 >>> inputs = find_input("frequency").transform(windows)        # (window, channel, time) → (window, channel, point)
 >>> inputs = find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)
