@@ -61,7 +61,7 @@ def test_a_grid_is_searched_with_skadas_label_free_scorers(packed, routing, scor
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
     assert search.best_params_["method"] == ["source-only", "DANN"][int(np.argmax(scores))]
-    assert search.best_estimator_.method_name_ == search.best_params_["method"]
+    assert search.best_estimator_.method_ == search.best_params_["method"]
     assert search.predict(X[domain < 0]).shape == (60,)
 
 

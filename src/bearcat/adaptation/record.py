@@ -25,6 +25,7 @@ from bearcat.adaptation.estimates import RunEstimates
 from bearcat.adaptation.spec import RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.algorithm import Trained
+from bearcat.cat.evaluate import unchanged
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data import SplitTask
 from bearcat.data.splits import specimen_counts
@@ -96,6 +97,7 @@ def make_record(
     finite, warnings = bool(trained.finite[number]), [*spec.warnings, *split.warnings]
     if not finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
+    warnings += unchanged(spec.recipe_name, spec.recipe, trained.history, number)
     fitted = None
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])

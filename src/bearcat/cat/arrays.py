@@ -144,8 +144,7 @@ class CAT:
             teacher = curves.pop(f"{score}_teacher", np.full_like(student, np.nan))
             curves[score] = np.where(np.isnan(teacher), student, teacher)
         self.curves: dict[str, NDArray[np.float32]] = curves
-        same = recipe.calibration is not None and unchanged(trained.history)[0]
-        self.notes = (f"{self.name} equals {uncalibrated(self.name)} here: T = 1 in all epochs",) if same else ()
+        self.notes = unchanged(self.name, recipe, trained.history, 0)
 
     @property
     def network(self) -> Network:
@@ -243,12 +242,6 @@ def _watcher(
     zeros = np.zeros(len(target), dtype=np.int64)
     windows = Windows(values=target, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
     return watcher([HeldBack(windows, codes, codes[order])], device)
-
-
-def uncalibrated(name: str) -> str:
-    """The method that is this one without its calibrator."""
-    plain = replace(RECIPES[name], calibration=None, final=None) if name in RECIPES else None
-    return next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")
 
 
 @dataclass(frozen=True, eq=False)

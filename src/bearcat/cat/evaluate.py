@@ -10,7 +10,7 @@ training does not depend on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,9 @@ from torch.nn import functional
 from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll
 from bearcat.cat.cpcs import CPCS
 from bearcat.cat.networks import Network
+from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.scaling import Matrix, Temperature, Vector
+from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Source, Target, expected_value
 from bearcat.errors import InputError, suggest
@@ -212,10 +214,16 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
     return fitting.fit(text or state.recipe.calibration or "")
 
 
-def unchanged(history: Mapping[str, Tensor]) -> list[bool]:
-    """Of each run, whether T was 1 in all epochs: its calibrator changed nothing, and CAT is AT."""
-    temperature = history.get("temperature", torch.empty(0, 0))  # NaN before T_cal, and of more than a temperature
-    return [bool(len(known := run[~run.isnan()])) and bool((known == 1).all()) for run in temperature.mT]
+def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:
+    """That T was 1 in all epochs, if so: the calibrator changed nothing, and the method is the one without it."""
+    temperature = history.get("temperature")  # NaN before T_cal, and where it is more than a temperature
+    known = torch.empty(0) if temperature is None else temperature[:, run]
+    known = known[~known.isnan()]
+    if recipe.find(SelfTraining) is None or recipe.calibration is None or not len(known) or bool((known != 1).any()):
+        return ()
+    plain = replace(RECIPES[name], calibration=None, final=None) if name in RECIPES else None
+    twin = next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")
+    return (f"{name} equals {twin} here: T = 1 in all epochs",)
 
 
 def calibrate(state: TrainingState) -> None:
