@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 
 class Opened:
-    """`forbidden` is a pattern of addresses that it is not given. Pages without `options` share a window, for a window
-    takes longer to open than a page; nothing that our pages do outlives them."""
+    """A page in a file is given nothing from outside. Pages without `options` share a window, for a window takes longer
+    to open than a page; nothing that our pages do outlives them."""
 
-    def __init__(self, browser, address: str, forbidden=None, **options) -> None:
+    def __init__(self, browser, address: str | Path, **options) -> None:
         if not options and not browser.contexts:
             browser.new_context().new_page()  # with its last page, a window would close
         self.context = browser.new_context(**options) if options else browser.contexts[0]
@@ -19,9 +22,9 @@ class Opened:
         )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        if forbidden is not None:
-            self.page.route(forbidden, lambda route: route.abort())
-        self.page.goto(address)
+        if isinstance(address, Path):
+            self.page.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
+        self.page.goto(address.as_uri() if isinstance(address, Path) else address)
 
     def __enter__(self):
         return self

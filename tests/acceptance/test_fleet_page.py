@@ -3,7 +3,6 @@
 # ruff: noqa: F811 (fixtures of another module)
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import httpx
@@ -11,7 +10,7 @@ import pytest
 
 from bearcat.report.fleet import write_fleet_page
 from bearcat.watch.store import Store
-from tests import opened
+from tests.opened import Opened
 from tests.test_fleet_page import plant  # noqa: F401 (a fixture)
 from tests.test_serve import TOKEN, Server
 
@@ -21,13 +20,6 @@ def page(plant: Path) -> Path:
     with Store.open(plant) as store:
         write_fleet_page(store, plant.with_name("fleet.html"))
     return plant.with_name("fleet.html")
-
-
-class Opened(opened.Opened):
-    """A page in a file, which is given nothing from outside."""
-
-    def __init__(self, browser, path: Path, **options) -> None:
-        super().__init__(browser, path.as_uri(), re.compile("^(?!file:|data:)"), **options)
 
 
 def shown(page) -> list[str]:
@@ -101,7 +93,7 @@ def test_a_served_page_wants_the_token_as_other_addresses_do(server: httpx.Clien
 
 def test_the_served_page_leads_to_its_machines(browser, server: httpx.Client):
     credentials = {"username": "anyone", "password": TOKEN}
-    with opened.Opened(browser, str(server.base_url.join("/fleet")), http_credentials=credentials) as tab:
+    with Opened(browser, str(server.base_url.join("/fleet")), http_credentials=credentials) as tab:
         assert shown(tab.page)[0] == "pump 2 drive end"
         tab.page.locator("#points a").first.press("Enter")
         tab.page.locator("section.point").first.wait_for()

@@ -11,16 +11,9 @@ import pytest
 from bearcat.bench.report import write_bench_report
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.report.pages import write_recordings_page
-from tests import opened
+from tests.opened import Opened
 from tests.test_bench_report import ATTACK, made_grid
 from tests.test_recordings_page import found, plant  # noqa: F401 (fixtures)
-
-
-class Opened(opened.Opened):
-    """A page in a file, which is given nothing from outside."""
-
-    def __init__(self, browser, path: Path, **options) -> None:
-        super().__init__(browser, path.as_uri(), re.compile("^(?!file:|data:)"), **options)
 
 
 @pytest.fixture(scope="module")
