@@ -88,29 +88,22 @@ class Site:
         return {path.parent.name: path.stat().st_mtime_ns for path in self.store.path.glob("runs/*/record.json")}
 
 
+def made_site(place: Path, recordings: Path, text: str, name: str) -> Site:
+    grid = place / f"{name}.toml"
+    grid.write_text(text)
+    store = open_store(place / name, create=True)
+    return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store, Library()))
+
+
 @pytest.fixture
 def make(tmp_path: Path, recordings: Path) -> Callable[..., Site]:
-    def made(text: str = GRID, name: str = "store") -> Site:
-        grid = tmp_path / f"{name}.toml"
-        grid.write_text(text)
-        store = open_store(tmp_path / name, create=True)
-        return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store, Library()))
-
-    return made
+    return lambda text=GRID, name="store": made_site(tmp_path, recordings, text, name)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Site:
     """The grid as it comes out when nothing disturbs it."""
-    place = tmp_path_factory.mktemp("whole")
-    (place / "grid.toml").write_text(GRID)
-    store = open_store(place / "store", create=True)
-    site = Site(
-        place / "grid.toml",
-        recordings,
-        store,
-        identify(plan(read_grid(place / "grid.toml"), recordings), store, Library()),
-    )
+    site = made_site(tmp_path_factory.mktemp("whole"), recordings, GRID, "store")
     assert site.execute()
     return site
 
@@ -146,24 +139,6 @@ def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
         assert record["stack"] == 2
         assert len(rows_of(folder / "curves.csv")) == 4
     assert not list((whole.store.path / "stacks").iterdir())
-
-
-def test_a_finished_grid_is_not_run_again(whole):
-    before = whole.times()
-    whole.epochs.clear()
-    assert whole.execute()
-    assert whole.times() == before
-    assert whole.epochs == []
-
-
-def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):
-    site = make(HEAD + SOURCE_ONLY + 'name = "mine"\n[[method]]\nname = "new"\nmethod = "DANN"\n')
-    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    found, missing = results(site.specs, site.store)
-    assert [result.cell.method for result in found] == ["mine", "mine"]
-    assert [(cell.cell.method, cell.reason) for cell in missing] == [("new", "not run")] * 2
-    assert found[0].score("target", "accuracy") == whole.record(0)["scores"]["target"]["accuracy"]
-    assert len(found[0].predictions.label) == whole.record(0)["data"]["target_test"]
 
 
 # The same, whoever runs it.
@@ -227,28 +202,6 @@ def test_two_processes_on_one_store_train_each_run_once(make, whole):
     assert sum(trained) == 4
     assert all(trained), "one of them did nothing"
     agree(whole, site, TOLERANCE)
-
-
-def test_runs_of_another_process_are_reported_as_running_and_waited_for(make):
-    site = make()
-    lock = site.store.lock(site.specs[0].identity)
-    assert lock is not None
-    assert site.store.lock(site.specs[0].identity) is None
-    state = site.store.state(site.specs[0].identity)
-    assert (state.kind, f"process {os.getpid()}" in state.detail) == ("running", True)
-    reports = []
-
-    def note(sentence):
-        reports.append((sentence, site.kinds()))
-        lock.close()
-
-    site.listener = lambda: Listener(message=note)
-    assert site.execute()
-    ((sentence, kinds),) = reports
-    assert sentence.startswith("waiting for 1 run")
-    assert state.detail in sentence
-    assert kinds == ["running", "done", "done", "done"]
-    assert site.kinds() == ["done"] * 4
 
 
 # Faults.

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.bench.report import paper_figures, score_table, write_bench_report
+from bearcat.bench.report import score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets.benches import CONDITIONS
@@ -75,17 +75,6 @@ def test_the_main_table_has_the_papers_form_and_figures_and_the_numbers_of_the_r
     assert column(table, "Paper")["DANN"].value == pytest.approx(46.53, abs=0.011)
     for words in ("over 5 seeds", "60 of 60", "0 = N15_M07_F10, 1 = N09_M07_F10"):
         assert words in table.note
-
-
-@pytest.mark.parametrize(
-    ("kind", "score", "method", "task", "percent"),
-    [
-        ("time", "accuracy", "CAT*-Temperature", PADERBORN[0], 52.67),
-        ("frequency", "ece", "CAT*-CPCS", f"{CONDITIONS[1]}→{CONDITIONS[3]}", 15.61),
-    ],
-)
-def test_the_papers_figures_are_found_by_our_names(kind, score, method, task, percent):
-    assert paper_figures(kind, score)[method, task] == pytest.approx(percent / 100)
 
 
 def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():

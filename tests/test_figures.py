@@ -109,12 +109,3 @@ def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: P
         total = sum(label == true for label, _ in labels)
         for column, guess in enumerate(("x", "y")):
             assert shown[row, column] == pytest.approx(labels.count((true, guess)) / total)
-
-
-def test_names_with_signs_of_their_own_are_drawn_as_they_are(tmp_path: Path):
-    names = ("$x^2", "_hidden", "内圈")
-    results = made(tmp_path, methods=("CAT*-Temperature",), classes=names)
-    for picture in every_picture(results)[1:3]:
-        picture.render("svg")
-    shown = [text.get_text() for text in figures.confusions(results).drawing.axes[0].get_yticklabels()]
-    assert shown == list(names)

@@ -11,7 +11,6 @@ import pytest
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from tests.reference.drawing import highest_of_parts
 from tests.test_diagnosis import simulated
@@ -47,12 +46,6 @@ def test_a_recording_s_drawing_is_small_and_shows_what_a_slow_twin_shows(found: 
     assert drawing.decibels.max() > 20, "the lines stand out in what is kept"
     assert len(json.dumps(found[0].to_dict()["drawing"])) < 4000
     assert Diagnosis.from_dict(json.loads(json.dumps(found[0].to_dict()))).drawing == found[0].drawing
-
-
-@pytest.mark.parametrize(("text", "word"), [("not base64!", "base64|padding"), ("A" * 10_000, "longer")])
-def test_a_drawing_of_a_stranger_is_refused(text, word):
-    with pytest.raises(ValueError, match=word):
-        EvidenceDrawing(text, 1.0, 1.0)
 
 
 def test_the_page_of_a_folder_and_of_json_has_the_list_and_the_evidence(command, plant, tmp_path, monkeypatch):
