@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.report.pages import write_run_page
 from bearcat.report.results import Cell
@@ -28,7 +29,7 @@ def test_a_run_s_page_has_the_decision_then_recordings_and_research_last(tmp_pat
     page = plain(html.unescape(write_run_page(result.folder).read_text(encoding="utf-8")))
     places = [page.index(part) for part in (
         "<h2>Recommendation</h2>", replace(result.record.decision, expected=None).sentence,
-        "2 recordings: 2 alarm.", *(f"<td>{name}</td>" for name in names),
+        Diagnoses(result.record.recordings).summary, *(f"<td>{name}</td>" for name in names),
         "<h2>For researchers</h2>", result.record.decision.sentence, "<h2>What was run</h2>",
     )]  # fmt: skip
     assert places == sorted(places)
