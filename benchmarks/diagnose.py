@@ -93,7 +93,8 @@ def simulated(seed: int) -> Recording:
             contact_angle=bearing.contact_angle, speed_fluctuation=fluctuation, slip=slip, slip_jitter=jitter,
             noise=noise,
         )  # fmt: skip
-        if contact_frequency(physics, CONDITIONS[condition].force) >= own_rate / 2 or severity >= physics.spacing:
+        contacts = [contact_frequency(each, CONDITIONS[condition].force) for each in (physics, MachinePhysics())]
+        if max(contacts) >= own_rate / 2 or severity >= physics.spacing:  # the defect is longer than balls are apart
             continue
         part = state.removesuffix(" race")
         label = state if state == "healthy" else f"{part}-1"
