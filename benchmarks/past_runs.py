@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bearcat.adaptation.estimates import estimate_runs, run_evidence
+from bearcat.adaptation.evaluation import estimate_runs, run_evidence
 from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.adaptation.record import COLUMNS
+from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.recipes import RECIPES
 from bearcat.cat.teacher import SelfTraining
 from bearcat.diagnosis.accuracy import Source, Target, estimates

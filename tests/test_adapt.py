@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.adaptation.record import COLUMNS
+from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.evaluate import predict
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model

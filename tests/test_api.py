@@ -13,7 +13,7 @@ import pytest
 
 import bearcat
 from bearcat.adaptation.adapt import Adaptation
-from bearcat.adaptation.plan import make_plan
+from bearcat.adaptation.spec import make_plan
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck

@@ -16,7 +16,7 @@ import pytest
 from bearcat.adaptation import adapt as adapting
 from bearcat.adaptation import run as running
 from bearcat.adaptation import spec as specs
-from bearcat.adaptation.plan import make_plan
+from bearcat.adaptation.spec import make_plan
 from bearcat.data import open_dataset
 from bearcat.record import RECORD, Record
 from bearcat.requests import AdaptRequest
@@ -83,14 +83,14 @@ def whole(mine, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("bearcat.adaptation.record.find_spec", lambda _: None)
+        patch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
         adapting.adapt(make_plan(wishes(mine)), out)
     return out
 
 
 def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypatch):
     """Two runs are trained: the recipe's and its unadapted counterpart's."""
-    monkeypatch.setattr("bearcat.adaptation.record.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
     fitted = counted(monkeypatch, specs, "run_evidence", lambda *_: "check models")
     written = counted(monkeypatch, Record, "write", lambda _, folder: folder.name)
     read = counted(monkeypatch, Record, "read", lambda folder: folder.name)
@@ -121,7 +121,7 @@ def contents(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("step", ["train beside", "choose", "save", "record"])
 def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_path, monkeypatch, step):
     """Killed before this step: of the run, the one beside it, the choice of a model, the run's own folder."""
-    monkeypatch.setattr("bearcat.adaptation.record.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
     out = tmp_path / "out"
     owner, name, own = {
         "train beside": (adapting, "run_stack", lambda *_, write, **__: write),

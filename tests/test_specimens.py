@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.adaptation.adapt import adapt
-from bearcat.adaptation.plan import make_plan
+from bearcat.adaptation.spec import make_plan
 from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.splits import (
     SAME_BEARINGS,

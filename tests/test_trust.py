@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearcat.adaptation.estimates import run_evidence
+from bearcat.adaptation.evaluation import run_evidence
 from bearcat.adaptation.run import evaluate
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import watcher

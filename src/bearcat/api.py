@@ -61,7 +61,7 @@ def adapt(
     True
     """
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.adaptation.plan import make_plan
+    from bearcat.adaptation.spec import make_plan
     from bearcat.cat.arrays import training_progress
 
     sources = [source] if isinstance(source, str | Path) else list(source)

@@ -25,10 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bearcat.adaptation.plan import AdaptationPlan
-from bearcat.adaptation.record import claim, drawable
-from bearcat.adaptation.run import FinishedRun, decided_record, diagnose_target, run_stack
-from bearcat.adaptation.spec import RunSpec
+from bearcat.adaptation.run import FinishedRun, claim, decided_record, diagnose_target, drawable, run_stack
+from bearcat.adaptation.spec import AdaptationPlan, RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.cat.scaling import updated_temperature

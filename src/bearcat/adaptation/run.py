@@ -14,8 +14,10 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
+from importlib.util import find_spec
 from itertools import islice, zip_longest
 from operator import add
 from pathlib import Path
@@ -23,32 +25,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from bearcat.adaptation.estimates import RunEvidence, estimate_runs, unknown_recordings
-from bearcat.adaptation.record import COLUMNS, Evaluation, claim, drawable, make_record
+from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record, unknown_recordings
 from bearcat.adaptation.spec import Library, RunSpec
-from bearcat.cat import Calibration, reliability_bins
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import predict, scores, watcher
+from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import healthy_class
-from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import decide_together, physics_check
 from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 from bearcat.diagnosis.recording import Observation
-from bearcat.fast.batches import padded_stack
+from bearcat.errors import InputError
 from bearcat.names import csv_cell
-from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
+from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report.figures import write_reliability
-from bearcat.report.results import read_result
-from bearcat.storage import digest_json, write_atomically
+from bearcat.report.results import BESIDE, read_result
+from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
+OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
+COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
 
 
@@ -70,6 +70,32 @@ class FinishedRun:
             if drawable():
                 write_reliability(self.record.reliability, folder / "reliability.png")
         self.record.write(folder)
+
+
+def claim(folder: Path, spec: RunSpec) -> None:
+    """Marks the folder as this run's; refuses one that holds another run or something else."""
+    note = folder / SPEC
+    try:
+        if note.exists():
+            owner = None
+            with suppress(ValueError, KeyError, TypeError):  # a damaged note is no loss while nothing is finished
+                owner = str(read_json(note)["identity"])
+            if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
+                differs = "other settings, seed, data or code"
+                raise InputError(f"{folder}: holds another run ({differs}); choose another --out")
+        elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(OWN) for path in folder.iterdir())):
+            raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
+        settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
+        write_json(note, settings)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: cannot be used ({type(error).__name__}: {error}); choose another --out") from error
+
+
+def drawable() -> bool:
+    """Whether there is what pictures and pages need, the extra `report`."""
+    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
 def run_stack(
@@ -139,86 +165,6 @@ def _read(folder: Path, keep_model: bool) -> FinishedRun:
     return FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
 
 
-def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
-    """What the final networks say of the test windows, for each run of the stack."""
-    device = trained.finite.device
-    values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
-    labels = {
-        "source": trained.batches.source_test_labels,
-        "target": padded_stack([split.held_back.target_test_labels for split in splits], UNKNOWN, device),
-    }
-    source, target = (predict(trained.network, windows) for windows in (trained.batches.source_test, values))
-    stack, plain = trained.calibration, {"source": source[0], "target": target[0]}
-    calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
-    estimates = estimate_runs(trained, splits, evidence, source, target)
-    scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
-    other = trained.source_calibration if trained.source_calibration is not stack else None
-    for domain, found in scored.items() if other is not None else ():
-        found["ece_source_calibrated"] = scores(plain[domain], other, labels[domain])["ece"]
-    probabilities, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
-    evaluations = []
-    for number, split in enumerate(splits):
-        windows = len(split.held_back.target_test)
-        own = None
-        if stack is not None:
-            state = {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
-            own = Calibration.from_state(state)
-        evaluation = Evaluation(probabilities[number, :windows], uncalibrated[number, :windows], own, estimates[number])
-        evaluations.append(evaluation)
-        for domain, stacked in labels.items():
-            truth = stacked[number]
-            if bool((truth != UNKNOWN).any()):
-                evaluation.scores[domain] = {name: _number(score[number]) for name, score in scored[domain].items()}
-                before, after = (_bins(each[domain][number], truth) for each in (plain, calibrated))
-                diagram = {"uncalibrated": before, "calibrated": None if stack is None else after}
-                evaluation.reliability[domain] = diagram
-        if (target_scores := evaluation.scores["target"]) is not None:
-            target_scores |= alarm_scores(evaluation.target, split.held_back, split.classes)
-    return evaluations
-
-
-def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
-    """Recordings with labels and the share diagnosed rightly; rates of errors, None where there is none to count."""
-    windows, truth = held_back.target_test.recording, held_back.target_test_labels
-    known = truth != UNKNOWN
-    diagnosed, right = [], []
-    for number in np.unique(windows[known]):
-        members = windows == number
-        diagnosed.append(pool(tally(_log(probabilities[members]))).index)
-        right.append(truth[members][0])
-    hits = np.equal(diagnosed, right)
-    found: dict[str, Any] = {"recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None}
-    healthy = healthy_class(classes)
-    code = UNKNOWN if healthy is None else list(classes).index(healthy)
-    alarms, sound = probabilities.argmax(axis=1)[known] != code, truth[known] == code
-    for name, wrong in (("false_alarms", alarms[sound]), ("missed_faults", ~alarms[~sound])):
-        found[name] = float(wrong.mean()) if healthy and len(wrong) else None
-    return found
-
-
-def _bins(logits: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What a reliability diagram draws of one run; `mass` counts windows, None stands where a bin has none."""
-    known = labels != UNKNOWN
-    found = reliability_bins(logits.softmax(dim=-1), labels.clamp(min=0), known.to(logits.dtype))
-    return {
-        "edges": found.edges.tolist(),
-        "mass": [round(share) for share in (found.mass.nan_to_num() * known.sum()).tolist()],
-        "confidence": [_number(value) for value in found.confidence],
-        "accuracy": [_number(value) for value in found.accuracy],
-    }
-
-
-def _log(probabilities: np.ndarray) -> np.ndarray:
-    """Log-probabilities, finite where float32 has rounded to 0."""
-    return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
-
-
-def _number(value: Tensor) -> float | None:
-    """A plain number; None for nan, which JSON does not know."""
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
 def model_says(model: Model, windows: Windows) -> dict[str, Tally]:
     """What a model says of the windows of each recording, at most MOST_WINDOWS of them, by its name."""
     tallies: dict[str, Tally] = {}
@@ -239,7 +185,7 @@ def diagnose_tested(
     library: Library, spec: RunSpec, split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], record: Record
 ) -> list[Observation]:
     """The target's recordings by the test windows alone, of a run whose model is not kept."""
-    tested, probabilities, tallies = split.held_back.target_test, _log(evaluation.target), dict[str, Tally]()
+    tested, probabilities, tallies = split.held_back.target_test, log_of(evaluation.target), dict[str, Tally]()
     for number in np.unique(tested.recording).tolist():
         members = tested.recording == number
         tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.trust.unfamiliar[members])
@@ -284,9 +230,12 @@ def _covering(
 
 def decided_record(record: Record, evidence: ModelEvidence, recordings: Sequence[Observation]) -> Record:
     """The record with the decision on the model, by this evidence and by its recordings, and then on each of them."""
-    healthy = healthy_class(record.data.classes)
-    faulty = None if healthy is None else sum(each.nearest != healthy for each in recordings)
-    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in recordings) else None
+    healthy, said = (
+        healthy_class(record.data.classes),
+        [each.nearest for each in recordings if each.nearest is not None],
+    )
+    faulty = None if healthy is None else sum(label != healthy for label in said)
+    one_class = evidence.one_class if all(label == evidence.one_class for label in said) else None
     physics, number = physics_check(recordings), len(recordings)
     evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
     decision = decide(evidence)
@@ -312,7 +261,7 @@ def _model(
         "limits": list(record.warnings), "decision": asdict(record.decision), "shift": record.evidence.shift,
         "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
-    pooled = pooled_temperature(_log(evaluation.target), tested, _mean_confidence(evaluation))
+    pooled = pooled_temperature(log_of(evaluation.target), tested, _mean_confidence(evaluation))
     familiarity = evaluation.trust.familiarity
     return Model(
         split.classes, spec.preparation, infos[0].rate, card, channels, pooled,
@@ -334,7 +283,7 @@ def _shared(values: Iterable[Any]) -> Any:
 def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
     """predictions.csv: a row for each target test window."""
     calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
-    spread = _log(calibrated)
+    spread = log_of(calibrated)
     rows = []
     for row in np.lexsort((test.start, test.recording)):
         recording = test.recordings[int(test.recording[row])]

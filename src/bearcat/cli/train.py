@@ -48,7 +48,7 @@ def adapt(
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.adaptation.plan import make_plan
+    from bearcat.adaptation.spec import make_plan
     from bearcat.cat.arrays import training_progress
 
     plan = make_plan(request, reading_bar())
