@@ -92,14 +92,14 @@ FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it ma
 ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 
-# A diagnosis (docs/fusion.md, fitted with its coefficients by benchmarks/fusion.py).
+# A diagnosis (docs/trust.md, fitted with its coefficients by benchmarks/fusion.py).
 SURE = 0.6  # probability of a fault from which on it is named, which is an alarm
 CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
 PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 
-# Lines, in dB (docs/diagnose.md; FAMILY on simulated and public recordings, docs/bearings.md).
+# Lines, in dB (docs/diagnose.md; FAMILY on simulated and public recordings).
 CLEAR, VERY_CLEAR = 12.0, 20.0  # of the strongest line, from which on it is clear, and strong
 GROWN = 6.0  # above the baseline, from which on lines are said to grow
 USUAL_LINE = 12.0  # a line of a baseline that is worth saying
@@ -120,7 +120,7 @@ STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its ow
 LEAST_RMS = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}
 STOPPED, FEWEST_BESIDE = 30.0, 3  # dB below the median of so many other recordings of the point
 
-# A speed (docs/speed-of-the-shaft.md).
+# A speed (docs/diagnose.md).
 OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
 OTHER_SPEED = 0.03  # by which a speed channel may differ from what is stated or measured
 

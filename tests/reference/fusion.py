@@ -1,4 +1,4 @@
-"""Fusion as docs/fusion.md says it, in loops over states and features, from the plain values of a diagnosis."""
+"""Fusion as docs/trust.md says it, in loops over states and features, from the plain values of a diagnosis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speed of the shaft the plain way: a speed, a line and a sample at a time, from docs/speed-of-the-shaft.md."""
+"""Speed of the shaft the plain way: a speed, a line and a sample at a time, from docs/diagnose.md."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def find_bearing(text: str) -> Bearing:
     if "=" not in text:
         if (name := next((name for name in _designations(text) if name in BEARINGS), None)) is not None:
             return BEARINGS[name]
-        raise InputError(f"bearing '{text}': is not in the table of docs/bearings.md; {INSTEAD}", "bearing")
+        raise InputError(f"bearing '{text}': is not in the table (docs/diagnose.md); {INSTEAD}", "bearing")
     try:
         given = {name: float(value) for name, value in pairs(re.split("[,;]", text)).items()}
         if {"bpfo", "bpfi"} & given.keys() and given.keys() <= {name.lower() for name in KINEMATIC}:

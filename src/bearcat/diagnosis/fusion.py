@@ -5,7 +5,7 @@ the probabilities are the softmax of the scores. Some faults show no line (LINEL
 fault is bounded: log((1 − LINELESS) · exp(sum) + LINELESS). All faults share the coefficients, so that a fault of one
 kind teaches the others. Each set of witnesses has coefficients of its own: where one is missing, the answer is the
 fitted model of those that are there. `benchmarks/fusion.py` makes fusion.json; recordings of a public test bench are
-judged by coefficients that were made without it (docs/fusion.md).
+judged by coefficients that were made without it (docs/trust.md).
 
 >>> fuse(Witnesses(physics=physics, general=general))
 {'healthy': 0.01, 'inner race': 0.0, 'outer race': 0.98, 'ball': 0.01}
@@ -42,7 +42,7 @@ FEATURES = {
 }
 LINES = ("physics", "general", "baseline")  # the witnesses that read lines; the others are added to them
 LINELESS = (
-    0.2  # share of faults that show no line of the bearing; test benches have from none to a third (docs/fusion.md)
+    0.2  # share of faults that show no line of the bearing; test benches have from none to a third (docs/trust.md)
 )
 UNKNOWN_TYPE = -2.0  # log-odds of a fault that a model lacks against the one it names
 FAR = "machine"  # the shift across which a network is hardly worth hearing

@@ -51,7 +51,7 @@ FAULT_VOTE, FAULT_TIE = (
     6.0,
     0.9,
 )  # of the bearing's lines where a line of the shaft is there too; of a fit that is as good
-HIGHEST_MULTIPLE, NEAR_MULTIPLE = 6, 0.015  # of a stated speed, which is never replaced by one
+HIGHEST_MULTIPLE = 6  # of a stated speed, which is never replaced by one
 SLIP = 0.02  # by which a cage lags at most, and its lines with it
 
 
@@ -218,7 +218,7 @@ def _multiple(measured: float, stated: float) -> float | None:
     """The whole number, or one over a whole number, by which a measured speed is a stated one; None where none is."""
     ratio = max(measured, stated) / min(measured, stated)
     whole = round(ratio)
-    if not 2 <= whole <= HIGHEST_MULTIPLE or abs(ratio / whole - 1) > NEAR_MULTIPLE:
+    if not 2 <= whole <= HIGHEST_MULTIPLE or abs(ratio / whole - 1) > AGREES:
         return None
     return float(whole) if measured > stated else 1 / whole
 
