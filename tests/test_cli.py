@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.commands import bearcat
+from tests.commands import PYTHON, bearcat
 from tests.test_folder import put
 
 
@@ -100,6 +102,15 @@ def test_unreadable_files_do_not_stop_the_table(tmp_path):
     assert result.returncode == 2
     assert "2 recordings in 2 domains" in result.stdout
     assert "problem: b/inner/2.npy: " in result.stderr
+
+
+@pytest.mark.parametrize(("words", "status"), [(("methods",), 141), (("data", "list"), 141), (("methods", "DANNN"), 2)])
+def test_a_reader_that_has_gone_and_a_full_disk_are_no_alarm(words, status):
+    with subprocess.Popen([*PYTHON, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdout.close()
+        assert process.wait() == status
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([*PYTHON, *words], stdout=full, stderr=full, check=False).returncode == 2
 
 
 def test_list_version_and_help():

@@ -146,7 +146,9 @@ def print_table(
     screen = console()
     if fixed == left:
         screen.width = max(screen.width, 120)  # nothing is cut off
-    screen.print(table)
+    with screen.capture() as text:  # rich itself would end with 1, an alarm, where a reader has gone
+        screen.print(table)
+    print(text.get(), end="")
 
 
 def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
