@@ -5,12 +5,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test check acceptance programs bench docs clean
 
-# Simulated bearings: diagnoses recordings from physics, then adapts to another operating condition, with the paper's
-# method on the same input beside it. Status 1 of diagnose says that there are alarms.
+# Simulated bearings: the paper's ladder and the default between two operating conditions, then five recordings diagnosed
+# with the adapted model. Status 1 of predict says that there are alarms.
 demo: .venv/demo
+	$(BIN)/bearcat adapt --beside source-only --beside 'DANN*' --beside 'AT*' --beside 'CAT*-Temperature' --out demo/adapt
 	@$(BIN)/bearcat data fetch simulated --domain N09_M07_F10 --set severities=0.15,0.5 --set faults=inner,outer --root demo/recordings > /dev/null
-	$(BIN)/bearcat diagnose demo/recordings || test $$? -eq 1
-	$(BIN)/bearcat adapt --beside 'dense-CAT*-Temperature' --out demo/adapt
+	$(BIN)/bearcat predict demo/adapt/model demo/recordings || test $$? -eq 1
 	@echo "Open demo/adapt/report.html in a browser."
 
 # Every day: style, types, and the tests that need neither browser nor server. A few minutes on two cores.

@@ -39,7 +39,7 @@ from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
 from bearcat.record import CHECKPOINT, RECORD, LabelledRecordings, Record, SavedModel
-from bearcat.report.results import BESIDE, Predictions, read_result
+from bearcat.report.results import BESIDE, Predictions, ordered_names, read_result
 from bearcat.storage import read_regular
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a recipe and its epochs
@@ -128,7 +128,7 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
     for folder in (out, *out.glob(f"{BESIDE}*")):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     warnings = (*plan.warnings, *(text for text in record.warnings if text not in plan.warnings))
-    return Adaptation(out, record, {name: beside[name] for name in sorted(beside)}, warnings)
+    return Adaptation(out, record, {name: beside[name] for name in ordered_names(beside)}, warnings)
 
 
 def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Record, dict[str, Record]]:

@@ -119,7 +119,7 @@ class Evaluation:
 
 def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
     """What the final networks say of the test windows, for each run of the stack."""
-    device = trained.finite.device
+    device, labelled = trained.finite.device, trained.history.get("pseudo_label_share")
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,
@@ -281,7 +281,7 @@ def make_record(
         fitted = FittedCalibration(known, at_bound)
         if at_bound:
             warnings.append(describe_bound(temperature))
-    device = trained.finite.device
+    device, labelled = trained.finite.device, trained.history.get("pseudo_label_share")
     parts = {"source_train": split.source_train, "source_test": split.source_test}
     parts |= {"target_train": split.target_train, "target_test": split.target_test}
     versions = {"bearcat": bearcat.__version__, "result": str(RESULT_VERSION), "python": platform.python_version()}
@@ -303,6 +303,7 @@ def make_record(
         versions=versions | {"torch": torch.__version__, "numpy": np.__version__},
         seconds=round(seconds, 2),
         stack=len(trained.finite),
+        pseudo_label_share=None if labelled is None or not finite else round(float(labelled[-1, number]), 4),
         parameters=trained.parameters,
         memory=peak_memory(device),
         kernels=trained.kernels,

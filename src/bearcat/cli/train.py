@@ -105,6 +105,7 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
             scores = percent(target.accuracy), right, percent(target.ece), percent(target.ece_uncalibrated)
             cells = dict(zip(cells, scores, strict=True))
         cells["source accuracy"] = percent(None if origin is None else origin.accuracy)
+        cells["labelled"] = percent(record.pseudo_label_share) or "–"
         cells["T"] = "–" if temperature is None else f"{temperature:.2f}"
         rows.append({"method": name, "input": record.settings.input.partition(":")[0]} | cells)
     print_table(rows, left=("method", "input"), title=title)

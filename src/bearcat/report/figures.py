@@ -73,6 +73,22 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 
 
 @house_style()
+def reliability_by_method(results: Sequence[Result]) -> ReportFigure | None:
+    """Finished networks of several methods on the target, or on the source where the target has no labels, in a row."""
+    for domain in ("target", "source"):
+        panels = []
+        for result in results:
+            found = result.record.reliability[domain] or {}
+            bins: RecordedBins | None = found.get("calibrated") or found.get("uncalibrated")
+            if bins is not None and any(bins.mass):
+                panels.append((shortened(result.cell.method, 20), merge_bins([bins])))
+        if len(panels) > 1:
+            caption = f"The methods side by side on the {domain}; bars below the diagonal mean too much confidence."
+            return ReportFigure("reliability-methods", "Reliability by method", caption, _draw_reliability(panels))
+    return None
+
+
+@house_style()
 def write_reliability(recorded: Reliability, path: Path) -> None:
     """The same figure of one run as a PNG, from its record's `reliability`."""
     figure = ReportFigure("reliability", "", "", _draw_reliability(_panels([recorded])))

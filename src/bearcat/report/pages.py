@@ -136,7 +136,8 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     )
     warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
-    drawn = [figures.reliability([run]) for run in reversed(together)]
+    drawn = [figures.reliability([result])]
+    drawn += [figures.reliability_by_method(together)] if len(together) > 1 else []
     drawn += [figures.confusions(together), figures.curves(together)]
     shown = tuple(figure for figure in drawn if figure is not None)
     return Section("For researchers", sentences, tuple(warned), (_score_table(together),), shown, research=True)
@@ -151,12 +152,14 @@ def _score_table(results: Sequence[Result]) -> Table:
         for domain in domains:
             for name in SCORES:
                 row.append(percent_entry(run.score(domain, name)))
-        row += [percent_entry(run.record.estimates.mean_confidence), number_entry(run.record.temperature, "{:.2f}")]
+        row += [percent_entry(run.record.estimates.mean_confidence), percent_entry(run.record.pseudo_label_share)]
+        row.append(number_entry(run.record.temperature, "{:.2f}"))
         rows.append((*row, number_entry(run.record.run_seconds, "{:.1f}")))
     headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
     note = (
         "Percent; ECE of 10 bins, before and after calibration; record.json has more scores."
-        " Expected: the target's accuracy, estimated without labels. T: temperature."
+        " Expected: the target's accuracy, estimated without labels. Labelled: target windows with a pseudo-label in"
+        " the last epoch. T: temperature."
     )
-    header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
+    header = ("method", "expected", *headings, "mean confidence", "labelled", "T", "seconds")
     return Table("scores", "Scores", note, header, tuple(rows))
