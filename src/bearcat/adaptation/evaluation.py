@@ -119,7 +119,7 @@ class Evaluation:
 
 def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
     """What the final networks say of the test windows, for each run of the stack."""
-    device, labelled = trained.finite.device, trained.history.get("pseudo_label_share")
+    device = trained.finite.device
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,
