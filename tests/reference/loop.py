@@ -42,7 +42,6 @@ class Settings:
     epochs: int = 300
     batch: int = 64
     rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 1e-5  # ℓ2 in the gradient
     drops: tuple[int, ...] = (150, 250)
     drop_factor: float = 0.1
@@ -103,23 +102,12 @@ def published(method: str, **numbers: Any) -> Settings:
 
 @dataclass
 class Data:
-    """One task. Values are (n, channels, length), or (n, length) for one channel; labels are (n,) integers."""
+    """One task: windows (n, channels, length), labels (n,)."""
 
     source_train: tuple[Tensor, Tensor]
     source_test: tuple[Tensor, Tensor]
     target_train: Tensor
-    classes: int = 0  # 0: one more than the largest source label
-
-    def __post_init__(self) -> None:
-        self.source_train = with_channel(self.source_train[0]), self.source_train[1]
-        self.source_test = with_channel(self.source_test[0]), self.source_test[1]
-        self.target_train = with_channel(self.target_train)
-        if self.classes == 0:
-            self.classes = int(max(self.source_train[1].max(), self.source_test[1].max())) + 1
-
-
-def with_channel(values: Tensor) -> Tensor:
-    return values.unsqueeze(1) if values.dim() == 2 else values
+    classes: int
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -317,52 +305,30 @@ def density_ratio(source: Tensor, target: Tensor, asked: Tensor) -> Tensor:
 class Twin:
     """One run: student, domain classifier, teacher, and their optimisers, driven an epoch and a step at a time.
 
-    Without initial states the networks draw PyTorch's default initialisation from the global generator: encoder, head,
-    domain classifier. `iterations_per_epoch` fixes the length of the gradient reversal's ramp; by default it is the
-    number of batches in one pass over the source training split. The networks have the dtype of the source values.
+    `iterations_per_epoch` fixes the length of the gradient reversal's ramp.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        data: Data,
-        student_state: State | None = None,
-        domain_state: State | None = None,
-        device: str | torch.device = "cpu",
-        iterations_per_epoch: int | None = None,
-    ) -> None:
-        self.settings, self.data, self.device = settings, data, torch.device(device)
-        values = data.source_train[0]
+        self, settings: Settings, data: Data, student_state: State, domain_state: State | None,
+        iterations_per_epoch: int,
+    ) -> None:  # fmt: skip
+        self.settings, self.data, values = settings, data, data.source_train[0]
         self.student = make_student(data.classes, values.shape[1], values.shape[2], settings.dropout)
+        self.student.load_state_dict(student_state)
         self.domain = DomainClassifier(settings.dropout)
-        if student_state is not None:
-            self.student.load_state_dict(student_state)
         if domain_state is not None:
             self.domain.load_state_dict(domain_state)
-        self.student.to(self.device, values.dtype)
-        self.domain.to(self.device, values.dtype)
-        self.student_optimiser = self._adam(self.student)
-        self.domain_optimiser = self._adam(self.domain)
-
-        self.teacher: nn.ModuleDict | None = None
-        if settings.teacher and settings.early_teacher:
-            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.thresholds = torch.full((data.classes,), settings.tau, dtype=values.dtype, device=self.device)
+        self.optimisers = [
+            torch.optim.Adam(network.to(values.dtype).parameters(), settings.rate, weight_decay=settings.weight_decay)
+            for network in (self.student, self.domain)
+        ]
+        early = settings.teacher and settings.early_teacher
+        self.teacher: nn.ModuleDict | None = copy.deepcopy(self.student).requires_grad_(False) if early else None
+        self.thresholds = torch.full((data.classes,), settings.tau, dtype=values.dtype)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
-
-        if iterations_per_epoch is None:
-            iterations_per_epoch = math.ceil(len(values) / settings.batch)
-        self.iterations_per_epoch = iterations_per_epoch
-        self.sgd_steps = 5000
-        self.epoch = -1
-        self.aligned_iterations = 0  # iterations taken in epochs from align_from on
-
-    def _adam(self, network: nn.Module) -> torch.optim.Adam:
-        settings = self.settings
-        return torch.optim.Adam(
-            network.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=settings.weight_decay
-        )
+        self.iterations_per_epoch, self.sgd_steps = iterations_per_epoch, 5000
+        self.epoch, self.aligned_iterations = -1, 0  # iterations taken in epochs from align_from on
 
     # Which phase is it?
 
@@ -378,42 +344,21 @@ class Twin:
     def labelling(self) -> bool:
         return self.settings.teacher and self.epoch >= self.settings.label_from
 
-    @property
-    def calibrating(self) -> bool:
-        used = self.settings.calibration is not None
-        return used and self.labelling and self.epoch >= self.settings.calibrate_from
-
-    @property
-    def needs_target(self) -> bool:
-        joint = self.settings.passes == "joint" and self.epoch >= self.settings.align_from
-        return joint or self.aligning or self.confusing or self.labelling
-
-    @property
-    def progress(self) -> float:
-        """p of the reversal coefficient: counted from 0 or 1 at the first aligned iteration, up to 1 at the end."""
-        total = (self.settings.epochs - self.settings.align_from) * self.iterations_per_epoch
-        return (self.aligned_iterations + self.settings.reversal_counts_from) / total
-
     # Once per epoch.
 
-    def start_epoch(self, epoch: int, counted: Iterable[Tensor] | None = None) -> None:
+    def start_epoch(self, epoch: int, counted: Iterable[Tensor]) -> None:
         """Learning rate, a teacher if its time has come, its calibration, then its thresholds, in this order.
 
         `counted` are the target batches, as indices, on which a teacher in training mode counts, and which pass the
-        student where there is none; by default in order. The teacher's pass is made with fixed thresholds too.
+        student where there is none. The teacher's pass is made with fixed thresholds too.
         """
-        settings = self.settings
-        self.epoch = epoch
-        passed = sum(epoch >= drop for drop in settings.drops)
-        for optimiser in (self.student_optimiser, self.domain_optimiser):
+        settings, self.epoch = self.settings, epoch
+        for optimiser in self.optimisers:
             for group in optimiser.param_groups:
-                group["lr"] = settings.rate * settings.drop_factor**passed
-        batches = self.data.target_train.split(settings.batch)
-        if counted is not None:
-            batches = tuple(self.data.target_train[index] for index in counted)
+                group["lr"] = settings.rate * settings.drop_factor ** sum(epoch >= drop for drop in settings.drops)
+        batches = [self.data.target_train[index] for index in counted]
         if settings.target_pass:
-            self.student.train()
-            self.pass_target(self.student, batches)
+            self.pass_target(self.student.train(), batches)
         overwritten = settings.teacher and epoch == settings.label_from and self.teacher is not None
         if overwritten and settings.first_counts == "student":
             self.overwrite_teacher()
@@ -437,7 +382,7 @@ class Twin:
 
     @torch.no_grad()
     def pass_target(self, network: nn.ModuleDict, batches: Iterable[Tensor]) -> Tensor:
-        return torch.cat([network["head"](network["encoder"](batch.to(self.device))) for batch in batches])
+        return torch.cat([network["head"](network["encoder"](batch)) for batch in batches])
 
     @torch.no_grad()
     def overwrite_teacher(self) -> None:
@@ -453,11 +398,11 @@ class Twin:
 
     def fit_calibration(self) -> None:
         """Fit the calibration to the teacher on the source test split, if calibration is on in this epoch."""
-        if not self.calibrating:
+        chosen, (values, labels) = self.settings.calibration, self.data.source_test
+        if chosen is None or not self.labelling or self.epoch < self.settings.calibrate_from:
             return
         assert self.teacher is not None
-        values, labels = self.data.source_test
-        chosen, logits, labels = self.settings.calibration, self.predict(self.teacher, values), labels.to(self.device)
+        logits = self.predict(self.teacher, values)
         if chosen in ("Vector", "Matrix"):
             self.calibrate = published_scaling(str(chosen), logits, labels, self.sgd_steps)
         elif chosen in ("Temperature", "CPCS"):
@@ -468,45 +413,29 @@ class Twin:
             temperature = published_temperature(logits, labels, weight)
             self.calibrate = lambda values: values / temperature
         else:
-            assert chosen is not None and not isinstance(chosen, str)  # noqa: PT018
+            assert not isinstance(chosen, str)
             self.calibrate = chosen(logits, labels)
 
     @torch.no_grad()
     def predict(self, network: nn.ModuleDict, values: Tensor, features: bool = False) -> Tensor:
         """Logits (n, classes), or features (n, 256), in evaluation mode."""
         network.eval()
-        found = torch.cat([network["encoder"](chunk.to(self.device)) for chunk in values.split(256)])
+        found = network["encoder"](values)
         return found if features else network["head"](found)
 
     # Once per iteration.
 
-    def step(self, source_index: Tensor, target_index: Tensor | None) -> dict[str, Tensor]:
-        """One iteration on the windows of these numbers; see `step_on`."""
-        values, labels = self.data.source_train
-        target = None if target_index is None else self.data.target_train[target_index]
-        return self.step_on(values[source_index], labels[source_index], target)
-
-    def step_on(self, source: Tensor, labels: Tensor, target: Tensor | None) -> dict[str, Tensor]:
-        """One iteration on these windows; the losses (detached, 0 where off) and the share of pseudo-labels selected.
-
-        With SAM they are the losses at the climbed weights, whose gradient the step uses. The target may be None before
-        any phase that needs it.
+    def step(self, source_index: Tensor, target_index: Tensor) -> dict[str, Tensor]:
+        """One iteration on the windows of these numbers; the losses (detached, 0 where off) and the share of
+        pseudo-labels selected. With SAM they are the losses at the climbed weights, whose gradient the step uses.
         """
-        settings = self.settings
-        if self.epoch < 0:
-            raise ValueError("no epoch has begun: call start_epoch first")
-        if self.needs_target and target is None:
-            raise ValueError(f"epoch {self.epoch} needs target windows")
-        source, labels = source.to(self.device), labels.to(self.device)
-        target = None if target is None or not self.needs_target else target.to(self.device)
-
+        settings, (values, labels) = self.settings, self.data.source_train
+        source, labels, target = values[source_index], labels[source_index], self.data.target_train[target_index]
         self.pseudo_labels = None
         if self.teacher is not None and (self.labelling or self.epoch >= settings.align_from):
             self.move_teacher()  # an early one follows from T_DA on, but labels nothing yet
         if self.labelling:
-            assert target is not None
             self.pseudo_labels = self.label(target)
-
         self.student.train()
         self.domain.train()
         found: dict[str, Tensor] = {}
@@ -516,12 +445,11 @@ class Twin:
 
         def total_loss() -> Tensor:
             if settings.radius and settings.relabel and self.labelling:
-                assert target is not None
                 self.pseudo_labels = self.label(target)
             found.update(self.losses(source, labels, target, first=False))
             return total(found)
 
-        optimisers = [self.student_optimiser, self.domain_optimiser] if self.aligning else [self.student_optimiser]
+        optimisers = self.optimisers if self.aligning else self.optimisers[:1]
         if settings.radius:
             textbook_sam_step(self.student.parameters(), task_loss, total_loss, optimisers, settings.radius)
         else:
@@ -530,10 +458,8 @@ class Twin:
             total_loss().backward()
             for optimiser in optimisers:
                 optimiser.step()
-
-        if self.epoch >= settings.align_from:
-            self.aligned_iterations += 1
-        zero = torch.zeros((), dtype=source.dtype, device=self.device)
+        self.aligned_iterations += self.epoch >= settings.align_from
+        zero = torch.zeros((), dtype=source.dtype)
         report = {name: found[name].detach() if name in found else zero for name in LOSSES}
         report["share"] = zero if self.pseudo_labels is None else self.pseudo_labels[1].to(source.dtype).mean()
         return report
@@ -560,45 +486,36 @@ class Twin:
     def set_training_mode(self, teacher: nn.ModuleDict) -> None:
         """Statistics of the batch, which also enter the teacher's own running statistics, and live dropout."""
         teacher.train()
-        if not self.settings.teacher_dropout:
-            for module in teacher.modules():
-                if isinstance(module, nn.Dropout):
-                    module.eval()
+        for module in teacher.modules():
+            if isinstance(module, nn.Dropout) and not self.settings.teacher_dropout:
+                module.eval()
 
-    def losses(self, source: Tensor, labels: Tensor, target: Tensor | None, first: bool) -> dict[str, Tensor]:
+    def losses(self, source: Tensor, labels: Tensor, target: Tensor, first: bool) -> dict[str, Tensor]:
         """The losses of this phase, by name, from fresh forward passes of the student in training mode.
 
-        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, and MCC perhaps only from
-        T_PL on.
+        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, and MCC perhaps only from T_PL on.
 
         passes="shared": source, then target; the domain loss reads the features of those two passes. The target goes
         through only if a loss asked for reads it.
         passes="separate": source, for the supervised loss; target, for pseudo-labels and MCC, if one of them is on;
         source and target joined, source first, for the domain loss, if it is on and asked for. Each updates the
         running statistics in this order. With `doubled` the first of them is of the source batch twice.
-        passes="joint": source and target joined, once, and every loss reads that; without a target the source alone.
+        passes="joint": from T_DA on source and target joined, once, and every loss reads that.
         """
         settings, encoder, head = self.settings, self.student["encoder"], self.student["head"]
         found: dict[str, Tensor] = {}
-        with_pseudo, with_mcc = self.pseudo_labels is not None, self.confusing
-        if first and settings.mcc_climbed_from_labels and self.epoch < settings.label_from:
-            with_mcc = False
-        with_domain = self.aligning and not first
-
-        joined_features = target_features = None
-        if settings.passes == "joint" and target is not None:
-            joined_features = encoder(torch.cat([source, target]))
-            source_features, target_features = joined_features[: len(source)], joined_features[len(source) :]
+        early = first and settings.mcc_climbed_from_labels and self.epoch < settings.label_from
+        with_pseudo, with_mcc = self.pseudo_labels is not None, self.confusing and not early
+        with_domain, shared = self.aligning and not first, settings.passes == "shared"
+        joined = target_features = None
+        if settings.passes == "joint" and self.epoch >= settings.align_from:
+            joined = encoder(torch.cat([source, target]))
+            source_features, target_features = joined[: len(source)], joined[len(source) :]
         elif settings.doubled:
-            source_features = encoder(torch.cat([source, source]))
-            labels = torch.cat([labels, labels])
+            source_features, labels = encoder(torch.cat([source, source])), torch.cat([labels, labels])
         else:
             source_features = encoder(source)
         found["supervised"] = functional.cross_entropy(head(source_features), labels)
-        if target is None:
-            return found
-
-        shared = settings.passes == "shared"
         if target_features is None and (with_pseudo or with_mcc or (shared and with_domain)):
             target_features = encoder(target)
         if with_pseudo:
@@ -608,12 +525,14 @@ class Twin:
             found["mcc"] = mcc_loss(head(target_features), settings.mcc_temperature)
         if with_domain:
             if shared:
-                joined_features = torch.cat([source_features, target_features])
+                joined = torch.cat([source_features, target_features])
             if settings.passes == "separate":
-                joined_features = encoder(torch.cat([source, target]))
+                joined = encoder(torch.cat([source, target]))
             is_source = torch.cat([source.new_ones(len(source)), target.new_zeros(len(target))])
-            coefficient = reversal_coefficient(self.progress)
-            found["domain"] = domain_loss(self.domain, joined_features, is_source, coefficient)
+            # p of the reversal coefficient: counted from 0 or 1 at the first aligned iteration, up to 1 at the end
+            steps = (settings.epochs - settings.align_from) * self.iterations_per_epoch
+            progress = (self.aligned_iterations + settings.reversal_counts_from) / steps
+            found["domain"] = domain_loss(self.domain, joined, is_source, reversal_coefficient(progress))
         return found
 
 
