@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bearcat.cat import Evidence, losses, teacher
+from bearcat.cat import Evidence, losses
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.ingredient import View
 from bearcat.cat.recipes import GROUPS, RECIPES
@@ -230,18 +230,6 @@ def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
         assert float(chosen.loss(asked)[run]) == pytest.approx(3 * each.sum() / COUNTS[1])
     own = replace(view, probabilities=view.target_logits.softmax(-1))
     assert torch.equal(chosen.loss(own), torch.zeros(2, dtype=torch.float64))
-
-
-# --- selection --------------------------------------------------------------------------------------------------------
-
-
-def test_a_share_of_each_class_is_the_twins():
-    scores, labels = RANDOM.random((2, 30)), RANDOM.integers(0, 4, (2, 30))
-    present = torch.arange(30) < torch.tensor([30, 19])[:, None]
-    found = teacher.best_of_each_class(torch.from_numpy(scores), torch.from_numpy(labels), 0.4, 4, present)
-    for run, count in enumerate((30, 19)):
-        assert found[run, :count].tolist() == reference.best_share(scores[run, :count], labels[run, :count], 0.4)
-        assert (found[run, count:] == -1).all()
 
 
 # --- views ------------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_every_number_is_the_papers():
     assert recipe.for_input("time").schedule.label_from == 50
     teacher = Teacher(momentum=0.999, dropout=True)
     assert recipe.find(SelfTraining) == SelfTraining(
-        1, "per-class", 0.9, "uncalibrated", teacher=teacher, objective="cross-entropy", select="confidence"
+        1, "per-class", 0.9, "uncalibrated", teacher=teacher, objective="cross-entropy"
     )
     assert recipe.find(Sharpness) == Sharpness(radius=0.05)
     assert recipe.find(Confusion) == Confusion(weight=1, temperature=2)

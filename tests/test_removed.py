@@ -23,7 +23,7 @@ METHOD = '[[method]]\nmethod = "{}"\n'
         ("recipes", "bearcat methods"), ("data fetch collection", "manifest"), ("data fetch femto", "manifest"),
         ("data fetch ims", "manifest"), ("adapt --recipe DANN", "--method"), ("adapt --recipe-set dropout=0", "--method-set"),
         ("adapt --balance", "--method-set balance=true"), ("adapt --precision bfloat16", "--method-set precision"),
-        ("adapt --method SHOT", "dense-MCC"), ("adapt --method AT --method-set labels.grow=true", "labels.share"),
+        ("adapt --method SHOT", "dense-MCC"),
         ("adapt --method AT --method-set encoder=silero", "cnn"), ("adapt --set clearance=1", "specimen"),
         ("adapt --data femto", "manifest"),
         ("adapt --fail-on alarm", "predict"), ("report a --out a.pdf", "print"),

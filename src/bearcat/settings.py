@@ -25,7 +25,6 @@ Settings = TypeVar("Settings")
 MOST_NUMBERS = 1000  # of a list such as 1-5,7
 # Settings of v0.3 that have another name or place today, some by the class that had them.
 REMOVED = {
-    "grow": "set labels.share",
     "ramp_up": "set labels.weight",
     "label_by": "list the files in a manifest, with labels of your own",
     "Paderborn.channel": "list the files in a manifest for another channel than the first",

@@ -73,15 +73,6 @@ def uniformity(logits: np.ndarray) -> float:
     return float(np.mean([-share * np.log(p) - (1 - share) * np.log(1 - p) for p in mean]))
 
 
-def best_share(scores: np.ndarray, labels: np.ndarray, share: float) -> list[int]:
-    found = [-1] * len(labels)
-    for label in set(labels.tolist()):
-        members = sorted(np.flatnonzero(labels == label), key=lambda place: -scores[place])
-        for place in members[: int(np.ceil(share * len(members)))]:
-            found[place] = label
-    return found
-
-
 def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence: float, power: float) -> float:
     """The estimated target accuracy: right (window,) of 1 and 0, importance weights (window,)."""
     weight, error = weights**power, 1 - right

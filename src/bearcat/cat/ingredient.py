@@ -59,9 +59,9 @@ __all__ = [
 def choice(*known: str, default: str | None = None) -> Any:
     """A field that has one of these values, by default the first.
 
-    >>> SelfTraining(select="shares")
+    >>> SelfTraining(threshold="fixd")
     Traceback (most recent call last):
-    bearcat.errors.InputError: setting 'labels.select' is 'shares'; did you mean 'share'?
+    bearcat.errors.InputError: setting 'labels.threshold' is 'fixd'; did you mean 'fixed'?
     """
     return field(default=default or known[0], metadata={"known": known})
 

@@ -69,7 +69,6 @@ class TrainingState:
     calibration: Calibration | None = None  # of this epoch
     thresholds: Tensor | None = None  # (run, class), of this epoch
     pseudo_labels: Tensor | None = None  # (run, target window + 1) of this epoch, −1 where none; last: padding
-    supported: Tensor | None = None  # (run, target window + 1): the label a rule of selection supports, −1 where none
     # This step's pseudo-labels, which of them are used, (run, batch), and the probabilities they were made of.
     batch_labels: tuple[Tensor, Tensor, Tensor] | None = None
     totals: dict[str, Tensor] = field(default_factory=dict)  # this epoch's means over steps, (run,) each

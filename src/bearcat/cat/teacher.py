@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bearcat.cat import losses
-from bearcat.cat.ingredient import Loss, Tensor, View, choice, evaluate, functional, torch
+from bearcat.cat.ingredient import Loss, Tensor, View, choice, evaluate, torch
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Teacher:
 class SelfTraining(Loss):
     """Who labels, which labels are used, and how the student's loss on them is averaged.
 
-    >>> Recipe((SelfTraining(tau=0.95), Adversarial())).with_settings({"labels.share": "0.3"}).find(SelfTraining).tau
+    >>> Recipe((SelfTraining(tau=0.95), Adversarial())).with_settings({"labels.samples": "2"}).find(SelfTraining).tau
     0.95
     """
 
@@ -52,9 +52,6 @@ class SelfTraining(Loss):
     counts: str = choice("uncalibrated", "calibrated")  # probabilities, for per-class thresholds; text: calibrated
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
-    # "confidence" above the threshold; or without one, "share": the surest of each predicted class.
-    select: str = choice("confidence", "share")
-    share: float = 0.5  # of each class, for "share"
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
@@ -66,8 +63,8 @@ class SelfTraining(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.samples < 1 or not 0 < self.share <= 1:
-            raise InputError("labels.samples must be at least 1, labels.share above 0 and at most 1")
+        if self.samples < 1:
+            raise InputError("labels.samples must be at least 1")
         if self.first_counts == "early" and not self.teacher.early:
             raise InputError("labels.first_counts=early needs a teacher from the start; add teacher.early=true")
 
@@ -106,11 +103,7 @@ def set_thresholds(labels: SelfTraining, state: TrainingState, counted: tuple[Te
     memory.
     """
     limits = state.batches.target_train.new_full((state.runs, state.classes), labels.tau)
-    if labels.select == "share":
-        limits = torch.zeros_like(limits)
-        padded = functional.pad(_surest(labels, state), (0, 1), value=-1)
-        state.supported = padded if state.supported is None else state.supported.copy_(padded)
-    elif labels.threshold == "per-class":
+    if labels.threshold == "per-class":
         present = state.batches.target_present
         if counted is None:
             logits, _ = evaluate.predict(state.reported, state.batches.target_train)
@@ -141,8 +134,6 @@ def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> t
             passes.append(logits.softmax(dim=-1))
         probabilities = torch.stack(passes).mean(dim=0)
         label, selected = select(probabilities, state.thresholds)
-        if state.supported is not None:
-            selected = selected & (label == state.supported.gather(1, batch.target_index))
         for each in passes if labels.agree else ():
             selected = selected & (label == each.argmax(dim=-1))
         state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, label, -1))
@@ -169,21 +160,3 @@ def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64 and bool."""
     confidence, label = probabilities.max(dim=-1)
     return label, confidence >= thresholds.gather(1, label)
-
-
-def best_of_each_class(scores: Tensor, labels: Tensor, share: float, classes: int, present: Tensor) -> Tensor:
-    """The labels (run, window) of those of the highest scores in each class, a share rounded up; −1 elsewhere."""
-    found = torch.full_like(labels, -1)
-    for label in range(classes):
-        member = (labels == label) & present
-        rank = scores.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-        wanted = (member.sum(dim=1, keepdim=True) * share).ceil()
-        found = torch.where(member & (rank < wanted), label, found)
-    return found
-
-
-def _surest(labels: SelfTraining, state: TrainingState) -> Tensor:
-    """The labels of the surest share of each predicted class, (run, window), −1 elsewhere."""
-    logits, _ = evaluate.predict(state.reported, state.batches.target_train)
-    scores, predicted = logits.softmax(dim=-1).max(dim=-1)
-    return best_of_each_class(scores, predicted, labels.share, state.classes, state.batches.target_present)
