@@ -91,7 +91,7 @@ def test_bearcat_itself_loads_nothing():
 
 # Modules, and what none of them, nor of those above them, may load: one Python imports them in this order.
 UNLOADED = {
-    "bearcat.cli": "numpy scipy torch matplotlib pyarrow h5py",
+    "bearcat.cli": "numpy scipy torch matplotlib h5py",
     "bearcat.bench.report": "torch pandas matplotlib",
     "bearcat.bench.stats": "torch pandas statsmodels scikit_posthocs",
     "bearcat.diagnosis.accuracy bearcat.diagnosis.pooling": "torch",

@@ -105,7 +105,7 @@ def own(path: Path):
 
 def forking() -> int:
     """The process that forks a child for each file."""
-    return isolated._forking[os.getpid()].process.pid
+    return isolated._forking[os.getpid()][0].pid
 
 
 def child() -> str:
@@ -157,7 +157,7 @@ def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest):
         with opened(honest) as stream:
             if group:
                 os.killpg(forking(), signal.SIGKILL)
-                isolated._forking[os.getpid()].process.wait()
+                isolated._forking[os.getpid()][0].wait()
             else:
                 os.kill(int(child()), signal.SIGKILL)
             with pytest.raises(InputError, match=r"honest\.mat"):
@@ -166,7 +166,8 @@ def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest):
 
 
 def test_a_child_writes_nothing_has_limits_and_no_secrets(honest, monkeypatch):
-    isolated._forking_process().end()
+    isolated._forking_process()
+    isolated._end(isolated._forking[os.getpid()][0])
     monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
     for open_file, most in ((opened, 3 * MOST + 2**26), (own, 2**30 + 16 * honest.stat().st_size)):
         with open_file(honest):

@@ -52,38 +52,16 @@ LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
 NO_CHANNEL = 2**32 - 1  # in place of a channel's number: the rest of the message is JSON
 
 START = (
-    "import sys, importlib; module, descriptor, *sys.path = sys.argv[1:];"
-    " importlib.import_module(module).work(int(descriptor))"
+    "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.isolated import work; work(int(descriptor))"
 )
 # One thread and one pool of memory: each further one reserves address space, which is what is limited.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
-}  # fmt: skip
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 # What a process gets of our environment: no token of a server, nor any other secret.
 INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
-_forking: dict[int, Child] = {}  # the process that forks, by the process that started it
+# The process that forks and the connection to it, by the process that started it: a forked one needs its own.
+_forking: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
 _starting = threading.Lock()
-
-
-class Child:
-    """A process of ours that calls `work` of a module, in a session of its own, and the connection to it."""
-
-    def __init__(self, module: str) -> None:
-        self.socket, theirs = socket.socketpair()
-        inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
-                [sys.executable, "-I", "-c", START, module, str(theirs.fileno()), *sys.path],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
-            )  # fmt: skip
-
-    def end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # with what it has forked
-        self.process.wait()
-        self.socket.close()
 
 
 def limit_process(memory: int) -> None:
@@ -210,19 +188,36 @@ def _child_for(order: dict[str, Any]) -> Iterator[Connection]:
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as connection:
         with theirs, suppress(OSError):  # receiving will say what happened
-            socket.send_fds(_forking_process().socket, [b"."], [theirs.fileno()])
+            socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
             connection.send_bytes(json.dumps(order).encode())
         yield connection
 
 
-def _forking_process() -> Child:
-    """The process that forks a child for each file, started where there is none; a forked process needs its own."""
+def _forking_process() -> socket.socket:
+    """The connection to the process that forks a child for each file, started where there is none."""
     with _starting:
-        child = _forking.get(os.getpid())
-        if child is None or child.process.poll() is not None:
-            child = _forking[os.getpid()] = Child(__name__)
-            atexit.register(child.end)
-        return child
+        process, ours = _forking.get(os.getpid(), (None, None))
+        if ours is None or process is None or process.poll() is not None:
+            if ours is not None:
+                ours.close()
+            ours, theirs = socket.socketpair()
+            inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
+            with theirs:
+                process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
+                    [sys.executable, "-I", "-c", START, str(theirs.fileno()), *sys.path],
+                    pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
+                )  # fmt: skip
+            _forking[os.getpid()] = process, ours
+            atexit.register(_end, process)
+        return ours
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process with what it has forked."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _receive(connection: Connection, origin: str, until: float) -> tuple[int, Any]:
