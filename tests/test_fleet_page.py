@@ -13,10 +13,11 @@ import httpx
 import numpy as np
 import pytest
 
-from bearcat.deploy.serve import Limits, Served, make_app
+from bearcat.deploy.serve import Served, make_app
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
+from bearcat.requests import ServeRequest
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import Event, PointStatus, RecordingFile, Snapshot
 from bearcat.watch.store import Store
@@ -153,7 +154,7 @@ def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
 
 def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
     model = made_model("frequency", 256, rate=8000.0)
-    app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), fleet=fleet_pages(str(plant)))
+    app = make_app(Served(model, AlarmRule.of(model.classes)), ServeRequest(), fleet=fleet_pages(str(plant)))
 
     async def answers() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:

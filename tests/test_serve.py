@@ -27,8 +27,9 @@ from scipy.io import wavfile
 
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.serve import Address, Limits, page_policy, serve
+from bearcat.deploy.serve import is_loopback, page_policy, serve
 from bearcat.errors import InputError
+from bearcat.requests import ServeRequest
 from tests import commands
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
 
@@ -361,13 +362,11 @@ def test_a_token_is_asked_for_everywhere_but_on_health(tight):
 
 
 def test_loopback_is_the_default_and_other_names_and_careless_browsers_are_kept_out(server):
-    assert server.place.hostname == Address().host == "127.0.0.1"
+    assert server.place.hostname == ServeRequest().host == "127.0.0.1"
     for host, status in (("elsewhere.example", 403), ("localhost:80", 200), ("[::1]:80", 200), ("10.0.0.1", 200)):
         assert server.client.get("/model", headers={"Host": host}).status_code == status
-    loopback = [
-        Address(host).loopback for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.1.2.3", "plant.example")
-    ]
-    assert loopback == [True] * 3 + [False] * 3
+    names = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.1.2.3", "plant.example")
+    assert list(map(is_loopback, names)) == [True] * 3 + [False] * 3
     for path in ("/", "/health", "/nothing", "/openapi.json"):
         headers = server.client.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -377,16 +376,17 @@ def test_loopback_is_the_default_and_other_names_and_careless_browsers_are_kept_
 
 
 def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, monkeypatch):
-    for limits in ({"max_bytes": 1}, {"timeout": 0.0}, {"timeout": float("nan")}, {"concurrency": 0}):
-        with pytest.raises(InputError, match=next(iter(limits)).replace("_", "-")):
-            Limits(**limits)
+    for limits in ({"max_bytes": 1}, {"timeout": 0.0}, {"timeout": float("nan")}, {"concurrency": 0}, {"port": 70_000}):
+        with pytest.raises(InputError) as refused:
+            ServeRequest.of(**limits)
+        assert refused.value.field == next(iter(limits))
     for path, words, sentence in (
         (tmp_path / "no.onnx", {}, "there is no such file"), (models / "model.onnx", {"token": "one\ntwo"}, "BEARCAT_TOKEN"),
-        (models / "model.onnx", {"address": Address(port=70_000)}, "--port"), (None, {"alarms": ["inner"]}, "--alarm"),
-        (models / "model.onnx", {"alarms": ["iner"]}, "no class 'iner'; did you mean 'inner'"),
+        (None, {"alarm": ["inner"]}, "--alarm"),
+        (models / "model.onnx", {"alarm": ["iner"]}, "no class 'iner'; did you mean 'inner'"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=sentence):
-            serve(path, **{"address": Address(port=0), "limits": Limits()} | words)
+            serve(path, ServeRequest.of(port=0, alarm=words.get("alarm")), words.get("token"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         status, _, said = command("serve", models / "model.onnx", "--port", taken.getsockname()[1])
     assert status == 2

@@ -132,6 +132,19 @@ class WatchRequest(PointRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServeRequest(Request):
+    """Of `serve`."""
+
+    store: str | None = option(None, "Show the machines of bearcat watch at /fleet.", "STORE")
+    host: str = option("127.0.0.1", "0.0.0.0 for all of this machine's.", "ADDRESS")
+    port: int = option(8000, "0 takes one that is free.", "N", limits="port")
+    max_bytes: int = option(64 * 2**20, "The longest body of a request.", "N", limits="max_bytes", group=ADVANCED)
+    timeout: float = option(30.0, "Seconds for a request.", "S", limits="timeout", group=ADVANCED)
+    concurrency: int = option(64, "Requests at once; others get status 429.", "N", limits="concurrency", group=ADVANCED)
+    alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".", "CLASS", group=ADVANCED)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataRequest(SignalRequest):
     """How a dataset, or a folder of one's own, is read."""
 

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from bearcat.cli import options
 from bearcat.cli.options import Names, print_data, print_lines, print_note, print_recordings, takes
 from bearcat.errors import InputError
-from bearcat.requests import ADVANCED, DiagnoseRequest
+from bearcat.requests import DiagnoseRequest, ServeRequest
 
 if TYPE_CHECKING:
     from bearcat.deploy.predictor import Predictor
@@ -231,39 +231,24 @@ def export(
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
 
+@takes(ServeRequest)
 def serve(
-    model: Annotated[
-        Path | None,
-        Argument(metavar="MODEL", help="A model; without it, as diagnose."),
-    ] = None,
-    store: Annotated[str | None, Option(metavar="STORE", help="Show the machines of bearcat watch at /fleet.")] = None,
-    host: Annotated[str, Option(metavar="ADDRESS", help="0.0.0.0 for all of this machine's.")] = "127.0.0.1",
-    port: Annotated[int, Option(metavar="N", help="0 takes one that is free.")] = 8000,
-    max_bytes: Annotated[int, Option(metavar="N", help="The longest body of a request.", rich_help_panel=ADVANCED)] = 64
-    * 2**20,
-    timeout: Annotated[float, Option(metavar="S", help="Seconds for a request.", rich_help_panel=ADVANCED)] = 30.0,
-    concurrency: Annotated[
-        int, Option(metavar="N", help="Requests at once; others get status 429.", rich_help_panel=ADVANCED)
-    ] = 64,
-    alarm: Annotated[
-        Names, Option(metavar="CLASS", help="This class is an alarm; repeat for more.", rich_help_panel=ADVANCED)
-    ] = None,
+    request: ServeRequest,
+    model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
 ) -> None:
     """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C.
 
     With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
     """
     use_one_core()
-    from bearcat.deploy.serve import Address, Limits
+    from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
 
-    token = os.environ.get("BEARCAT_TOKEN")
+    token, store = os.environ.get("BEARCAT_TOKEN"), request.store
     if token == "":  # as a secret that is missing often is
         raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
-    address = Address(host, port)
-    if token is None and not address.loopback:
-        print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
-
+    if token is None and not is_loopback(request.host):
+        print_note(f"everyone who can reach {request.host} may send requests; set BEARCAT_TOKEN to restrict that")
     fleet = None
     if store is not None:
         from bearcat.report.fleet import fleet_pages
@@ -276,7 +261,7 @@ def serve(
         served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
         print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_decision, fleet)
+    run(model, request, token, started, _print_decision, fleet)
 
 
 def mcp(

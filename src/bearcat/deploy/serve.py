@@ -4,7 +4,7 @@ FastAPI and uvicorn as they are, for one machine or a trusted network; a reverse
 are raw bodies rather than multipart forms: they go from the socket into a temporary file, and browsers ask before they
 send such bodies elsewhere. Workers are threads, one for each core.
 
->>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C; None: without a model
+>>> serve(Path("out/model"), ServeRequest(port=8000))  # until SIGTERM or Ctrl-C; None: without a model
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import base64
 import hashlib
 import ipaddress
 import itertools
-import math
 import os
 import re
 import secrets
@@ -23,7 +22,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -49,7 +48,7 @@ from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError
 from bearcat.names import to_json
 from bearcat.report.figures import draw_evidence
-from bearcat.requests import DiagnoseRequest
+from bearcat.requests import DiagnoseRequest, ServeRequest
 
 try:
     import uvicorn
@@ -85,30 +84,12 @@ REMOVED = {  # parameters of earlier versions
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
 
 
-@dataclass(frozen=True)
-class Address:
-    host: str = "127.0.0.1"
-    port: int = 8000  # 0: any that is free
-
-    @property
-    def loopback(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host.lower() == "localhost"
-
-
-@dataclass(frozen=True)
-class Limits:
-    max_bytes: int = 64 * 2**20
-    timeout: float = 30.0  # seconds
-    concurrency: int = 64
-
-    def __post_init__(self) -> None:
-        ranges = {"max_bytes": (1024, math.inf), "timeout": (1e-3, 86_400), "concurrency": (1, math.inf)}
-        for name, (low, high) in ranges.items():
-            if not low <= (value := getattr(self, name)) <= high:
-                raise InputError(f"--{name.replace('_', '-')}: must lie between {low:g} and {high:g}, not at {value:g}")
+def is_loopback(host: str) -> bool:
+    """Whether this machine alone can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class Upload(BaseModel):
@@ -206,7 +187,7 @@ def _timed(blocks: Iterable[Floats], until: float) -> Iterator[Floats]:
 class PredictionService:
     """Receives recordings and hands them to workers."""
 
-    def __init__(self, served: Served, limits: Limits) -> None:
+    def __init__(self, served: Served, limits: ServeRequest) -> None:
         self.served, self.limits = served, limits
         self.accepted, self.numbers = 0, itertools.count()
 
@@ -356,7 +337,11 @@ def page_policy(text: str) -> str:
 
 
 def make_app(
-    served: Served | None, limits: Limits, token: str | None = None, loopback: bool = True, fleet: Pages | None = None
+    served: Served | None,
+    limits: ServeRequest,
+    token: str | None = None,
+    loopback: bool = True,
+    fleet: Pages | None = None,
 ) -> ASGIApp:
     """The whole application, with its middleware: for a model, for pages of watched machines, or for both."""
     service = None if served is None else PredictionService(served, limits)
@@ -387,7 +372,8 @@ def make_app(
 
 def _add_model(app: FastAPI, service: PredictionService) -> None:
     """The addresses of the model, and its page."""
-    description = service.served.describe(asdict(service.limits))
+    limits = {name: getattr(service.limits, name) for name in ("max_bytes", "timeout", "concurrency")}
+    description = service.served.describe(limits)
     text = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     policy = page_policy(text)
 
@@ -426,8 +412,7 @@ def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
 
 
 def serve(
-    path: Path | None, address: Address, limits: Limits, token: str | None = None,
-    alarms: Sequence[str] | None = None, say: Callable[[str], None] = print,
+    path: Path | None, request: ServeRequest, token: str | None = None, say: Callable[[str], None] = print,
     warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
 ) -> None:  # fmt: skip
     """Serves the model, pages of watched machines, or both, until SIGTERM or SIGINT; then finishes what was accepted.
@@ -441,15 +426,15 @@ def serve(
     served = None
     if path is not None:
         warn(model := open_model(path))
-        served = Served(model, AlarmRule.of(model.classes, alarms))
+        served = Served(model, AlarmRule.of(model.classes, request.alarm or None))
     elif fleet is None:
-        served = Served(None, AlarmRule.of((), alarms))
+        served = Served(None, AlarmRule.of((), request.alarm or None))
     config = uvicorn.Config(
-        make_app(served, limits, token, address.loopback, fleet), http="h11", ws="none", log_level="warning",
-        access_log=False, server_header=False, proxy_headers=False, limit_concurrency=limits.concurrency + CONNECTIONS,
-        timeout_graceful_shutdown=int(limits.timeout) + GRACE, h11_max_incomplete_event_size=HEAD_BYTES,
+        make_app(served, request, token, is_loopback(request.host), fleet), http="h11", ws="none", log_level="warning",
+        access_log=False, server_header=False, proxy_headers=False, limit_concurrency=request.concurrency + CONNECTIONS,
+        timeout_graceful_shutdown=int(request.timeout) + GRACE, h11_max_incomplete_event_size=HEAD_BYTES,
     )  # fmt: skip
-    with listening(address) as listener:
+    with listening(request.host, request.port) as listener:
         host, port = listener.getsockname()[:2]
 
         class Server(uvicorn.Server):
@@ -465,17 +450,15 @@ def serve(
         Server(config).run(sockets=[listener])
 
 
-def listening(address: Address) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; one sentence where it cannot be had, for which uvicorn would end with status 1."""
-    if not 0 <= address.port <= 65535:
-        raise InputError(f"--port: must lie between 0 and 65535, not at {address.port}")
     try:
-        family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(place[:2], family=family, backlog=2048)
         # asyncio does this only for sockets it knows to be TCP; without it, answers wait 40 ms for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        where = f"--host {address.host} --port {address.port}"
+        where = f"--host {host} --port {port}"
         raise InputError(f"{where}: cannot be listened on ({reason}); choose another") from error
