@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cat import Adversarial, Confusion, Evidence, Sharpness, find_calibrator, published
+from bearcat.cat import (
+    CALIBRATORS,
+    Adversarial,
+    Calibration,
+    Confusion,
+    Evidence,
+    Sharpness,
+    find_calibrator,
+    published,
+)
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import predict, watcher
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
@@ -303,6 +312,22 @@ def without(recipe: Recipe, kind: type) -> Recipe:
 def test_cat_without_a_calibrator_is_at():
     cat = train([Run(live(RECIPES["CAT*-Temperature"], calibration=None), toy(), 0)], CPU)
     same_weights(cat, train([Run(live(RECIPES["AT*"]), toy(), 0)], CPU))
+
+
+@dataclass(frozen=True)
+class Twice:
+    """The least a calibrator can be: no `needs`, no `at_bound`."""
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        half = torch.full(evidence.source().scores.shape[::2], 0.5, dtype=torch.float64)
+        return Calibration(half, torch.zeros_like(half))
+
+
+def test_a_calibrator_says_what_it_needs_and_its_bound_only_if_it_likes(monkeypatch):
+    monkeypatch.setitem(CALIBRATORS, "Twice", Twice)
+    trained = train([Run(live(RECIPES["CAT*-Temperature"], calibration="Twice"), toy(), 0)], CPU)
+    assert trained.calibration.temperature.tolist() == [2.0]
+    assert trained.calibration.at_bound.tolist() == [False]
 
 
 def test_a_final_calibrator_alone_is_fitted_once_to_the_finished_network():

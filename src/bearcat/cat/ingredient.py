@@ -275,11 +275,7 @@ def _class_of(function: RunLoss, name: str, phase: str | None, aligns: bool) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetFinding:
-    """What a preparation found in a run's windows, and whether it adapted the run.
-
-    >>> TargetFinding(adapted=True, unknown=(3,)).to_dict()
-    {'adapted': True, 'unknown': (3,)}
-    """
+    """What a preparation found in a run's windows, and whether it adapted the run."""
 
     adapted: bool
     unknown: tuple[int, ...] = ()  # recordings of the target that match no class of the source
@@ -297,14 +293,7 @@ class TargetFinding:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a preparation makes of a run's data.
-
-    >>> from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
-    >>> source, target = Labelled(np.ones((4, 1, 8)), np.arange(4) % 2), Unlabelled(np.zeros((4, 1, 8)))
-    >>> data = TrainingData(("healthy", "inner"), source_train=source, source_test=source, target_train=target)
-    >>> type(Standardise("source").prepare(data).module).__name__
-    'InputScaling'
-    """
+    """What a preparation makes of a run's data."""
 
     data: tasks.TrainingData
     module: nn.Module | None = None  # what the network begins with; buffers alone, whose first axis is the run

@@ -126,7 +126,7 @@ class Recipe:
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
         scaling = (Standardise("source"),) if self.find(Standardise) else ()
-        name = f"{self.encoder.partition(':')[0]}-source-only"
+        name = f"{str(self.encoder).partition(':')[0]}-source-only"
         plain = replace(self, ingredients=scaling, passes="shared", doubled=False, target_pass=False)
         return name if name in RECIPES else "source-only", plain
 
