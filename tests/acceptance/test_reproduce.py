@@ -13,7 +13,6 @@ from scipy import io as scipy_io
 from typer.testing import CliRunner
 
 from bearcat.bench import stats
-from bearcat.cat import scaling
 from bearcat.cli import app
 from bearcat.data.datasets.benches import CONDITIONS, PAPER
 
@@ -65,14 +64,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for condition in CONDITIONS[:2]:
             name, pitch = f"{condition}_{bearing}_1", 0.02 + 0.03 * number + 0.005 * (condition == CONDITIONS[1])
             (folder / "files" / f"{name}.mat").write_bytes(measurement(name, pitch, random))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scaling, "SGD_STEPS", 20)
-        where = ("--root", folder / "files", "--store", folder / "store", "--device", "cpu")
-        for grid in GRIDS:
-            shorten(grid, folder)
-            command("run", shorten(grid, folder, "time"), *where)
-        methods = [word for name in FREQUENCY for word in ("--only-method", name)]
-        command("run", folder / "paper.toml", *methods, *where)
+    where = ("--root", folder / "files", "--store", folder / "store", "--device", "cpu")
+    for grid in GRIDS:
+        shorten(grid, folder)
+        command("run", shorten(grid, folder, "time"), *where)
+    methods = [word for name in FREQUENCY for word in ("--only-method", name)]
+    command("run", folder / "paper.toml", *methods, *where)
     return folder
 
 
