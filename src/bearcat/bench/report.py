@@ -64,7 +64,6 @@ from bearcat.report.typeset import (
 )
 from bearcat.storage import write_atomically
 
-WRITTEN = ("svg", "pdf")  # of each figure
 ALL = "all datasets"  # the name of the group that holds the tasks of every dataset
 # Columns of score tables, shown where a run has it: in how many runs.
 COUNTED = {"Failed": "failed", "Collapsed": "collapsed", "T at bound": "at_bound"}
@@ -153,7 +152,7 @@ def _section(
         note = " ".join((table.note, *sentences, *(caveat.text for caveat in said)))
         write_atomically(_free(out / "tables" / f"{table.name}.tex"), latex(replace(table, note=note)).encode())
     for figure in pictures:
-        for kind in WRITTEN:
+        for kind in ("svg", "pdf"):
             write_atomically(_free(out / "figures" / f"{figure.name}.{kind}"), figure.render(kind))
     return Section(title, sentences, tuple(said), tuple(tables), tuple(pictures))
 

@@ -153,13 +153,12 @@ def _score_table(results: Sequence[Result]) -> Table:
             for name in SCORES:
                 row.append(percent_entry(run.score(domain, name)))
         row += [percent_entry(run.record.estimates.mean_confidence), percent_entry(run.record.pseudo_label_share)]
-        row.append(number_entry(run.record.temperature, "{:.2f}"))
-        rows.append((*row, number_entry(run.record.run_seconds, "{:.1f}")))
+        rows.append((*row, number_entry(run.record.temperature, "{:.2f}")))
     headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
     note = (
         "Percent; ECE of 10 bins, before and after calibration; record.json has more scores."
         " Expected: the target's accuracy, estimated without labels. Labelled: target windows with a pseudo-label in"
         " the last epoch. T: temperature."
     )
-    header = ("method", "expected", *headings, "mean confidence", "labelled", "T", "seconds")
+    header = ("method", "expected", *headings, "mean confidence", "labelled", "T")
     return Table("scores", "Scores", note, header, tuple(rows))

@@ -81,8 +81,7 @@ class Result:
     @cached_property
     def beside(self) -> list[Result]:
         """Finished runs in this run's folder that it is compared with, in the order of RECIPES."""
-        places = [place.parent for place in self.folder.glob(f"{BESIDE}*/{RECORD}")]
-        names = ordered_names(place.name.removeprefix(BESIDE) for place in places)
+        names = ordered_names(path.parent.name[len(BESIDE) :] for path in self.folder.glob(f"{BESIDE}*/{RECORD}"))
         return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
 
     @cached_property

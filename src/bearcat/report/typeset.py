@@ -120,6 +120,7 @@ class ReportFigure:
             with house_style():
                 metadata = dict.fromkeys(FORMATS[kind])
                 self.drawing.savefig(content, format=kind, dpi=RESOLUTION, metadata=metadata)
+                self.drawing.set_layout_engine("none")  # it is settled, and takes longer than drawing
             self._rendered[kind] = content.getvalue()
         return self._rendered[kind]
 
