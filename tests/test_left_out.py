@@ -35,7 +35,7 @@ def bad_files(root: Path) -> set[str]:
     np.savez(root / "b/rate.npz", x=values[0], fs=1e300)
     np.savez(root / "b/far.npz", x=values[0], fs=1e9)
     np.savez(root / "b/two.npz", left=values[0], right=values[1], fs=12_000.0)
-    np.savez(root / "b/none.npz", x=np.where(np.arange(5000) == 4000, np.nan, values[0]), fs=12_000.0)
+    np.savez(root / "b/none.npz", x=np.where(np.arange(5000) > 4000, np.nan, values[0]), fs=12_000.0)
     put(root / "b/short.csv", 20, samples=90, rate=12_000)
     os.mkfifo(root / "b/pipe.wav")
     put(root / "loose.csv", 21)

@@ -99,7 +99,7 @@ def test_mixes_cuts_and_labels_are_read_from_a_grid_and_old_runs_keep_their_sett
 
 
 def diagnosed(name: str, state: str, action: str, confidence: float) -> Diagnosis:
-    return Diagnosis(name, Decision(action), state, confidence, {})
+    return Diagnosis(name, decision=Decision(action), state=state, confidence=confidence)
 
 
 def test_recordings_are_scored_as_a_plain_loop_scores_them():

@@ -168,7 +168,7 @@ def test_what_cannot_be_a_task_is_refused():
         ),
         (lambda: split_task(TASK, windows_of("a", samples=128), target, Split("block"), 0), "2 windows are too few"),
         (lambda: Split("windwo"), "did you mean 'window'"),
-        (lambda: override(Split(), {"test": "0.3"}), "test. is gone"),
+        (lambda: override(Split(), {"test": "0.3"}), "unknown setting 'test'"),
     ]
     for call, sentence in cases:
         with pytest.raises(InputError, match=sentence):

@@ -56,7 +56,7 @@ def adapt(
         print_note(note)
     if plan.choices:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
-        print_note(f"chosen from the recordings, with reasons in record.json: {chosen}")
+        print_note(f"chosen from the recordings: {chosen}")
     for problem in plan.problems:
         print_note(problem.sentence, "problem")
     for warning in plan.warnings:
