@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # scripts that import each other
 import evidence_tables  # noqa: E402
+import when_cat_pays  # noqa: E402
 
 RESULTS = json.loads(evidence_tables.RESULTS.read_text(encoding="utf-8"))
 EVIDENCE = [ROOT / "README.md", ROOT / "docs" / "results.md"]  # of which every figure has a name
@@ -61,3 +62,11 @@ def test_every_table_names_its_version_and_command_and_the_file_is_small():
         assert table["made_by"], name
         assert {len(row) for row in table["rows"]} == {len(table["header"])}, name
         assert f"<!-- evidence: {name} -->" in named, name
+
+
+def test_when_cat_pays_says_what_the_papers_figures_say():
+    tasks = when_cat_pays.published()
+    gains = when_cat_pays.points(tasks, "DANN*", 0, 0)
+    hard = [gain for plain, gain in gains if plain < 40]
+    found = {f"{len(gains)}", f"{len(hard)}", f"{sum(hard) / len(hard):.1f}", f"{min(hard):.1f}", f"{max(hard):.1f}"}
+    assert found <= {*RESULTS["figures"]["when-cat-pays"]["numbers"]}
