@@ -22,7 +22,6 @@ from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS, LONGEST_LINE, open_signals
 from bearcat.data.survey import survey
 from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import find_measurements
 from bearcat.errors import InputError, check_range
 from bearcat.names import csv_cell, from_csv_cell, shown, to_json
 from tests.test_artefact import made_model, save_model
@@ -251,13 +250,6 @@ def test_a_wrong_row_of_a_manifest_is_one_problem_and_the_others_are_read(tmp_pa
         load(catalogue)
     status, printed, said = command("diagnose", root, "--rpm", 1500, "--bearing", "6205", "--format", "json")
     assert (status, str(root / "good.wav") in printed, "problem: " in said) == (3, True, True)
-
-
-def test_a_wrong_row_about_a_file_is_named_where_the_file_alone_is_asked_for(tmp_path):
-    (tmp_path / "a.wav").write_bytes(as_wav(noise(20_000)))
-    (tmp_path / "manifest.csv").write_text("path,domain,rpm\na.wav,pump,-5\n")
-    problems = [found for found in find_measurements([tmp_path / "a.wav"]) if "row 2" in found.name]
-    assert len(problems) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,22 @@ def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_p
     assert "found more than once" in HITSM(root=tmp_path).catalogue().problems[0].sentence
     with pytest.raises(InputError, match="none of .*mfs, self"):
         HITSM(root=tmp_path / "self").catalogue()
+
+
+def test_benches_as_machines_keep_speed_and_bearing_and_change_domain_and_label(real_data):
+    root = real_data("cwru").parent
+    catalogue = open_dataset("across-machines", root).catalogue()
+    assert catalogue.domains[:2] == ("cwru", "hit-sm-mfs")
+    counts = Counter((entry.domain, entry.label) for entry in catalogue.entries if entry.domain != "hit-sm-self")
+    assert counts == {
+        ("cwru", "healthy"): 4, ("cwru", "inner"): 12, ("cwru", "outer"): 12,
+        ("hit-sm-mfs", "healthy"): 3, ("hit-sm-mfs", "inner"): 9, ("hit-sm-mfs", "outer"): 9,
+    }  # fmt: skip
+    entry = next(entry for entry in catalogue.entries if entry.domain == "hit-sm-mfs" and entry.label == "outer")
+    recording = entry.read()
+    assert (recording.domain, recording.label, recording.origin) == (entry.domain, entry.label, entry.origin)
+    assert recording.rpm == pytest.approx(600)
+    assert recording.bearing is not None
 
 
 def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
