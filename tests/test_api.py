@@ -87,16 +87,6 @@ def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted
     assert alone[0].recording in repr(alone)
 
 
-def test_without_a_model_physics_answers(adapted):
-    root, _, _ = adapted
-    answers = bearcat.diagnose(root / "new" / "pump-B", rpm=900, bearing="6203")
-    assert [Path(each.recording).name for each in answers] == ["healthy.npz", "inner-1.npz"]
-    assert all(each.label is None and each.witnesses.general is not None for each in answers)
-    assert answers[1].state == "inner race"
-    assert answers[1].decision.action == "alarm"
-    assert list(answers.to_frame()["state"]) == [each.state for each in answers]
-
-
 def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
     (tmp_path / "a" / "x").mkdir(parents=True)
     (tmp_path / "b" / "x").mkdir(parents=True)

@@ -52,13 +52,6 @@ def test_missing_files_are_named_and_the_status_is_2(tmp_path):
     assert re.search(r"^bearcat: cwru: .*\b40\b", result.stderr, re.MULTILINE)
 
 
-def test_settings_reach_the_dataset():
-    settings = ("--set", "seconds=0.5", "--set", "severities=1")
-    result = bearcat("data", "check", "simulated", *settings)
-    assert result.returncode == 0
-    assert "16 recordings in 4 domains, 4 classes; 112 windows" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -92,16 +85,6 @@ def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence):
     errors = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
     assert len(errors) == 1
     assert sentence in errors[0]
-
-
-def test_unreadable_files_do_not_stop_the_table(tmp_path):
-    put(tmp_path / "a" / "inner" / "1.csv", 1)
-    put(tmp_path / "b" / "inner" / "1.csv", 2)
-    (tmp_path / "b" / "inner" / "2.npy").write_bytes(b"junk")
-    result = bearcat("data", "check", tmp_path)
-    assert result.returncode == 2
-    assert "2 recordings in 2 domains" in result.stdout
-    assert "problem: b/inner/2.npy: " in result.stderr
 
 
 @pytest.mark.parametrize(("words", "status"), [(("methods",), 141), (("data", "list"), 141), (("methods", "DANNN"), 2)])
