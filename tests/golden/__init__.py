@@ -11,7 +11,8 @@ Changed on purpose since v0.3, value by value and without making the rest anew:
 - `diagnose by orders`: a data sheet's orders are given as the bearing (`--bearing bpfo=…,bpfi=…`), so `bearing` says
   them where it said nothing; every number is the same. `predict windows` went with `--by window`.
 - `watch`: a confidence is that of `diagnose` on the last recording beside the baseline, no longer of pooled spectra, and
-  stands beside a named fault only. Every status and exit status is the same.
+  stands beside a named fault only. Where a change is an alarm, prior odds are even. Every status and exit status is
+  the same.
 - Probabilities and confidences of recordings: three recordings in ten are taken to be faulty, no longer one in two. Each
   number is the old one with the odds of a fault times 3/7. In `watch IMS` a healthy bearing's 71 % is no longer named.
 - One rule for alarms: `cannot tell` is never an alarm (`predict by CAT*` [1], `the general model on CWRU` [0] and [3];

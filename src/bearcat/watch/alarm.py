@@ -14,21 +14,20 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from bearcat.diagnosis.comparison import cross_talk, loudness
+from bearcat.diagnosis.comparison import cross_talk
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, by_findings
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
-from bearcat.diagnosis.recording import Observation
+from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import LOUDER, MOST_REASONS, SHOWN_LINE, Finding
+from bearcat.findings import LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding
 from bearcat.sentences import reasons, sentence
 from bearcat.watch.memory import LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
-    LINES,
     MARGIN_VECTOR,
     NAMES,
     PERSISTENCE,
@@ -43,12 +42,12 @@ QUIETER = 10.0  # dB below what is usual that are worth a check
 GROWN = 6.0  # dB above the first recordings that are an alarm before there is a baseline, and a second one after one
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
 MOST_COMMON = 10.0  # dB that other points can explain
+EVEN = 0.5  # probability of a fault where a change is an alarm
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
 CLAIMLESS = ("not diagnosed", "not enough evidence", "low confidence")
 IS_LEVEL = np.array([name in BAND_NAMES for name in NAMES])
 IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
-GROWS = LEVELS | np.array([name in LINES for name in NAMES])  # kurtosis is too unsteady to be judged without a baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,7 @@ def assess(seen: Observed, rule: WatchRule, beside: Sequence[PointState] = ()) -
     elif snapshot.refused:
         found = replace(found, decision=by_findings([_undiagnosed(seen)]))
     elif seen.row is not None:
-        found = _find(seen, beside)
+        found = _find(seen, beside, rule)
         state, found = _weigh(seen, found, rule)
         state, event = _update_alarm(replace(seen, state=state), found, rule)
         happened += [event] if event is not None else []
@@ -97,12 +96,12 @@ def _undiagnosed(seen: Observed) -> Finding:
     return Finding("not diagnosed", "check", {"problem": seen.snapshot.problem})
 
 
-def _find(seen: Observed, beside: Sequence[PointState]) -> Findings:
+def _find(seen: Observed, beside: Sequence[PointState], rule: WatchRule) -> Findings:
     """What the last block says."""
     state, time = seen.state, seen.snapshot.time
     reach = FRESH * max(state.interval, 60.0)
     near = [other for other in beside if len(other.times) and abs(other.times[-1] - time) <= reach]
-    lines, physics, borrowed = loudness(seen.physics), seen.physics, list[Finding]()
+    lines, physics, borrowed = state.lines, seen.physics, list[Finding]()
     owners = list[PointState]()
     for fault, louder in cross_talk([lines, *(other.lines for other in near)])[0].items():
         if physics is not None and lines[fault].excess >= SHOWN_LINE:
@@ -122,7 +121,7 @@ def _find(seen: Observed, beside: Sequence[PointState]) -> Findings:
     found = Findings(
         change - common, float(common.max()), owners[0].status.point if owners else None, borrowed, physics=physics
     )
-    return found if physics is None and seen.snapshot.spectra is not None else _diagnosed(seen, found)
+    return found if physics is None and seen.snapshot.spectra is not None else _diagnosed(seen, found, rule)
 
 
 def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> Doubles:
@@ -142,16 +141,20 @@ def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> D
     return np.where(IS_LEVEL & (shared >= MARGIN_VECTOR), part, 0.0)
 
 
-def _diagnosed(seen: Observed, found: Findings) -> Findings:
-    """With the decision of `bearcat diagnose`, beside the baseline's lines once they are learnt."""
+def _diagnosed(seen: Observed, found: Findings, rule: WatchRule) -> Findings:
+    """With the decision of `bearcat diagnose`, beside the baseline's lines once they are learnt. Where the point has
+    changed for sure, a fault is as likely as not before a line is read.
+    """
     snapshot, signal, usual = seen.snapshot, seen.snapshot.signal, seen.state.usual_lines
     if snapshot.problem is not None:
         return replace(found, decision=by_findings([_undiagnosed(seen)]))
     baseline = None if usual is None or found.physics is None else usual.compare(found.physics)
     quality = () if signal.quality is None else signal.quality.findings
+    prior = EVEN if seen.state.evidence >= seen.state.limit(rule) else PRIOR
     [diagnosis] = decide_together([Observation(
         snapshot.recording, Witnesses(found.physics, None if found.borrowed else signal.general, None, baseline),
         observed=(*found.borrowed, *signal.speed_findings, *snapshot.noticed, *quality),
+        rule=AlarmRule.of((), prior=prior),
         masked=bool(found.borrowed), speed=signal.speed, family=signal.family, vibration=signal.vibration,
     )])  # fmt: skip
     return replace(found, decision=diagnosis.decision, state=diagnosis.state)
@@ -159,7 +162,7 @@ def _diagnosed(seen: Observed, found: Findings) -> Findings:
 
 def _weigh(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, Findings]:
     """Adds the p-value of the last block to the evidence."""
-    state = replace(seen.state, lines=loudness(seen.physics))
+    state = seen.state
     usual, before = state.reference, state.evidence
     if usual.tail is None:
         return state, found
@@ -182,7 +185,7 @@ def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[Poi
     if state.reference.learnt:
         strong, lasting = state.evidence >= limit, state.evidence >= limit / 2
     else:  # what has grown clearly since the first recordings
-        strong = lasting = max(np.array(level)[GROWS]) >= GROWN
+        strong = lasting = _has_grown(np.array(level))
     strong, lasting = strong or found.alarming, lasting or found.alarming
     state = replace(state, alarm=alarm, calm=0 if strong or lasting else state.calm + 1)
     if strong and (alarm is None or alarm.over):
@@ -200,10 +203,18 @@ def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[Poi
     return state, None
 
 
+def _has_grown(change: Doubles) -> bool:
+    """Whether changes (name,) are a fault's before there is a baseline: a level or line, and something else. One band
+    alone is a tone or a mode that moved, and kurtosis alone is knocks.
+    """
+    grown = (change >= GROWN) & (np.array(NAMES) != LEVEL)
+    return bool(grown.sum() > 1 and (grown & ~IS_KURTOSIS).any())
+
+
 def _learn(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, list[str]]:
     """Learns a block in which nothing speaks for a fault; what is to be said where that completes the baseline."""
     state, row, time = seen.state, seen.row, seen.snapshot.time
-    before, suspicious = state.state, np.nanmax(np.append(state.change, 0.0)) >= GROWN
+    before, suspicious = state.state, _has_grown(state.change)
     known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious and state.alarm is None
     if row is None or known or state.open_alarm is not None:
         return state, []

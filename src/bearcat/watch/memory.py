@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bearcat.diagnosis.comparison import KNOWN, Baseline, Loudness
+from bearcat.diagnosis.comparison import KNOWN, Baseline, Loudness, loudness
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
@@ -249,7 +249,7 @@ def observe(state: PointState, snapshot: Snapshot) -> Observed:
         notes = (*notes, f"the first recording after a stop of {since / DAY:.1f} days")
     state = replace(
         state, block=Block(), times=np.append(state.times, snapshot.time)[-RECENT:],
-        changes=np.vstack([state.changes, _compare(state, row)])[-RECENT:],
+        changes=np.vstack([state.changes, _compare(state, row)])[-RECENT:], lines=loudness(physics),
     )  # fmt: skip
     return Observed(state, snapshot, row=row, physics=physics, stopped=since, notes=notes)
 
