@@ -38,19 +38,9 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, parts_of
 from bearcat.diagnosis.comparison import FEWEST, known_baseline
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
-from bearcat.diagnosis.fusion import (
-    COEFFICIENTS,
-    FEATURES,
-    LINELESS,
-    ONE,
-    Witnesses,
-    fuse,
-    names_of,
-    score,
-    state_of_class,
-)
+from bearcat.diagnosis.fusion import FEATURES, Witnesses, fuse, names_of, state_of_class
 from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.physics import COEFFICIENTS, LINELESS, ONE, PhysicsEvidence, score
 from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically

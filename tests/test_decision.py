@@ -27,7 +27,7 @@ from bearcat.diagnosis.decision import (
 from bearcat.diagnosis.families import LineFamily, explained
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.physics import FAULTS, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, Observation
@@ -129,17 +129,11 @@ CLASSES = ("healthy", "inner", "outer")
 
 @st.composite
 def physics_of(draw) -> PhysicsEvidence:
-    shares = np.array([draw(st.floats(0.01, 1)) for _ in STATES])
     faults = {
         name: FaultLines(draw(st.floats(1, 500)), 10.0, tuple(draw(st.lists(st.floats(-9, 40), min_size=3, max_size=3))), 1.0, (0.0, 6000.0))
         for name in FAULTS
     }  # fmt: skip
-    state = draw(st.sampled_from((*STATES, "cannot tell")))
-    probabilities = dict(zip(STATES, (shares / shares.sum()).tolist(), strict=True))
-    return PhysicsEvidence(
-        state, max(probabilities.values()), probabilities, (), 12_000.0, 1500.0, 1501.0,
-        faults, 3.0, 2.0, 9,
-    )  # fmt: skip
+    return PhysicsEvidence((), 12_000.0, 1500.0, 1501.0, faults, 3.0, draw(st.sampled_from((2.0, 5.0))), 9)
 
 
 @st.composite
@@ -228,9 +222,7 @@ def lines_of(levels: dict[str, float], rpm: float = 1500.0) -> PhysicsEvidence:
         name: FaultLines(90.0, levels.get(name, 3.0), (levels.get(name, 3.0),) * 3, 8.0, (0.0, 6000.0))
         for name in FAULTS
     }
-    return PhysicsEvidence(
-        "cannot tell", 0.5, dict.fromkeys(STATES, 0.25), (), 12_000.0, 1500.0, rpm, faults, 3.0, 2.0, 9
-    )
+    return PhysicsEvidence((), 12_000.0, 1500.0, rpm, faults, 3.0, 2.0, 9)
 
 
 def model_of(shares: dict[str, float], action: str = "use") -> NetworkEvidence:

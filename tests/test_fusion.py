@@ -18,10 +18,10 @@ from bearcat.deploy.model import load_model, save_model
 from bearcat.deploy.opened import GENERAL, open_model
 from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselines
 from bearcat.diagnosis.decision import Decision
-from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of, shipped
+from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
 from tests.commands import bearcat
@@ -39,8 +39,7 @@ def physics_of(levels: dict[str, float], kurtosis: float = 2.1, reference_level:
         name: FaultLines(100.0, levels.get(name, 4.0), (levels.get(name, 4.0),) * 3, None, (0.0, 6000.0))
         for name in FAULTS
     }
-    likely = dict.fromkeys(STATES, 0.25)
-    return PhysicsEvidence("cannot tell", 0.25, likely, (), RATE, RPM, RPM, faults, reference_level, kurtosis, 9)
+    return PhysicsEvidence((), RATE, RPM, RPM, faults, reference_level, kurtosis, 9)
 
 
 def network_of(shares: dict[str, float], action: str = "use", shift: str = "condition") -> NetworkEvidence:

@@ -59,8 +59,3 @@ def comb(levels: np.ndarray, order: float, scale: float, turns: float) -> list[f
         below = math.floor(multiple * order * scale * turns)
         found.append(max(levels[below], levels[below + 1]))
     return found
-
-
-def probabilities(features: np.ndarray, coefficients: np.ndarray) -> list[float]:
-    scores = [sum(c * f for c, f in zip(coefficients, row, strict=True)) for row in features]
-    return [math.exp(score) / sum(math.exp(other) for other in scores) for score in scores]

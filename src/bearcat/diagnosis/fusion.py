@@ -13,13 +13,10 @@ judged by coefficients that were made without it (docs/trust.md).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -27,27 +24,21 @@ from bearcat.data.recording import HEALTHY_NAMES
 from bearcat.diagnosis.comparison import BaselineEvidence
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.physics import DECIBELS, FAULTS, HIGHEST, PhysicsEvidence, state_of
-from bearcat.diagnosis.spectra import Doubles
+from bearcat.diagnosis.physics import DECIBELS, FAULTS, ONE, PhysicsEvidence, score, shipped, state_of
+from bearcat.diagnosis.physics import FEATURES as OF_LINES
 from bearcat.findings import PRIOR
 
-COEFFICIENTS = Path(__file__).parent / "fusion.json"
 SUREST = 8.0  # log-odds: a network is often sure of its mistakes, so that more of it says no more
 # What each witness says for a fault. Numbers are natural logarithms of power or of odds.
 FEATURES = {
-    "physics": ("excess", "least", "sidebands", "impulsive"),
+    "physics": OF_LINES,
     "general": ("general fault", "general type"),
     "network": ("near fault", "near type", "far fault", "far type"),  # far: trained on another machine
     "baseline": ("change", "impulsive change"),
 }
 LINES = ("physics", "general", "baseline")  # the witnesses that read lines; the others are added to them
-LINELESS = (
-    0.2  # share of faults that show no line of the bearing; test benches have from none to a third (docs/trust.md)
-)
 UNKNOWN_TYPE = -2.0  # log-odds of a fault that a model lacks against the one it names
 FAR = "machine"  # the shift across which a network is hardly worth hearing
-ONE = "one"  # of every fault: what the lines of healthy bearings say
-EVEN = -math.log(3)  # of each of three faults: the coefficients are made where a fault is as likely as health
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +117,7 @@ class Witnesses:
         """What the witnesses say for a fault against healthy, in the order of `names_of`."""
         found: list[float] = []
         if (physics := self.physics) is not None:
-            lines = physics.faults.get(state)
-            impulsive = math.log(max(physics.kurtosis, 2.0) / 2.0)
-            if lines is None:  # a fault that makes no line of this bearing
-                found += [0.0, 0.0, 0.0, impulsive]
-            else:
-                own = [min(max(line / DECIBELS, 0.0), HIGHEST) for line in lines.lines]
-                excess = sum(own) / len(own) - physics.reference_level / DECIBELS
-                found += [excess, min(own), (lines.sidebands or 0.0) / DECIBELS, impulsive]
+            found += physics.features(state)
         if self.general is not None:
             found += _log_odds(self.general.probabilities, state)
         if self.baseline is not None and self.physics is not None:
@@ -164,24 +148,6 @@ def names_of(witnesses: Sequence[str]) -> tuple[list[str], list[str]]:
     lines = [name for witness in LINES if witness in witnesses for name in FEATURES[witness]]
     others = [name for witness in witnesses if witness not in LINES for name in FEATURES[witness]]
     return [*lines, ONE] if lines else [], others
-
-
-def score(features: Doubles, weights: Doubles, lines: int) -> Doubles:
-    """Features (…, feature), of which the first `lines` are of lines, and their weights → scores (…,)."""
-    others = features[..., lines:] @ weights[lines:] + EVEN
-    if not lines:
-        return np.asarray(others)
-    heard = features[..., :lines] @ weights[:lines] + math.log(1 - LINELESS)
-    return np.asarray(np.logaddexp(heard, math.log(LINELESS)) + others)
-
-
-@cache
-def shipped(without: str | None = None) -> Mapping[str, Mapping[str, float]]:
-    """The coefficients by set of witnesses (`physics+general`); `without` names a dataset whose bench is left out."""
-    content: dict[str, Any] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
-    left_out: dict[str, Any] = content["left_out"]
-    found: Mapping[str, Mapping[str, float]] = left_out.get(str(without), content["coefficients"])
-    return found
 
 
 def fuse(

@@ -2,8 +2,8 @@
 
 For each fault the first multiples of its order are read together in the envelope spectra, in every band and at every
 speed within SEARCH of the stated one, and the best combination counts: its lines move together when the speed is off.
-The score of a fault is a weighted sum of its evidence, that of "healthy" is zero, and the probabilities are the softmax
-of the scores. All faults share the four coefficients, which `benchmarks/diagnose.py` makes; nothing is trained here.
+What they say alone is the score of a fault, a weighted sum of its evidence, against zero for "healthy"; all faults
+share the coefficients, which `benchmarks/fusion.py` makes. Nothing is trained here.
 
 >>> analysis = PhysicsAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
 >>> for block in stream.blocks: analysis.spectra.add(block)
@@ -14,11 +14,12 @@ of the scores. All faults share the four coefficients, which `benchmarks/diagnos
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from bearcat.data.signals import SignalLimits
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
-from bearcat.findings import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, SURE, VERY_CLEAR, Finding
+from bearcat.findings import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, PRIOR, SURE, VERY_CLEAR, Finding
 from bearcat.sentences import line_words
 from bearcat.settings import to_plain
 
@@ -41,14 +42,18 @@ LOWEST = 0.25  # order below which nothing is read: what the mean leaves
 HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
 TIE = 1e-2  # weight of the levels at the very places
 OTHERS = 32  # orders tried that are those of no fault
-# What the classifier is given of each fault: by how much the mean level of its lines exceeds what orders of no fault
-# reach, the least of its lines, its sidebands, and 1.
-FEATURES = ("excess", "least", "sidebands", "one")
+# What lines say of each fault: by how much their mean level exceeds what orders of no fault reach, the least of them,
+# sidebands, and how impulsive the recording is.
+FEATURES = ("excess", "least", "sidebands", "impulsive")
+ONE = "one"  # of every fault: what the lines of healthy bearings say
+EVEN = -math.log(3)  # of each of three faults: the coefficients are made where a fault is as likely as health
+LINELESS = 0.2  # share of faults that show no line; test benches have from none to a third (docs/trust.md)
 # A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
 FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
 DECIBELS = 4.342944819  # of a natural logarithm of power
 STATES = (HEALTHY, *FAULTS)
-COEFFICIENTS = Path(__file__).parent / "coefficients.json"
+COEFFICIENTS = Path(__file__).parent / "fusion.json"
+RATES, SPEEDS = (12_000.0, 64_000.0), (300.0, 3600.0)  # Hz and rpm, of the recordings the coefficients were made from
 SHOWN = 4  # times the highest line that half the rate must hold, so that there is something for it to modulate
 # How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
 _NAMES = {
@@ -90,14 +95,6 @@ class LineEvidence:
     windows: int
     kurtosis: float  # of the most impulsive band's envelope; 2 is noise
     cage: float  # its order
-
-    def features(self) -> Doubles:
-        """(state, feature) of FEATURES; healthy, which comes first, has none."""
-        rows = [
-            [fault.level - self.usual, min(max(min(fault.lines), 0.0), HIGHEST), fault.sidebands, 1.0]
-            for fault in self.faults.values()
-        ]
-        return np.array([[0.0] * len(FEATURES), *rows])
 
 
 def last_order(orders: Mapping[str, float]) -> float:
@@ -167,7 +164,7 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles
         faults[fault] = FaultEvidence(
             order, level, tuple(own), sidebands, band, ends[band], float(SCALES[place]), amplitudes[number]
         )
-    others = _other_orders(tuple(strikes))
+    others = other_orders(strikes)
     tried = multiples[:, None] * others[:, None] * SCALES * spectra.turns
     # (multiple, order, scale, band): rows of bands are taken at once.
     reached = np.take(np.ascontiguousarray(heights.T), bins_below(levels, tried), axis=0)
@@ -188,50 +185,11 @@ def line_amplitudes(spectra: Spectra, levels: Doubles, places: Doubles) -> list[
     return found
 
 
-def other_orders(orders: Mapping[str, float]) -> Doubles:
+def other_orders(strikes: Sequence[float]) -> Doubles:
     """Orders between those of faults, further from each than the search reaches: what they show is no evidence."""
-    return _other_orders(tuple(times * orders[name] for name, times, _ in FAULTS.values()))
-
-
-@lru_cache(maxsize=16)
-def _other_orders(strikes: tuple[float, ...]) -> Doubles:
     faults = np.array(strikes)
     tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
     return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
-
-
-@dataclass(frozen=True, eq=False)
-class Classifier:
-    """The coefficients (feature,) and between which values of what they were made."""
-
-    coefficients: Doubles
-    ranges: dict[str, Any] = field(default_factory=dict)
-
-    @staticmethod
-    @cache
-    def shipped() -> Classifier:
-        """The one that comes with the package."""
-        content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
-        return Classifier(np.array([content["coefficients"][name] for name in FEATURES]), content["ranges"])
-
-    def probabilities(self, evidence: LineEvidence) -> Doubles:
-        """(state,) of STATES."""
-        scores = evidence.features() @ self.coefficients
-        exponentials = np.exp(scores - scores.max())
-        return np.asarray(exponentials / exponentials.sum())
-
-    def state(self, evidence: LineEvidence, found: Doubles | None = None) -> str:
-        """The likeliest state; CANNOT_TELL below the threshold, or where something strikes at no order. `found` are the
-        probabilities, where they are known.
-        """
-        found = self.probabilities(evidence) if found is None else found
-        unsure = found.max() < SURE or aimless(evidence, int(found.argmax()))
-        return CANNOT_TELL if unsure else STATES[int(found.argmax())]
-
-
-def aimless(evidence: LineEvidence, likeliest: int) -> bool:
-    """Whether no fault is the likeliest of STATES, and yet something strikes."""
-    return evidence.kurtosis > IMPULSIVE and likeliest == 0
 
 
 @dataclass(frozen=True)
@@ -247,11 +205,8 @@ class FaultLines:
 
 @dataclass(frozen=True, eq=False)
 class PhysicsEvidence:
-    """What physics says of one recording. `state` is one of STATES or CANNOT_TELL."""
+    """What physics reads in one recording, and what its lines say alone. `state` is one of STATES or CANNOT_TELL."""
 
-    state: str
-    confidence: float
-    probabilities: Mapping[str, float]
     findings: tuple[Finding, ...]  # what is unlike all the coefficients were made from, or wrong with the recording
     rate: float
     rpm: float  # as stated
@@ -264,6 +219,35 @@ class PhysicsEvidence:
     levels: Doubles | None = None  # logarithms, and how many bins an order has; none of them is kept in a record
     turns: float = 0.0
 
+    def features(self, state: str) -> list[float]:
+        """What its lines say for a fault against healthy, in the order of FEATURES."""
+        impulsive = math.log(max(self.kurtosis, 2.0) / 2.0)
+        if (lines := self.faults.get(state)) is None:  # a fault that makes no line of this bearing
+            return [0.0, 0.0, 0.0, impulsive]
+        own = [min(max(line / DECIBELS, 0.0), HIGHEST) for line in lines.lines]
+        excess = sum(own) / len(own) - self.reference_level / DECIBELS
+        return [excess, min(own), (lines.sidebands or 0.0) / DECIBELS, impulsive]
+
+    @cached_property
+    def probabilities(self) -> Mapping[str, float]:
+        """Of each state, by its lines alone."""
+        chosen, names = shipped()["physics"], (*FEATURES, ONE)
+        rows = np.array([[*self.features(fault), 1.0] for fault in FAULTS])
+        scores = score(rows, np.array([chosen[name] for name in names]), len(names)) + math.log(PRIOR / (1 - PRIOR))
+        shares = np.exp(np.concatenate([[0.0], scores]) - np.logaddexp.reduce([0.0, *scores]))
+        return dict(zip(STATES, shares.tolist(), strict=True))
+
+    @property
+    def confidence(self) -> float:
+        return max(self.probabilities.values())
+
+    @property
+    def state(self) -> str:
+        """The likeliest state; CANNOT_TELL below the threshold, or where something strikes at no order."""
+        likeliest = max(STATES, key=lambda state: self.probabilities[state])
+        unsure = self.confidence < SURE or (likeliest == HEALTHY and self.strikes)
+        return CANNOT_TELL if unsure else likeliest
+
     @property
     def likeliest_fault(self) -> str:
         return max(FAULTS, key=lambda fault: self.probabilities[fault])
@@ -275,20 +259,8 @@ class PhysicsEvidence:
 
     def without_lines(self, fault: str) -> PhysicsEvidence:
         """The same as if this fault's lines were not there: they belong to a neighbour."""
-        if self.evidence is None:
-            return self
-        silent = replace(self.evidence.faults[fault], level=0.0, lines=(0.0,) * len(MULTIPLES), sidebands=0.0)
-        evidence, classifier = (
-            replace(self.evidence, faults={**self.evidence.faults, fault: silent}),
-            Classifier.shipped(),
-        )
-        found = dict(zip(STATES, classifier.probabilities(evidence).tolist(), strict=True))
-        lines = replace(self.faults[fault], level=0.0, lines=silent.lines, sidebands=0.0)
-        return replace(
-            self, state=classifier.state(evidence), confidence=max(found.values()), probabilities=found,
-            fitted_rpm=self.rpm,
-            faults={**self.faults, fault: lines}, evidence=evidence,
-        )  # fmt: skip
+        silent = replace(self.faults[fault], level=0.0, lines=(0.0,) * len(MULTIPLES), sidebands=0.0)
+        return replace(self, fitted_rpm=self.rpm, faults={**self.faults, fault: silent})
 
     def clarity(self, fault: str) -> str:
         """How clear the strongest line of a fault is."""
@@ -324,8 +296,9 @@ class PhysicsEvidence:
 
     def to_dict(self) -> dict[str, Any]:
         """What a record keeps: all but what a drawing needs."""
-        kept = replace(self, evidence=None, levels=None)
-        return {name: value for name, value in to_plain(kept).items() if name not in ("evidence", "levels", "turns")}
+        kept = to_plain(replace(self, evidence=None, levels=None))
+        alone = {"state": self.state, "confidence": self.confidence, "probabilities": dict(self.probabilities)}
+        return alone | {name: value for name, value in kept.items() if name not in ("evidence", "levels", "turns")}
 
 
 class PhysicsAnalysis:
@@ -361,15 +334,11 @@ class PhysicsAnalysis:
         """What all blocks so far say; with those of further axes of the same point, if there are any."""
         with self._named():
             spectra = self.average(axes)
-        clipped = self.clipped(axes)
+        clipped = max(each.spectra.clipped for each in (self, *axes))  # of the worst axis
         if clipped > CLIPPED_MUCH:
             much = f"{100 * clipped:.1f} % of its samples lie at the limits"
             raise InputError(f"{self.recording}: is clipped, {much}; record it with less gain")
         return physics_evidence(spectra, self.rate, self.rpm, self.orders, clipped)
-
-    def clipped(self, axes: Sequence[PhysicsAnalysis] = ()) -> float:
-        """The share of samples at the limits of the converter, of the worst axis."""
-        return max(each.spectra.clipped for each in (self, *axes))
 
     def average(self, axes: Sequence[PhysicsAnalysis] = ()) -> Spectra:
         """The spectra of all blocks so far, and of further axes."""
@@ -380,17 +349,8 @@ def physics_evidence(
     spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0
 ) -> PhysicsEvidence:
     """What physics reads in the envelope spectra of one recording, or of several together."""
-    classifier, levels = Classifier.shipped(), levels_over_background(spectra)
+    levels = levels_over_background(spectra)
     evidence = find_evidence(spectra, orders, levels)
-    shares = classifier.probabilities(evidence)
-    found = dict(zip(STATES, shares.tolist(), strict=True))
-    best = evidence.faults[max(FAULTS, key=lambda fault: found[fault])]
-    state = classifier.state(evidence, shares)
-    findings, speed = list(_outside(classifier, rate, rpm)), best.scale * rpm
-    if clipped > CLIPPED:
-        findings.append(Finding("lines by clipping", "check", {"share": clipped}))
-    if state in FAULTS and abs(best.scale - 1) > SEARCH - 1e-9:
-        findings.append(Finding("speed at edge", "check", {"rpm": speed}))
     lines = {
         fault: FaultLines(
             own.order * own.scale * rpm / 60, DECIBELS * sum(max(line, 0.0) for line in own.lines) / len(own.lines),
@@ -400,17 +360,40 @@ def physics_evidence(
         )
         for fault, own in evidence.faults.items()
     }  # fmt: skip
-    return PhysicsEvidence(
-        state, max(found.values()), found, tuple(findings), rate, rpm, speed, lines,
-        DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence,
-        levels, spectra.turns,
+    found = PhysicsEvidence(
+        (), rate, rpm, rpm, lines, DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence, levels,
+        spectra.turns,
     )  # fmt: skip
+    findings, speed = list(_outside(rate, rpm)), evidence.faults[found.likeliest_fault].scale * rpm
+    if clipped > CLIPPED:
+        findings.append(Finding("lines by clipping", "check", {"share": clipped}))
+    fitted = replace(found, fitted_rpm=speed)
+    if found.state in FAULTS and fitted.at_edge:
+        findings.append(Finding("speed at edge", "check", {"rpm": speed}))
+    return replace(fitted, findings=tuple(findings))
 
 
-def _outside(classifier: Classifier, rate: float, rpm: float) -> Iterator[Finding]:
+def _outside(rate: float, rpm: float) -> Iterator[Finding]:
     """Where the recording is outside all that the coefficients were made from."""
-    for name, value, unit in (("rate", rate, "Hz"), ("rpm", rpm, "rpm")):
-        low, high = classifier.ranges.get(name, (0, float("inf")))
+    for value, unit, (low, high) in ((rate, "Hz", RATES), (rpm, "rpm", SPEEDS)):
         if not low <= value <= high:
             values = {"value": value, "unit": unit, "low": low, "high": high}
             yield Finding("value outside range", "check", values)
+
+
+def score(features: Doubles, weights: Doubles, lines: int) -> Doubles:
+    """Features (…, feature), of which the first `lines` are of lines, and their weights → scores (…,)."""
+    others = features[..., lines:] @ weights[lines:] + EVEN
+    if not lines:
+        return np.asarray(others)
+    heard = features[..., :lines] @ weights[:lines] + math.log(1 - LINELESS)
+    return np.asarray(np.logaddexp(heard, math.log(LINELESS)) + others)
+
+
+@cache
+def shipped(without: str | None = None) -> Mapping[str, Mapping[str, float]]:
+    """The coefficients by set of witnesses (`physics+general`); `without` names a dataset whose bench is left out."""
+    content: dict[str, Any] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
+    left_out: dict[str, Any] = content["left_out"]
+    found: Mapping[str, Mapping[str, float]] = left_out.get(str(without), content["coefficients"])
+    return found
