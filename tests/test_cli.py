@@ -101,4 +101,7 @@ def test_list_version_and_help():
     for name in ("simulated", "paderborn", "cwru", "hit-sm", "folder", "CC BY-NC 4.0"):
         assert name in listed
     assert bearcat("--version").stdout.startswith("bearcat 0.")
-    assert "check" in bearcat("data", "--help").stdout
+    for words in ((), ("data",), ("bench",), ("watch",)):
+        shown = bearcat(*words)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "Usage: bearcat" in shown.stdout

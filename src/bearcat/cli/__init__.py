@@ -66,11 +66,13 @@ def run(words: list[str]) -> int:
             command.invoke(context)
     except typer.Exit as stop:
         return stop.exit_code
+    except typer.Abort as stop:  # a question was not answered
+        raise KeyboardInterrupt from stop
     return 0
 
 
 def _explain(error: Exception) -> tuple[int, str]:
-    """Exit status and sentence of an error that nobody expected; where code is at fault the traceback is printed."""
+    """Exit status and sentence of an error; where code is at fault the traceback is printed."""
     if isinstance(error, InputError):
         return 2, error.for_command_line
     if isinstance(error, BrokenPipeError):
@@ -86,7 +88,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError) and not own:  # such as a full disk
         reason = os.strerror(error.errno) if error.errno else str(error)
         return 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
-    print(traceback_text(error), end="", file=sys.stderr)
+    with suppress(OSError):
+        print(traceback_text(error), end="", file=sys.stderr)
     if own:
         return 2, f"{error_sentence(error)}; correct it there, the lines above say how it was reached"
     return BUG, "this is a bug in bearcat; please report it with the lines above"

@@ -70,16 +70,14 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         refuse_removed(args[:1], self.commands)
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, args or ["--help"])
 
 
 class Commands(Typer):
     """Commands of this kind, with plain help."""
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(
-            cls=given.pop("cls", Group), no_args_is_help=True, add_completion=False, rich_markup_mode=None, **given
-        )
+        super().__init__(cls=given.pop("cls", Group), add_completion=False, rich_markup_mode=None, **given)
 
     def command(self, name: str | None = None, **given: Any) -> Callable[[Function], Function]:
         return super().command(name, cls=Command, **given)

@@ -38,9 +38,6 @@ FOLDER = "FOLDER"
 class FolderOrCommand(Group):
     """`bearcat watch FOLDER` beside `bearcat watch acknowledge`: what is no command is a folder."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args or ["--help"])
-
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in self.commands and args[0] != FOLDER:
             return super().resolve_command(ctx, args)
