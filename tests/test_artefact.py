@@ -177,13 +177,3 @@ def test_numpy_runs_dense_layers_as_torch_does(tmp_path, kind, encoder, channels
     for name in ("log_probabilities", "logits", "features"):
         np.testing.assert_allclose(getattr(outputs, name), getattr(expected, name), atol=1e-5 * scale)
     assert found.outputs(windows[:0]).logits.shape == (0, 3)
-
-
-def test_layers_that_do_not_fit_are_damage_before_a_recording_is_read(tmp_path):
-    made = made_model("log-spectrum:bands=20", 301, encoder="dense:widths=24,16")
-    made.network.encoder.dense[1] = torch.nn.Module()
-    made.network.encoder.dense[1].weight = torch.nn.Parameter(torch.zeros(1, 16, 23))
-    made.network.encoder.dense[1].bias = torch.nn.Parameter(torch.zeros(1, 16))
-    save_model(tmp_path, made)
-    with pytest.raises(InputError, match="damaged"):
-        open_folder(tmp_path)

@@ -190,19 +190,6 @@ def refused(answer: httpx.Response, status: int, field: str | None) -> str:
 # Answers.
 
 
-def test_an_uploaded_recording_gets_the_diagnosis_that_predict_gives(server, models, tmp_path, command):
-    (tmp_path / "monday.wav").write_bytes(as_wav(noise(40 * LENGTH), 16_000))
-    words = ("predict", models / "model.onnx", tmp_path / "monday.wav", "--format", "json")
-    (expected,) = json.loads(command(*words)[1])["recordings"]
-    found = server.upload("monday.wav", (tmp_path / "monday.wav").read_bytes()).json()
-    assert found["recording"] == "monday.wav"
-    for name in ("decision", "reasons", "state", "class", "nearest", "windows", "familiar", "line", "physics"):
-        assert found[name] == expected[name], name
-    for name in ("confidence", "agreement", "unfamiliar"):
-        assert found[name] == pytest.approx(expected[name], abs=1e-6), name
-    assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6)
-
-
 def test_an_unknown_kind_of_recording_is_answered_as_unfamiliar(server):
     known = server.upload("a.npy", as_npy(noise(100 * LENGTH)), rate=RATE).json()
     tone = np.sin(np.arange(100 * LENGTH) / 7).astype(np.float32)

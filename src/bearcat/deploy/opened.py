@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,42 +157,28 @@ def _weights_name(metadata: Mapping[str, Any]) -> str:
     return name
 
 
-class Graph:
+def _session(content: bytes, threads: int | None) -> Any:
     """An ONNX graph in onnxruntime. Several threads may run it at once."""
-
-    def __init__(self, content: bytes, threads: int | None = None) -> None:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or 0
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the core
-        try:
-            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
-            raise InputError("is no ONNX file that onnxruntime can read; export the model again") from error
-        self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
-        self.inputs, self.outputs = (  # their axes but the first
-            {node.name: list(node.shape[1:]) for node in nodes}
-            for nodes in (self.session.get_inputs(), self.session.get_outputs())
-        )
-
-    def run(self, outputs: Sequence[str], given: Array) -> list[Array]:
-        """These outputs of the one array that the graph takes, (window, …)."""
-        ((name, _),), parts = self.inputs.items(), []
-        for first in range(0, max(len(given), 1), CACHED):
-            parts.append(self.session.run(list(outputs), {name: given[first : first + CACHED]}))
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the core
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
+        raise InputError("is no ONNX file that onnxruntime can read; export the model again") from error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnnxModel(Predictor):
     """A graph and its metadata. The graph takes windows as recorded where it holds its input (IN_GRAPH)."""
 
-    graph: Graph
+    session: Any
 
     @property
     def calibrated(self) -> bool:
@@ -205,10 +191,13 @@ class OnnxModel(Predictor):
         return self.classify(given) if self.input in IN_GRAPH else super().outputs(given, rpm, bearing)
 
     def classify(self, values: Array) -> Outputs:
+        (given,), names = self.session.get_inputs(), ["log_probabilities", "logits", "features"]
+        starts = range(0, max(len(values), 1), CACHED)
         try:
-            return Outputs(*self.graph.run(("log_probabilities", "logits", "features"), values))
+            parts = [self.session.run(names, {given.name: values[start : start + CACHED]}) for start in starts]
         except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
             raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
+        return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
@@ -217,8 +206,8 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     with naming(path, "cannot be read"):
-        graph = Graph(read_regular(path), threads)
-    texts = graph.metadata
+        session = _session(read_regular(path), threads)
+    texts: dict[str, str] = session.get_modelmeta().custom_metadata_map
     if "bearcat_format" not in texts:
         raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
     with naming(path, "has damaged metadata"):
@@ -226,15 +215,17 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         metadata = {name: json.loads(text) for name, text in texts.items()}
         fields, known = read_metadata(metadata), metadata.pop("familiarity")
         familiarity = None if known is None else _decoded(known)
-        _check_graph(graph, metadata, fields["preparation"], familiarity)
-        return OnnxModel(graph=graph, familiarity=familiarity, **fields)
+        _check_graph(session, metadata, fields["preparation"], familiarity)
+        return OnnxModel(session=session, familiarity=familiarity, **fields)
 
 
 def _check_graph(
-    graph: Graph, metadata: Mapping[str, Any], preparation: Preparation, familiarity: Familiarity | None
+    session: Any, metadata: Mapping[str, Any], preparation: Preparation, familiarity: Familiarity | None
 ) -> None:
     """ValueError where the graph takes or gives something else than its metadata say."""
-    taken, given = graph.inputs, graph.outputs
+    taken, given = (  # their axes but the first
+        {node.name: list(node.shape[1:]) for node in nodes} for nodes in (session.get_inputs(), session.get_outputs())
+    )
     if (within := preparation.input in IN_GRAPH) and taken != {"windows": [metadata["channels"], preparation.length]}:
         raise ValueError("the graph takes other windows")
     if not within and "windows" in taken:
