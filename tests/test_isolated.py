@@ -167,7 +167,7 @@ def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest):
 
 def test_a_child_writes_nothing_has_limits_and_no_secrets(honest, monkeypatch):
     isolated._forking_process()
-    isolated._end(isolated._forking[os.getpid()][0])
+    isolated._end(*isolated._forking[os.getpid()])
     monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
     for open_file, most in ((opened, 3 * MOST + 2**26), (own, 2**30 + 16 * honest.stat().st_size)):
         with open_file(honest):

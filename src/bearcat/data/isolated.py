@@ -198,8 +198,6 @@ def _forking_process() -> socket.socket:
     with _starting:
         process, ours = _forking.get(os.getpid(), (None, None))
         if ours is None or process is None or process.poll() is not None:
-            if ours is not None:
-                ours.close()
             ours, theirs = socket.socketpair()
             inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
             with theirs:
@@ -209,15 +207,16 @@ def _forking_process() -> socket.socket:
                     stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
                 )  # fmt: skip
             _forking[os.getpid()] = process, ours
-            atexit.register(_end, process)
+            atexit.register(_end, process, ours)
         return ours
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
     """Ends a process with what it has forked."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    connection.close()
 
 
 def _receive(connection: Connection, origin: str, until: float) -> tuple[int, Any]:
