@@ -151,7 +151,7 @@ def test_bad_files_and_windows_are_one_sentence(tmp_path, exported):
 
 def test_a_graph_takes_the_values_of_an_input_that_it_does_not_hold(tmp_path):
     use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
-    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64")
+    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64", channels=2)
     exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
     assert [node.name for node in exported.session.get_inputs()] == ["values"]
     windows = raw_windows(model, 5)
