@@ -9,7 +9,7 @@ from torch import nn
 from bearcat.cat import networks
 from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
 from bearcat.errors import InputError
-from bearcat.fast.stacked import Randomness, dropout
+from bearcat.fast.stacked import Randomness, dropped
 from tests.reference import loop as reference
 
 
@@ -88,8 +88,8 @@ def test_dropout_of_a_run_is_the_same_alone_and_in_any_stack():
     for _ in range(3):
         together.next()
         alone.next()
-        assert torch.equal(dropout(values, 0.5, together, 0)[1], dropout(values[:1], 0.5, alone, 0)[0])
-    assert not torch.equal(dropout(values, 0.5, together, 0)[0], dropout(values, 0.5, together, 0)[1])
+        assert torch.equal(dropped(values, 0.5, together, 0)[1], dropped(values[:1], 0.5, alone, 0)[0])
+    assert not torch.equal(dropped(values, 0.5, together, 0)[0], dropped(values, 0.5, together, 0)[1])
 
 
 def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions():

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
+from bearcat.cat.networks import SHORTEST, Network, build_network, initialise, rectified_dropout, use_path
 from bearcat.errors import InputError
 from bearcat.fast import native
-from bearcat.fast.device import fast_path, rectified_dropout, use_path
+from bearcat.fast.device import fast_path
 from bearcat.fast.stacked import Randomness, dropped
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")

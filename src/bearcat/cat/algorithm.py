@@ -31,15 +31,15 @@ from bearcat.cat import evaluate, losses, published, sam, teacher
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, TargetFinding, View
 from bearcat.cat.losses import Adversarial, Confusion
-from bearcat.cat.networks import Network
+from bearcat.cat.networks import Network, path_of
 from bearcat.cat.recipes import Recipe
 from bearcat.cat.sam import Sharpness
-from bearcat.cat.state import Checkpoint, TrainingState, begin
+from bearcat.cat.state import Checkpoint, TrainingState, begin, set_rate
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
 from bearcat.fast.batches import Batch, Batches, Checked, Feed
-from bearcat.fast.device import Recorder, path_of, set_rate, torch_settings
+from bearcat.fast.device import Recorder, torch_settings
 
 OFF = 0.0  # a loss that has not begun, or that the method has not
 

@@ -1,6 +1,8 @@
 """Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
-`Accelerated` modules have kernels of their own, which compute the same numbers faster (fast/device.py).
+There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
+own for NVIDIA GPUs (fast/fused.py); and "native", C code of our own for CPUs (fast/native.py). `Accelerated` modules
+have them; others run plainly. `fast_path` (fast/device.py) says which one a device can take.
 
 >>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
 >>> logits, features = network(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, point)
@@ -9,12 +11,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -24,7 +28,6 @@ from torch.nn import functional
 from bearcat.cat.plain import PlainModule, is_stacked, seeded
 from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
-from bearcat.fast.device import Accelerated, kernels_of, on_path, rectified_dropout
 from bearcat.fast.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.settings import from_text
 
@@ -32,6 +35,52 @@ FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
+
+
+# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
+TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
+
+
+class Accelerated(nn.Module):
+    """A module with kernels of its own; `use_path` says which of them it runs, and in which precision."""
+
+    path = "plain"
+    precision = "float32"
+    narrow = False  # whether it can keep its activations in bfloat16
+
+
+def on_path(path: str, values: Tensor) -> bool:
+    """Whether the path has kernels for these values: the network may have moved to another device since."""
+    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
+
+
+def kernels_of(path: str) -> Any:
+    """The module of a path's kernels; Triton's can be imported only where Triton is."""
+    return native if path == "native" else import_module("bearcat.fast.fused")
+
+
+def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
+    """Sets the path of the modules that have kernels of their own, and of copies made later."""
+    for network in networks:
+        for module in network.modules():
+            if isinstance(module, Accelerated):
+                module.path, module.precision = path, precision
+
+
+def path_of(module: nn.Module) -> str:
+    """Which kernels a module and its parts run."""
+    return next((part.path for part in module.modules() if isinstance(part, Accelerated)), "plain")
+
+
+def rectified_dropout(
+    values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
+) -> Tensor:
+    """ReLU, then dropout."""
+    if on_path(path, values) and randomness is not None and probability > 0:
+        kernel = kernels_of(path).rectified_dropout
+        result: Tensor = stacked.RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
+        return result
+    return stacked.dropped(functional.relu(values), probability, randomness, layer)
 
 
 class ConvolutionalEncoder(Accelerated):

@@ -18,14 +18,22 @@ from torch import Tensor, nn
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
 from bearcat.cat.ingredient import Loss, TargetFinding
-from bearcat.cat.networks import ConvolutionalEncoder, DenseEncoder, Network, build_network, find_encoder, initialise
+from bearcat.cat.networks import (
+    ConvolutionalEncoder,
+    DenseEncoder,
+    Network,
+    build_network,
+    find_encoder,
+    initialise,
+    use_path,
+)
 from bearcat.cat.plain import PlainModule
 from bearcat.cat.recipes import Recipe
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.fast.batches import Batches, Checked, stack_data
-from bearcat.fast.device import choose_precision, fast_path, use_path
+from bearcat.fast.device import choose_precision, fast_path
 from bearcat.fast.stacked import Randomness
 from bearcat.storage import digest_json, load_tensors, save_tensors
 
@@ -319,3 +327,12 @@ class Checkpoint:
             state.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate from here on; in place where it lies on a GPU, so that recorded steps see it."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

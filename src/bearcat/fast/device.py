@@ -1,75 +1,21 @@
-"""What a device can do, and how steps run on it: as they are on a CPU, as recorded CUDA graphs on a GPU.
-
-There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
-own for NVIDIA GPUs (fast/fused.py); and "native", C code of our own for CPUs (fast/native.py). `fast_path` says which
-one a device can take.
-"""
+"""What a device can do, and how steps run on it: as they are on a CPU, as recorded CUDA graphs on a GPU."""
 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from bearcat.errors import InputError, suggest
-from bearcat.fast import native, stacked
+from bearcat.fast import stacked
 from bearcat.fast.stacked import Randomness
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
-TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
-
-
-class Accelerated(nn.Module):
-    """A module with kernels of its own; `use_path` says which of them it runs, and in which precision."""
-
-    path = "plain"
-    precision = "float32"
-    narrow = False  # whether it can keep its activations in bfloat16
-
-
-def on_path(path: str, values: Tensor) -> bool:
-    """Whether the path has kernels for these values: the network may have moved to another device since."""
-    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
-
-
-def kernels_of(path: str) -> Any:
-    """The module of a path's kernels; Triton's can be imported only where Triton is."""
-    return native if path == "native" else import_module("bearcat.fast.fused")
-
-
-def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
-    """Sets the path of the modules that have kernels of their own, and of copies made later."""
-    for network in networks:
-        for module in network.modules():
-            if isinstance(module, Accelerated):
-                module.path, module.precision = path, precision
-
-
-def path_of(module: nn.Module) -> str:
-    """Which kernels a module and its parts run."""
-    paths = {part.path for part in module.modules() if isinstance(part, Accelerated)}
-    return "+".join(sorted(paths)) or "plain"
-
-
-def rectified_dropout(
-    values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
-) -> Tensor:
-    """ReLU, then dropout."""
-    if on_path(path, values) and randomness is not None and probability > 0:
-        kernel = kernels_of(path).rectified_dropout
-        result: Tensor = stacked.RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
-        return result
-    return stacked.dropped(functional.relu(values), probability, randomness, layer)
 
 
 @cache
@@ -85,6 +31,8 @@ def fast_path(device: torch.device) -> str:
 
 def _agrees(path: str, device: torch.device) -> bool:
     """Whether this path's dropout, and on a CPU a small encoder forward and back, compute what the plain one does."""
+    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder, rectified_dropout
+
     draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
     draws.next()
     values = torch.ones(1, 1, 64, device=device)
@@ -92,8 +40,6 @@ def _agrees(path: str, device: torch.device) -> bool:
         return False
     if device.type != "cpu":
         return True
-    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder
-
     chance = torch.Generator().manual_seed(0)
     plain = ConvolutionalEncoder(2, 1, probability=0.0)
     with torch.no_grad():
@@ -128,15 +74,6 @@ def choose_precision(wanted: str | None, encoder_path: str, device: torch.device
     if device.type == "cpu":
         return "float32"
     return wanted or ("bfloat16" if encoder_path == "triton" else "tf32")
-
-
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate from here on; in place where it lies on a GPU, so that recorded steps see it."""
-    for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 @contextmanager

@@ -148,15 +148,6 @@ def mixed(value: Tensor) -> Tensor:
     return value ^ (value >> 16)
 
 
-def dropout(values: Tensor, probability: float, randomness: Randomness | None, layer: int) -> Tensor:
-    """Dropout of an encoder's layer, numbered from 0; the numbers of this package's own modules are others.
-
-    >>> dropout(torch.ones(2, 8, 16), 0.5, None, layer=0).mean().item()  # without randomness nothing is dropped
-    1.0
-    """
-    return dropped(values, probability, randomness, RESERVED + layer)
-
-
 def dropped(values: Tensor, probability: float, randomness: Randomness | None, layer: int) -> Tensor:
     """Zeroes units of (run, batch, feature) and scales the rest; without randomness, or at probability 0, nothing."""
     if randomness is None or probability == 0:
@@ -167,7 +158,7 @@ def dropped(values: Tensor, probability: float, randomness: Randomness | None, l
 
 
 class RectifiedDropout(torch.autograd.Function):
-    """ReLU and dropout in one go by `kernel(values, out, now, layer, limit, scale)`; the units `dropout` would zero."""
+    """ReLU and dropout in one go by `kernel(values, out, now, layer, limit, scale)`; the units `dropped` would zero."""
 
     @staticmethod
     def forward(
