@@ -231,7 +231,7 @@ def model_of(shares: dict[str, float], action: str = "use") -> NetworkEvidence:
 
 HEALTHY_MODEL, FAULTY_MODEL = {"healthy": 0.99, "outer": 0.01}, {"healthy": 0.01, "outer": 0.99}
 GROWING = BaselineEvidence(dict.fromkeys(FAULTS, 8.0), dict.fromkeys(FAULTS, 3.0), 0.0, 9, KNOWN)
-FAMILY = LineFamily(3.6, 90.0, 20.0, (0.0, 1.0), None, *explained(3.6))
+FAMILY = LineFamily(3.6, 90.0, 20.0, (0.0, 1.0), None, explained(3.6))
 
 
 @pytest.mark.parametrize(

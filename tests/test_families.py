@@ -53,7 +53,6 @@ def test_the_order_that_strikes_is_found_with_the_bearing_among_those_that_expla
     assert found.hertz == pytest.approx(order * RPM / 60, rel=0.01)
     assert found.level >= FAMILY
     assert name in found.bearings[part]
-    assert BEARINGS[name].balls in found.elements[part]
 
 
 def test_noise_and_the_shaft_are_no_family():
@@ -65,14 +64,10 @@ def test_noise_and_the_shaft_are_no_family():
 
 def test_what_explains_an_order_has_it():
     for order in (3.58, 5.4, 7.7):
-        bearings, elements = explained(order)
+        bearings = explained(order)
         for part, name, times in (("outer race", "BPFO", 1), ("inner race", "BPFI", 1), ("ball", "BSF", 2)):
             known = [times * BEARINGS[each].orders()[name] for each in bearings[part]]
             assert known == pytest.approx([order] * len(known), rel=0.0101)
-        for balls in elements["outer race"]:
-            assert 0.1 < 1 - 2 * order / balls < 0.45
-        for balls in elements["inner race"]:
-            assert 0.1 < 2 * order / balls - 1 < 0.45
 
 
 def test_the_command_looks_for_lines_of_an_unknown_bearing(tmp_path, command):

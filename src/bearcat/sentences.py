@@ -78,15 +78,10 @@ def _unknown_bearing(values: Values) -> str:
     if values["shaft_multiple"] is not None:
         off = values["order"] / values["shaft_multiple"] - 1
         parts.append(f"{values['shaft_multiple']} × shaft, at a speed {100 * off:+.1f} % from the one used")
-    named = [part for part in ("outer race", "inner race") if values["bearings"][part]]
-    left = 3 - (len(named) == 2)  # designations in all
     for part in ("outer race", "inner race"):
-        names, elements = values["bearings"][part], values["elements"][part]
+        names = values["bearings"][part]
         if names:
-            parts.append(f"{part} of {', '.join(names[:left])}{', …' * (len(names) > left)}")
-            left = 3 - left
-        elif elements:
-            parts.append(f"{part} of a bearing with {elements[0]} to {elements[-1]} elements")
+            parts.append(f"{part} of {', '.join(names[:2])}{', …' * (len(names) > 2)}")
     explained = f"explained by {' or '.join(parts)}" if parts else "no bearing of the table explains it"
     return f"{what} orders); {explained}"
 

@@ -38,7 +38,6 @@ ROOT = 0.8  # of the level of an order, from which on a half or a third of it is
 NEAR_SHAFT = 0.015  # relative distance from a whole number, at which a wrong speed makes a family of the shaft's lines
 MATCH = 0.01  # relative, by which slip and speed move an order
 NAMED, COMMONEST = 4, "deep groove"  # designations of a finding, and the type that comes first in it
-RATIOS = (0.1, 0.45)  # of ball to pitch diameter
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class LineFamily:
     band: tuple[float, float]  # in Hz, that shows it best
     shaft_multiple: int | None  # of the shaft, which it may be at a speed that is a little off
     bearings: Mapping[str, tuple[str, ...]]  # by part: designations of the table with this order, the nearest first
-    elements: Mapping[str, tuple[int, ...]]  # by part: numbers of balls or rollers that a bearing with it can have
 
     @property
     def finding(self) -> Finding:
@@ -67,7 +65,6 @@ class LineFamily:
         values = {
             "order": self.order, "hertz": self.hertz, "level": self.level, "shaft_multiple": self.shaft_multiple,
             "bearings": {part: found[:NAMED] for part, found in names.items()},
-            "elements": {part: list(numbers) for part, numbers in self.elements.items()},
         }  # fmt: skip
         return Finding("lines of unknown bearing", "alarm" if self.shaft_multiple is None else "check", values)
 
@@ -98,12 +95,11 @@ def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
             break
     band, order = int(scores[:, place].argmax()), float(orders[place])
     own, (start, stop) = lines[band, :, place], bands(len(levels), spectra.axes)[band]
-    bearings, elements = explained(order)
     whole = round(order)
     return LineFamily(
         order, order * rpm / 60, DECIBELS * float(bounded(own).mean() - best.mean()),
         (start * rate / 2, stop * rate / 2),
-        whole if abs(order / whole - 1) < NEAR_SHAFT else None, bearings, elements,
+        whole if abs(order / whole - 1) < NEAR_SHAFT else None, explained(order),
     )  # fmt: skip
 
 
@@ -113,17 +109,10 @@ def _known() -> list[tuple[str, bool, dict[str, float]]]:
     return [(name, bearing.estimated, bearing.orders()) for name, bearing in BEARINGS.items()]
 
 
-def explained(order: float) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[int, ...]]]:
-    """For each part of FAULTS: bearings of the table whose lines lie at this order, and numbers of elements that a
-    bearing must have for it. Published geometry comes before estimates.
-    """
+def explained(order: float) -> dict[str, tuple[str, ...]]:
+    """For each part of FAULTS: bearings of the table with lines at this order, published geometry before estimates."""
     bearings = {}
     for part, (name, times, _) in FAULTS.items():
         off = [(estimated, abs(order / (times * orders[name]) - 1), each) for each, estimated, orders in _known()]
         bearings[part] = tuple(each for _, distance, each in sorted(off) if distance <= MATCH)
-    low, high = RATIOS
-    numbers = np.arange(4, 60)
-    sign = {"outer race": -1, "inner race": 1}
-    ratios = {part: side * (2 * order / numbers - 1) for part, side in sign.items()}
-    elements = {part: tuple(numbers[(found > low) & (found < high)].tolist()) for part, found in ratios.items()}
-    return bearings, {**elements, "ball": ()}
+    return bearings

@@ -218,12 +218,8 @@ class VibrationSeverity:
 
     @property
     def shown(self) -> str:
-        """The velocity, with enough digits to stand on its own side of the ends of zones."""
-        if self.velocity is None:
-            return ""
-        ends = ZONES.get((self.declared.group or 0, self.declared.mounting or ""), ())
-        texts = (f"{self.velocity:.{digits}g}" for digits in range(2, 18))
-        return next(text for text in texts if float(text) == self.velocity or float(text) not in ends) + " mm/s"
+        """The velocity; the ends of zones have one digit after the point."""
+        return "" if self.velocity is None else f"{self.velocity:.2f} mm/s"
 
     @property
     def finding(self) -> Finding | None:
