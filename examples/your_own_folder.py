@@ -56,12 +56,12 @@ def main() -> None:
     if arguments.only_make:
         return
 
-    # Channel, rate, window, split and input are chosen from the recordings; each choice has a reason.
+    # Channel, rate, window, split and input are chosen from the recordings.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are printed below
         adapted = bearcat.adapt(recordings / SOURCE, recordings / TARGET, out=out, epochs=arguments.epochs)
     for choice in adapted.record.chosen:
-        print(f"{choice.setting}: {choice.value}; {choice.reason}")
+        print(f"{choice.setting}: {choice.value}")
     for warning in adapted.warnings:
         print(f"warning: {warning}")
     print(f"\n{adapted.decision.sentence}\n")

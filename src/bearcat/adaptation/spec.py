@@ -40,7 +40,6 @@ from bearcat.data import (
 )
 from bearcat.data.catalogue import OMIT_DEFAULT, Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
-from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
@@ -367,17 +366,10 @@ def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None)
     """The task between the named domains, or between the first two where no names are given."""
     if len(catalogue.domains) < 2 and not (source and target):
         raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(dict.fromkeys(_domain(name, catalogue) for name in source)) or catalogue.domains[:1]
+    sources = tuple(dict.fromkeys(find_domain(name, catalogue.domains) for name in source)) or catalogue.domains[:1]
     if target is not None:
-        return Task(sources, _domain(target, catalogue))
+        return Task(sources, find_domain(target, catalogue.domains))
     left = [domain for domain in catalogue.domains if domain not in sources]
     if not left:
         raise InputError("every domain is a source; leave one of them for the target")
     return Task(sources, left[0])
-
-
-def _domain(name: str, catalogue: Catalogue) -> str:
-    """The domain of this name or index."""
-    if f"{name}: {EMPTY}" in catalogue.notes:
-        raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
-    return find_domain(name, catalogue.domains)

@@ -150,12 +150,12 @@ def later(default: Any) -> Any:
 
 
 def find_domain(name: str, domains: Sequence[str]) -> str:
-    """The domain of this name or at this index; an unknown name suggests the nearest one."""
+    """The domain of this name or at this index; an unknown name, or a folder without recordings, suggests another."""
     if name in domains:
         return name
     if name.isdecimal() and int(name) < len(domains):
         return domains[int(name)]
-    raise InputError(f"unknown domain '{name}'{suggest(name, domains)}")
+    raise InputError(f"unknown domain '{name}', or one without recordings{suggest(name, domains)}")
 
 
 def load(catalogue: Catalogue, domains: Iterable[str] | None = None) -> list[Recording]:

@@ -160,9 +160,8 @@ def find_units(
             yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
             for problem in whole.problems:  # every recording that is asked for is accounted for
                 name = shown(str(root / problem.origin))  # as it is called from where the user stands
-                own = problem.sentence.startswith(problem.origin)
-                said = f"{name}{problem.sentence.removeprefix(problem.origin)}" if own else problem.sentence
-                yield _refused(InputError(said, readable=True), name)
+                said = InputError(problem.sentence).beside(problem.origin)
+                yield _refused(InputError(f"{name}: {said}", readable=True), name)
             return
         places, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
         for file, place in places.items():

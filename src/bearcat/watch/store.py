@@ -107,15 +107,15 @@ class Store:
         try:
             yield
         except (SQLAlchemyError, UnicodeDecodeError) as error:
-            reason = (str(error.orig if isinstance(error, DBAPIError) else error).splitlines() or [""])[0]
-            if "full" in reason or "disk I/O" in reason or "No space" in reason:
+            message = (str(error.orig if isinstance(error, DBAPIError) else error).splitlines() or [""])[0]
+            if "full" in message or "disk I/O" in message or "No space" in message:
                 what = "the disk is full or broken; free some space and run the same command again, nothing is lost"
-            elif "locked" in reason:
+            elif "locked" in message:
                 what = "another process keeps it locked; wait until it has ended"
-            elif isinstance(error, UnicodeDecodeError) or any(word in reason for word in OF_DAMAGE):
+            elif isinstance(error, UnicodeDecodeError) or any(word in message for word in OF_DAMAGE):
                 what = DAMAGED
             else:
-                what = f"the database says: {reason}"
+                what = f"the database says: {message}"
             raise InputError(f"{self.name}: {what}") from error
 
     @contextmanager

@@ -246,7 +246,7 @@ class Watching:
             else:
                 measured.append((_file(arrival, digest), found))
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
-                    self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}")
+                    self._say_once(f"{arrival.path}: {note}")
         if measured:
             changed, notes = judge(self.store, measured, sent=self.notifier is None)
             for note in notes:

@@ -48,7 +48,6 @@ from bearcat.errors import RANGES, InputError, check_range, suggest
 from bearcat.names import shown
 from bearcat.storage import real_path
 
-EMPTY = "a folder without recordings"
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 
 
@@ -254,7 +253,7 @@ def _read_tree(
     domains = {row.domain for row in rows}
     there = folders or [path.name for path in root.iterdir() if path.is_dir()]
     names = sorted(shown(Path(name).name) for name in there if not Path(name).name.startswith((".", "__")))
-    notes += [f"{name}: {EMPTY}" for name in names if name not in domains]
+    notes += [f"{name}: a folder without recordings" for name in names if name not in domains]
     return rows
 
 
