@@ -22,9 +22,9 @@ import torch._dynamo  # torch.optim imports it, in two seconds
 
 import bearcat.adaptation.adapt
 import bearcat.bench.execute
-import bearcat.cli.data
 import bearcat.cli.recordings
 import bearcat.cli.train
+import bearcat.cli.watch
 import bearcat.deploy.diagnose
 import bearcat.deploy.serve
 import bearcat.diagnosis.physics

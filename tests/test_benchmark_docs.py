@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from bearcat.bench.grid import read_grid
-from bearcat.cli import app
+from bearcat.cli import application
 
 TEXT = (Path(__file__).parent.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")
 
@@ -34,7 +34,7 @@ def test_the_grid_of_the_page_is_one(tmp_path):
 def test_commands_for_clusters_have_options_that_exist():
     (script,) = blocks("bash")
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    known = options(typer.main.get_command(app).commands["bench"].commands["run"])
+    known = options(typer.main.get_command(application()).commands["bench"].commands["run"])
     for text in (script, *blocks("yaml")):
         (call,) = re.findall(r"bearcat bench run (.*)", text.replace("\\\n", " "))
         assert set(re.findall(r"--[\w-]+", call)) <= known, call

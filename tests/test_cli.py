@@ -74,7 +74,7 @@ def test_missing_files_are_named_and_the_status_is_2(tmp_path):
         (["data", "check", ".", "--bearing", "nonsense"], "bearing 'nonsense'"),
         (["data", "check", ".", "--rpm", "-5"], "rpm"),
         (["data", "show", "simulated", "--domain", "0"], "two domains"),
-        (["data", "show", "simulated", "--set", "seconds=0.2", "--out", "x.abc"], "x.abc: cannot be written"),
+        (["data", "show", "simulated", "--domain", "0", "--domain", "1", "--out", "x.abc"], "x.abc: cannot be written"),
         (["data", "fetch", "folder", "--root", "."], "nothing to fetch"),
         (["data", "fetch", "paderborn", "--root", "pu"], "CC BY-NC 4.0"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from bearcat.cli import app
+from bearcat.cli import application
 from bearcat.deploy.serve import PredictQuery
 from bearcat.diagnosis.recording import STATUS
 
@@ -25,7 +25,7 @@ PAST = ("LOG.md", "upgrade.md")  # which speak of what was
 
 def commands(command: Any = None, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Each command of the command line, by its words."""
-    command = command or typer.main.get_command(app)
+    command = command or typer.main.get_command(application())
     for name, inner in getattr(command, "commands", {}).items():
         if inner.hidden:  # what its group does without a name of a command
             continue

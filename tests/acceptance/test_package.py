@@ -140,7 +140,7 @@ def test_every_requirement_is_pinned_to_a_version_that_it_allows():
 
 def test_the_version_is_the_same_everywhere():
     import bearcat
-    from bearcat.cli import app
+    from bearcat.cli import application
 
     assert bearcat.__version__ == PROJECT["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -149,4 +149,4 @@ def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in citation
     assert f"\ndate-released: {released}\n" in citation
-    assert CliRunner().invoke(app, ["--version"]).output == f"bearcat {version}\n"
+    assert CliRunner().invoke(application(), ["--version"]).output == f"bearcat {version}\n"

@@ -13,7 +13,7 @@ from scipy import io as scipy_io
 from typer.testing import CliRunner
 
 from bearcat.bench import stats
-from bearcat.cli import app
+from bearcat.cli import application
 from bearcat.data.datasets.benches import CONDITIONS, PAPER
 
 REPOSITORY = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*words: object) -> None:
-    result = CliRunner().invoke(app, ["bench", *map(str, words)], catch_exceptions=False)
+    result = CliRunner().invoke(application(), ["bench", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
 
 

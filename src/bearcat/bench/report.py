@@ -71,9 +71,8 @@ Group = tuple[list[Result], list[Missing]]
 
 
 def write_bench_report(
-    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1,
-    metrics: Sequence[str] = USUAL,
-) -> Path:  # fmt: skip
+    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, metrics: Sequence[str] = USUAL
+) -> Path:
     """OUT/report.html, runs.csv, tables/ (tex) and figures/ (svg, pdf); the page's path."""
     for metric in metrics:
         if results and all(result.score("target", METRICS[metric].score) is None for result in results):
@@ -93,7 +92,7 @@ def write_bench_report(
                 rmtree(out / folder, ignore_errors=True)
         sections = []
         for (dataset, kind), (mine, absent) in _groups(results, missing).items():
-            sections.append(_section(f"{dataset}, {kind} input", mine, absent, decimals, metrics, out))
+            sections.append(_section(f"{dataset}, {kind} input", mine, absent, metrics, out))
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
         page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
         if results:
@@ -123,16 +122,15 @@ def _groups(results: Sequence[Result], missing: Sequence[Missing]) -> dict[tuple
 
 
 def _section(
-    title: str, results: Sequence[Result], missing: Sequence[Missing], decimals: int, metrics: Sequence[str],
-    out: Path,
-) -> Section:  # fmt: skip
+    title: str, results: Sequence[Result], missing: Sequence[Missing], metrics: Sequence[str], out: Path
+) -> Section:
     """Caveats, tables and figures of a group, which are also written to files."""
     said, tables, drawn = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():
         comparison = compare(results, metric)
-        tables.append(score_table(results, missing, comparison, decimals))
+        tables.append(score_table(results, missing, comparison))
         if comparison.pairs:
-            tables.append(pair_table(comparison, decimals))
+            tables.append(pair_table(comparison))
             drawn.append(critical_difference(comparison))
         drawn.append(task_bars(results, comparison))
         if equal := tuple(f"{pair.first} and {pair.second}" for pair in comparison.pairs if pair.equal):
@@ -166,16 +164,14 @@ def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
     return {name: [run for run in results if run.cell.method == name] for name in ordered_methods(results)}
 
 
-def score_table(
-    results: Sequence[Result], missing: Sequence[Missing], comparison: Comparison, decimals: int = 1
-) -> Table:
+def score_table(results: Sequence[Result], missing: Sequence[Missing], comparison: Comparison) -> Table:
     """Average, average rank and the mean of every task; of all datasets together without the tasks."""
     cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.methods)
-    form, tasks = f"{{:.{decimals}f}}", ordered_tasks((*results, *missing)) if cell.dataset != ALL else ()
+    tasks = ordered_tasks((*results, *missing)) if cell.dataset != ALL else ()
     bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
     columns: dict[str, list[TableEntry]] = {
         "Method": [TableEntry(method) for method in methods],
-        "Average": _best_bold([percent_entry(comparison.averages[method], form) for method in methods], comparison),
+        "Average": _best_bold([percent_entry(comparison.averages[method]) for method in methods], comparison),
         "Average rank": [number_entry(comparison.ranks[method], "{:.2f}", method in bold) for method in methods],
     }
     for heading, entry in COUNTED.items():
@@ -184,10 +180,10 @@ def score_table(
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
     if theirs := {method for method, _ in paper} & {*methods}:
         means = [np.mean([paper.get((method, task), math.nan) for task in comparison.tasks]) for method in methods]
-        columns["Paper"] = [percent_entry(float(mean), form) for mean in means]
+        columns["Paper"] = [percent_entry(float(mean)) for mean in means]
     seeds = max((spread.n for spread in comparison.cells.values()), default=0)
     for task in tasks:
-        entries = [_spread_entry(comparison.cells.get((method, task)), seeds, form) for method in methods]
+        entries = [_spread_entry(comparison.cells.get((method, task)), seeds) for method in methods]
         columns[numbered(task)] = _best_bold(entries, comparison)
     over = f"mean ± standard deviation over {seeds} seeds, in brackets where fewer" if seeds > 1 else "one seed"
     equals = " alone" if comparison.warning else f" and all not significantly different from it (level {ALPHA:g})"
@@ -206,13 +202,13 @@ def score_table(
     return Table(metric.name, f"Target {metric.title}", " ".join(note), tuple(columns), rows)
 
 
-def pair_table(comparison: Comparison, decimals: int = 1) -> Table:
+def pair_table(comparison: Comparison) -> Table:
     """The test of every pair of methods."""
-    signed, metric = f"{{:+.{decimals}f}}", comparison.metric
+    metric = comparison.metric
     rows = tuple(
         (
             TableEntry(pair.first), TableEntry(pair.second),
-            *(percent_entry(value, signed) for value in (pair.difference, pair.low, pair.high)),
+            *(percent_entry(value, "{:+.1f}") for value in (pair.difference, pair.low, pair.high)),
             _p_entry(pair.p), _p_entry(pair.p_holm, pair.significant),
         )
         for pair in comparison.pairs
@@ -251,10 +247,10 @@ def _best_bold(entries: list[TableEntry], comparison: Comparison) -> list[TableE
     return [replace(entry, bold=entry.text.partition(" ")[0] == best) for entry in entries]
 
 
-def _spread_entry(spread: Spread | None, seeds: int, form: str) -> TableEntry:
+def _spread_entry(spread: Spread | None, seeds: int) -> TableEntry:
     if spread is None:
         return TableEntry(NOTHING)
-    text = form.format(100 * spread.mean) + (f" ± {form.format(100 * spread.sd)}" if spread.n > 1 else "")
+    text = f"{100 * spread.mean:.1f}" + (f" ± {100 * spread.sd:.1f}" if spread.n > 1 else "")
     return TableEntry(f"{text} ({spread.n})" if spread.n < seeds else text, 100 * spread.mean)
 
 

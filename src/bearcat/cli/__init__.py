@@ -6,36 +6,48 @@ report; 130 interrupted.
 `predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
 they are done.
 
-Commands are functions, a module for each group of them. Nothing heavy is imported until a command needs it.
+Commands are functions in three modules; the module of a command is imported when the command is called, and anything
+heavy when it needs that.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Option
 
-from bearcat.cli import data, train, watch
 from bearcat.cli.options import Commands
-from bearcat.cli.recordings import diagnose, export, mcp, predict, report, serve
-from bearcat.cli.train import adapt, check, methods
 from bearcat.errors import InputError
 from bearcat.names import shown
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # the exit status after Ctrl-C, and after SIGPIPE as shells have it
 BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h
 
-app = Commands(name="bearcat", help="Bearing fault diagnosis under domain shift, with confidence one can act on.")
-for command in (diagnose, adapt, check, predict, report, export, serve, mcp, methods):  # in the order of the help
-    app.command()(command)
-app.add_typer(watch.commands, name="watch")
-app.add_typer(data.commands, name="data")
-app.add_typer(train.bench, name="bench")
+HOMES = {  # the module of each command, in the order of the help
+    "diagnose": "recordings", "adapt": "train", "check": "train", "predict": "recordings", "report": "recordings",
+    "export": "train", "serve": "watch", "mcp": "watch", "methods": "train", "watch": "watch", "data": "recordings",
+    "bench": "train",
+}  # fmt: skip
+
+
+def application(words: Sequence[str] = ()) -> Commands:
+    """The command line; where the first word is a command, with that command alone."""
+    app = Commands(name="bearcat", help="Bearing fault diagnosis under domain shift, with confidence one can act on.")
+    app.callback(invoke_without_command=True)(_top)
+    for name in [word for word in words[:1] if word in HOMES] or HOMES:
+        command = getattr(import_module(f"bearcat.cli.{HOMES[name]}"), name)
+        if isinstance(command, Commands):
+            app.add_typer(command, name=name)
+        else:
+            app.command()(command)
+    return app
 
 
 def main() -> None:
@@ -60,7 +72,7 @@ def main() -> None:
 
 def run(words: list[str]) -> int:
     """Runs one command; its exit status."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(application(words))
     try:
         with command.make_context("bearcat", words) as context:
             command.invoke(context)
@@ -95,7 +107,6 @@ def _explain(error: Exception) -> tuple[int, str]:
     return BUG, "this is a bug in bearcat; please report it with the lines above"
 
 
-@app.callback(invoke_without_command=True)
 def _top(version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False) -> None:
     if version:
         from bearcat import __version__

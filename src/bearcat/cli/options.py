@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import inspect
+import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
     from rich.progress import Progress, ProgressColumn
 
+    from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
+KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
 Function = TypeVar("Function", bound="Callable[..., Any]")
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Names = list[str] | None  # of an option that may be repeated
@@ -112,6 +117,19 @@ def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., 
     return decorate
 
 
+def use_one_core() -> None:
+    """One thread for numpy and torch, unless the user says otherwise, and memory that stays with this process: clearing
+    new pages takes longer than filling them. To be called before numpy is loaded.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another library of C than the usual one
+            library = ctypes.CDLL(None)
+            for option, size in KEPT_MEMORY.items():
+                library.mallopt(option, size)
+
+
 def console(to_error: bool = False) -> Console:
     """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
     from rich.console import Console
@@ -169,6 +187,13 @@ def print_recordings(found: Diagnoses) -> None:
         print_table(rows, set(rows[0]) - set(right), (*right, "decision"))
 
 
+def print_decision(model: Predictor) -> None:
+    """What the run that made a model decided about it, unless it is simply to be used."""
+    decision = model.decision
+    if decision.action != "use" or decision.reasons:
+        print_note(f"of the run that made this model: {decision.sentence}")
+
+
 def bars(*columns: ProgressColumn) -> Progress:
     """Bars on standard error, each with its description before these columns."""
     from rich.progress import Progress, TextColumn
@@ -195,6 +220,7 @@ REMOVED = {
     "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
     "--by": "bearcat.deploy.predictor has the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",
+    "--decimals": "runs.csv has every digit",
     "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
     "--webhook": "write --notify json://host/path",
     "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",

@@ -1,12 +1,8 @@
-"""Recordings and what was learnt from them: `diagnose`, `predict`, `report`, `export`, `serve` and `mcp`."""
+"""Recordings: `diagnose`, `predict` and `report`, and `data list`, `fetch`, `check` and `show`."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,30 +10,30 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, print_data, print_lines, print_note, print_recordings, takes
+from bearcat.cli.options import (
+    Commands,
+    Names,
+    print_data,
+    print_decision,
+    print_lines,
+    print_note,
+    print_recordings,
+    print_table,
+    takes,
+    use_one_core,
+)
 from bearcat.errors import InputError
-from bearcat.requests import DiagnoseRequest, ServeRequest
+from bearcat.requests import DataRequest, DiagnoseRequest
+from bearcat.settings import pairs
 
 if TYPE_CHECKING:
+    from bearcat.data import Preparation, Recording
+    from bearcat.data.survey import Survey
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
-KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
 Pictures = Annotated[Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording into it.")]
-
-
-def use_one_core() -> None:
-    """One thread for numpy and torch, unless the user says otherwise, and memory that stays with this process: clearing
-    new pages takes longer than filling them. To be called before numpy is loaded.
-    """
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):  # another library of C than the usual one
-            library = ctypes.CDLL(None)
-            for option, size in KEPT_MEMORY.items():
-                library.mallopt(option, size)
 
 
 @takes(DiagnoseRequest)
@@ -74,7 +70,7 @@ def predict(
     from bearcat.diagnosis.recording import AlarmRule
 
     opened = open_model(model)
-    _print_decision(opened)
+    print_decision(opened)
     names = opened.classes
     if not request.alarm and len(AlarmRule.of(names).classes) == len(names):
         print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
@@ -126,13 +122,6 @@ def _diagnose(
     return found.exit_status if decided or not found else 2  # 2: nothing could be decided
 
 
-def _print_decision(model: Predictor) -> None:
-    """What the run that made a model decided about it, unless it is simply to be used."""
-    decision = model.decision
-    if decision.action != "use" or decision.reasons:
-        print_note(f"of the run that made this model: {decision.sentence}")
-
-
 @takes(DiagnoseRequest)
 def report(
     path: Annotated[
@@ -151,18 +140,14 @@ def report(
 
     Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch.md).
     """
-    from bearcat.report.pages import read_results, write_recordings_page, write_run_page
-
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
-    place = Path(path)
-    usual = DiagnoseRequest().values() | {"model": None}
-    asked = request.values() | {"model": model}
-    given = [name.replace("_", "-") for name, value in asked.items() if value != usual[name]]
-    finished = place.is_dir() and (place / "record.json").exists()
-    stored = not finished and ("://" in path or _is_store(place))
-    if given and (finished or stored or place.suffix.lower() == ".json"):
-        raise InputError(f"--{given[0]}: is of recordings, and {path} holds results; leave it out")
+    place, usual = Path(path), DiagnoseRequest().values() | {"model": None}
+    finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
+    written = place.suffix.lower() == ".json"
+    given = [name for name, value in (request.values() | {"model": model}).items() if value != usual[name]]
+    if given and (finished or stored or written):
+        raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", given[0])
     if machine is not None and not stored:
         raise InputError(f"--machine: is of a store, and {path} is none; leave it out")
     if stored:
@@ -173,18 +158,15 @@ def report(
             summary = write_fleet_page(opened, out, machine).summary
     elif finished:
         from bearcat.diagnosis.recording import Diagnoses
+        from bearcat.report.pages import write_run_page
         from bearcat.report.results import read_result
 
         summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)
     else:
-        if place.suffix.lower() == ".json":
-            found = read_results(place)
-        else:
-            from bearcat.api import diagnosed
-            from bearcat.deploy.opened import open_model
+        from bearcat.report.pages import read_results, write_recordings_page
 
-            found = diagnosed([place], request, None if model is None else open_model(model))
+        found = read_results(place) if written else _diagnosed([place], request, model)
         problems = [f"{name}: {problem}" for name, problem in found.problems.items()]
         if len(problems) == len(found):
             raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")
@@ -194,6 +176,13 @@ def report(
         summary = found.summary
     print_lines(summary)
     print(f"All of it on one page: {out}")
+
+
+def _diagnosed(files: list[Path], request: DiagnoseRequest, model: Path | None) -> Diagnoses:
+    from bearcat.api import diagnosed
+    from bearcat.deploy.opened import open_model
+
+    return diagnosed(files, request, None if model is None else open_model(model))
 
 
 def _is_store(path: Path) -> bool:
@@ -218,59 +207,155 @@ def _draw(found: Diagnoses, folder: Path) -> None:
             write_atomically(folder / f"{name}{number}.png", draw_evidence(diagnosis).render("png"))
 
 
-def export(
-    model: Annotated[Path, Argument(metavar="MODEL", help="A model's folder.")],
-    onnx: Annotated[Path, Option("--onnx", metavar="FILE", help="The file to write; its name ends in .onnx.")],
+data = Commands(help="Find, fetch, check and draw recordings.")
+
+Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data list`, or your own folder.")]
+
+
+@data.command("list")
+def list_datasets() -> None:
+    """The datasets bearcat knows, their licences, and whether they are on this machine."""
+    from bearcat.data import DATASETS, default_root
+
+    for name, kind in DATASETS.items():
+        folder = default_root(name)
+        place = f"in {folder}" if folder.is_dir() else f"not in {folder}; bearcat data fetch {name}"
+        place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name, place)
+        print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
+
+
+@data.command()
+def fetch(
+    name: Name,
+    root: options.Root = None,
+    accept_licence: Annotated[
+        bool, Option("--accept-licence", help="You have read the licence and accept it.")
+    ] = False,
+    domains: options.Domains = None,
+    settings: options.Set = None,
 ) -> None:
-    """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
-    from bearcat.deploy.model import export_onnx, load_model
+    """Download a dataset from its official address; an interrupted download goes on where it stopped.
 
-    opened = load_model(model)
-    _print_decision(opened)
-    written = export_onnx(opened, onnx)
-    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
-
-
-@takes(ServeRequest)
-def serve(
-    request: ServeRequest,
-    model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
-) -> None:
-    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C.
-
-    With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
+    Simulated recordings are computed and written as wav files with a manifest.
     """
-    use_one_core()
-    from bearcat.deploy.serve import is_loopback
-    from bearcat.deploy.serve import serve as run
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
-    token, store = os.environ.get("BEARCAT_TOKEN"), request.store
-    if token == "":  # as a secret that is missing often is
-        raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
-    if token is None and not is_loopback(request.host):
-        print_note(f"everyone who can reach {request.host} may send requests; set BEARCAT_TOKEN to restrict that")
-    fleet = None
-    if store is not None:
-        from bearcat.report.fleet import fleet_pages
+    from bearcat.data import default_root, open_dataset
+    from bearcat.data.fetch import fetch as fetch_files
+    from bearcat.data.fetch import require_licence
 
-        fleet = fleet_pages(store)
+    dataset = open_dataset(name, root, pairs(settings or ()))
+    if name == "simulated":
+        from bearcat.data.datasets.folder import write_folder
 
-    def started(place: str) -> None:
-        alone = [] if store else [f"Recordings are diagnosed without a model on {place}"]
-        served = alone if model is None else [f"{model} is served on {place}"]
-        served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
-        print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
+        if root is None:
+            raise InputError("--root: is missing; name the folder to write the simulated recordings into")
+        found = write_folder(dataset.catalogue().only(domains or None), root)
+        print(f"{found} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
+        return
+    folder = root or default_root(name)
+    downloads = dataset.downloads()
+    if not downloads:
+        raise InputError(f"there is nothing to fetch for '{name}'")
+    require_licence(dataset.about, accept_licence)
+    with options.bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
+        tasks: dict[str, TaskID] = {}
 
-    run(model, request, token, started, _print_decision, fleet)
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = shown.add_task(file, total=total)
+            shown.update(tasks[file], completed=done, total=total)
+
+        files = fetch_files(downloads, folder, progress=show)
+    print(f"{len(files)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
 
 
-def mcp(
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="The assistant may ask about recordings below it alone.")],
-    store: Annotated[
-        str | None, Option(metavar="STORE", help="Answer about the machines of this store of bearcat watch too.")
-    ] = None,
+@data.command()
+@takes(DataRequest)
+def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
+    """Read every recording and report what is there, what is missing and what `adapt` could not use."""
+    from bearcat.data import Preparation, open_dataset
+    from bearcat.data.choose import as_adapt_reads
+    from bearcat.data.survey import survey
+
+    preparation = Preparation(rate=request.rate)
+    dataset = open_dataset(name, request.folder, request.dataset_settings)
+    catalogue = dataset.catalogue().only(domains or None)
+    catalogue, preparation = as_adapt_reads(dataset, catalogue, preparation, request.channel)
+    found = survey(catalogue, preparation, progress=options.reading_bar())
+    _print_survey(found, preparation)
+    for note in found.notes:
+        print_note(note)
+    for problem in found.problems:
+        print_note(problem.sentence, "problem")
+    if found.problems:
+        ready = all(problem.domain is not None for problem in found.problems)
+        so = "adapt leaves these recordings out" if ready else "adapt cannot use it"
+        raise InputError(f"{name}: {len(found.problems)} problem(s) named above; {so}")
+    if len({row.domain for row in found.rows}) < 2:
+        print_note("one domain alone makes no task; adapting needs a source and a target")
+
+
+@data.command()
+@takes(DataRequest)
+def show(
+    name: Name,
+    request: DataRequest,
+    domains: options.Domains = None,
+    out: Annotated[Path, Option(metavar="FILE", help="The picture: .png, .svg or .pdf.")] = Path("shift.png"),
 ) -> None:
-    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/deploy.md)."""
-    from bearcat.deploy.assistant import make_assistant
+    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
+    from bearcat.data import open_dataset, resample
+    from bearcat.report.figures import draw_shift
 
-    make_assistant(folder, store).run("stdio")
+    catalogue = open_dataset(name, request.folder, request.dataset_settings).catalogue().only(domains or None)
+    if len(catalogue.domains) != 2:
+        number = len(catalogue.domains)
+        raise InputError(f"a picture compares two domains, not {number}; name them with --domain A --domain B")
+    recordings = {
+        (entry.domain, entry.label): entry for entry in reversed(catalogue.entries)
+    }  # the first of each class
+    labels = catalogue.classes or (None,)
+    unlabelled = {domain for domain in catalogue.domains if not any((domain, name) in recordings for name in labels)}
+
+    def drawn(domain: str, label: str | None) -> Recording | None:
+        """The first recording of the class; of a domain without labels, the first of all."""
+        entry = recordings.get((domain, None if domain in unlabelled else label))
+        recording = None if entry is None else entry.read()
+        return recording if recording is None or request.rate is None else resample(recording, request.rate)
+
+    left, right = catalogue.domains
+    rows = [(label or "unlabelled", drawn(left, label), drawn(right, label)) for label in labels]
+    if not any(side for _, *sides in rows for side in sides):
+        raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
+    titles = [f"{domain}, unlabelled" if domain in unlabelled else domain for domain in (left, right)]
+    print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, (titles[0], titles[1])).save(out)}")
+
+
+def _print_survey(found: Survey, preparation: Preparation) -> None:
+    """A row for each class of each domain, and the sums."""
+    from bearcat.data.splits import specimens_sentence
+    from bearcat.data.survey import UNLABELLED
+
+    rows = [
+        {
+            "domain": row.domain,
+            "class": row.label,
+            "recordings": str(row.recordings),
+            "seconds": "?" if row.seconds is None else f"{row.seconds:.2f}",
+            "rate (Hz)": ", ".join("unknown" if rate is None else f"{rate:g}" for rate in row.rates),
+            "windows": str(row.windows),
+            "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*row.speeds[:1], *row.speeds[-1:]})),
+            "bearing": ", ".join(row.bearings),
+        }
+        for row in found.rows
+    ]
+    print_table(rows, left=("domain", "class", "bearing"))
+    recordings, windows = (sum(getattr(row, name) for row in found.rows) for name in ("recordings", "windows"))
+    domains, classes = {row.domain for row in found.rows}, {row.label for row in found.rows} - {UNLABELLED}
+    print(
+        f"{recordings} recordings in {len(domains)} domains, {len(classes)} classes;"
+        f" {windows} windows of {preparation.length} samples every {preparation.step}"
+    )
+    if found.specimens:
+        print_lines(specimens_sentence(found.specimens))

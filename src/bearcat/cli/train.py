@@ -1,4 +1,4 @@
-"""Training: `adapt` and `check`, the `methods` there are, and grids of runs with `bench run`, `status` and `report`."""
+"""Training: `adapt`, `check`, `export`, `methods`, and grids of runs with `bench run`, `status` and `report`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bearcat.cli.options import (
     Commands,
     Names,
     Root,
+    print_decision,
     print_lines,
     print_note,
     print_recordings,
@@ -147,6 +148,19 @@ def methods(
             print_table(rows, left=columns, fixed=columns, title=title)
 
 
+def export(
+    model: Annotated[Path, Argument(metavar="MODEL", help="A model's folder.")],
+    onnx: Annotated[Path, Option("--onnx", metavar="FILE", help="The file to write; its name ends in .onnx.")],
+) -> None:
+    """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
+    from bearcat.deploy.model import export_onnx, load_model
+
+    opened = load_model(model)
+    print_decision(opened)
+    written = export_onnx(opened, onnx)
+    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
+
+
 bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
@@ -158,7 +172,6 @@ Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stac
 Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
 Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at the next checkpoint, for queues.")]
-Decimals = Annotated[int, Option(min=0, max=4, metavar="N", help="Of percentages; the paper prints 2.")]
 Metric = Annotated[
     Names,
     Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, missed-faults, …; repeat for more."),
@@ -223,7 +236,6 @@ def bench_report(
     out: Annotated[Path | None, Option(metavar="FOLDER", help="For its files.  [default: bench-report/GRID]")] = None,
     only_method: OnlyMethod = None,
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
-    decimals: Decimals = 1,
     metric: Metric = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
@@ -240,7 +252,7 @@ def bench_report(
     if not found:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals, metric or USUAL)
+    page = write_bench_report(read_grid(grid).title, found, missing, folder, metric or USUAL)
     print(f"{len(found)} runs, {len(missing)} without a result: {page}")
 
 

@@ -1,7 +1,8 @@
-"""Machines over time: `bearcat watch FOLDER`, and `acknowledge`, `baseline`, `forget` and `export` of its store."""
+"""What goes on until it is stopped: `watch FOLDER`, with the commands for its store, `serve` and `mcp`."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +18,16 @@ from bearcat.cli.options import (
     Commands,
     Group,
     print_data,
+    print_decision,
     print_lines,
     print_note,
     print_table,
     takes,
+    use_one_core,
 )
 from bearcat.errors import InputError
 from bearcat.names import to_json
-from bearcat.report.typeset import count
-from bearcat.requests import WatchRequest
+from bearcat.requests import ServeRequest, WatchRequest
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import Fleet, PointStatus
@@ -44,7 +46,7 @@ class FolderOrCommand(Group):
         return "", self.commands[FOLDER], args
 
 
-commands = Commands(
+watch = Commands(
     cls=FolderOrCommand, add_help_option=False, context_settings={"ignore_unknown_options": True},
     help="Watch machines over time: recordings as they arrive, baselines, and alarms at a stated rate.",
 )  # fmt: skip
@@ -58,9 +60,9 @@ Once = Annotated[bool, Option("--once", help="Stop when all files are read, inst
 Address = "Send events to this address of apprise: mailto://…; repeat for more."
 
 
-@commands.command(FOLDER, hidden=True)
+@watch.command(FOLDER, hidden=True)
 @takes(WatchRequest)
-def watch(
+def watch_folder(
     folder: Folder,
     store: StoreFile,
     request: WatchRequest,
@@ -141,15 +143,15 @@ def _writing(store: str, name: str) -> Iterator[tuple[Store, str, str | None]]:
         yield (opened, machine, point) if slash and not opened.fleet(name) else (opened, name, None)
 
 
-@commands.command()
+@watch.command()
 def acknowledge(store: StorePlace, name: Whose, note: Note = "") -> None:
     """Take notice of a machine's alarms: they are kept, but notify nobody again unless they grow."""
     with _writing(store, name) as (opened, machine, point):
         number = opened.acknowledge(machine, point, note)
-    print_lines(f"{name}: {count(number, 'point')} acknowledged.")
+    print_lines(f"{name}: points acknowledged: {number}")
 
 
-@commands.command()
+@watch.command()
 def baseline(
     store: StorePlace,
     name: Annotated[str, Argument(metavar="MACHINE/POINT", help="A point.")],
@@ -171,7 +173,7 @@ def baseline(
         print_lines(f"{name}: {opened.relearn(machine, point, note, when).sentence}")
 
 
-@commands.command()
+@watch.command()
 def forget(
     store: StorePlace, name: Whose, yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False
 ) -> None:  # fmt: skip
@@ -180,10 +182,10 @@ def forget(
         if not yes and not typer.confirm(f"Remove {name} and its history from {opened.name}?"):
             raise InputError("nothing was removed")
         number = opened.forget(machine, point)
-    print_lines(f"{name}: {count(number, 'point')} removed.")
+    print_lines(f"{name}: points removed: {number}")
 
 
-@commands.command()
+@watch.command()
 def export(
     store: StorePlace,
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .csv.")],
@@ -194,3 +196,48 @@ def export(
     with Store.open(store) as opened:
         rows = opened.write_table(out)
     print(f"{out}: {rows} rows")
+
+
+@takes(ServeRequest)
+def serve(
+    request: ServeRequest,
+    model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
+) -> None:
+    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C.
+
+    With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
+    """
+    use_one_core()
+    from bearcat.deploy.serve import is_loopback
+    from bearcat.deploy.serve import serve as run
+
+    token, store = os.environ.get("BEARCAT_TOKEN"), request.store
+    if token == "":  # as a secret that is missing often is
+        raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
+    if token is None and not is_loopback(request.host):
+        print_note(f"everyone who can reach {request.host} may send requests; set BEARCAT_TOKEN to restrict that")
+    fleet = None
+    if store is not None:
+        from bearcat.report.fleet import fleet_pages
+
+        fleet = fleet_pages(store)
+
+    def started(place: str) -> None:
+        alone = [] if store else [f"Recordings are diagnosed without a model on {place}"]
+        served = alone if model is None else [f"{model} is served on {place}"]
+        served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
+        print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
+
+    run(model, request, token, started, print_decision, fleet)
+
+
+def mcp(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The assistant may ask about recordings below it alone.")],
+    store: Annotated[
+        str | None, Option(metavar="STORE", help="Answer about the machines of this store of bearcat watch too.")
+    ] = None,
+) -> None:
+    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/deploy.md)."""
+    from bearcat.deploy.assistant import make_assistant
+
+    make_assistant(folder, store).run("stdio")
