@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets.benches import BENCHES
+from bearcat.data.benches import BENCHES
 from bearcat.data.recording import Recording
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, contact_frequency, simulate
 from bearcat.diagnosis.physics import (

@@ -33,9 +33,9 @@ from bearcat.adaptation.spec import Library
 from bearcat.bench.grid import plan, read_grid
 from bearcat.bench.store import identify, open_store, results
 from bearcat.data.bearing import find_bearing
-from bearcat.data.datasets.benches import BENCHES
-from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.benches import BENCHES
 from bearcat.data.recording import Recording, parts_of
+from bearcat.data.simulate import Simulated
 from bearcat.diagnosis.comparison import FEWEST, known_baseline
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.fusion import FEATURES, Witnesses, fuse, names_of, state_of_class

@@ -31,12 +31,12 @@ from diagnose import simulated
 from bearcat.adaptation.run import run_stack
 from bearcat.adaptation.spec import RunSpec, make_recipe
 from bearcat.cat import ece
+from bearcat.data.benches import BENCHES
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry
-from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.inputs import find_input
-from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Split, Task
+from bearcat.data.windows import Preparation, prepare
 from bearcat.deploy.model import Model, save_model
 from bearcat.diagnosis.decision import Decision, binomial_interval
 from bearcat.diagnosis.general import LEFT_OUT

@@ -33,7 +33,7 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import bearcat
-from bearcat.data.datasets.simulate import Simulated, make_specimen
+from bearcat.data.simulate import Simulated, make_specimen
 from bearcat.data.stream import Stream
 from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics, random_stream, simulate
 from bearcat.deploy.diagnose import Given

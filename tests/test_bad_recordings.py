@@ -16,9 +16,9 @@ from scipy.io import savemat
 
 from bearcat.api import diagnose
 from bearcat.data import Folder, Preparation, load
-from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.isolated import RISKY, open_stream, read_signals
 from bearcat.data.signals import TooLargeError
+from bearcat.data.simulate import Simulated
 from bearcat.data.stream import FORMATS, LONGEST_LINE, open_signals
 from bearcat.data.survey import survey
 from bearcat.deploy.diagnose import Given

@@ -17,7 +17,7 @@ import pytest
 from bearcat.bench.report import score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
-from bearcat.data.datasets.benches import CONDITIONS
+from bearcat.data.benches import CONDITIONS
 from bearcat.errors import InputError
 from bearcat.record import DomainScores, FittedCalibration, Scores
 from bearcat.report.results import Cell, Missing, Result, caveats

@@ -11,9 +11,9 @@ from scipy.io import savemat, wavfile
 from bearcat.data import isolated
 from bearcat.data.bearing import BEARINGS, find_bearing
 from bearcat.data.channels import is_speed, points_of, vibrations
-from bearcat.data.datasets.folder import Folder
-from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.folder import Folder
 from bearcat.data.signals import BLOCK, TooLargeError
+from bearcat.data.simulate import Simulated
 from bearcat.data.stream import TO_DIAGNOSE
 from bearcat.deploy.diagnose import Given, listen
 from bearcat.deploy.find import FoundRecording, find_measurements

@@ -12,8 +12,8 @@ import pytest
 from scipy import io as scipy_io
 
 from bearcat.data import BEARINGS, CWRU, HITSM, Paderborn, load, open_dataset
-from bearcat.data.datasets.benches import CONDITIONS, PAPER
-from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.benches import CONDITIONS, PAPER
+from bearcat.data.simulate import Simulated
 from bearcat.errors import InputError
 
 NOISE = np.random.default_rng(0).standard_normal(2000)

@@ -13,8 +13,8 @@ import pytest
 from scipy.io import wavfile
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
+from bearcat.data.simulate import Simulated
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import alone, array_recording
 from bearcat.diagnosis.physics import (

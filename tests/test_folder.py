@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bearcat.data import Bearing, Folder, Preparation, load, open_dataset, prepare, resample
-from bearcat.data.datasets import folder as folder_module
-from bearcat.data.datasets.folder import folder_entries
+from bearcat.data import folder as folder_module
+from bearcat.data.folder import folder_entries
 from bearcat.data.inputs import find_input
 from bearcat.data.recording import cut
 from bearcat.data.survey import UNLABELLED, measure, survey

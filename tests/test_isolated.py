@@ -195,7 +195,7 @@ def test_flac_is_flac_alone(tmp_path):
 
 def test_every_dataset_reads_risky_files_in_a_child(tmp_path):
     """As the published ones lie on disk: a file that crashes is named."""
-    from bearcat.data.datasets.benches import CWRU, HITSM, Paderborn
+    from bearcat.data.benches import CWRU, HITSM, Paderborn
 
     (tmp_path / "mfs").mkdir()
     for name in ("97.mat", "N15_M07_F10_KA04_1.mat", "mfs/IR2_600.mat"):

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.simulate import Simulated
 from bearcat.deploy.assistant import make_assistant
 from tests.commands import PYTHON
 from tests.test_isolated import CRASH

@@ -12,8 +12,8 @@ from bearcat.adaptation.spec import RunSpec
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.recipes import RECIPES
 from bearcat.data import Simulated, Split, Task
-from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import Mix, mixed_task
+from bearcat.data.windows import Preparation, prepare
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError

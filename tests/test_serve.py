@@ -25,7 +25,7 @@ import onnx
 import pytest
 from scipy.io import wavfile
 
-from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.serve import is_loopback, page_policy, serve
 from bearcat.errors import InputError

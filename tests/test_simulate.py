@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import signal as processing
 
-from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
+from bearcat.data.simulate import Simulated
 from bearcat.data.vibration import CONDITIONS, MachinePhysics, simulate
 from bearcat.errors import InputError
 

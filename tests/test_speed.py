@@ -9,8 +9,8 @@ import pytest
 from scipy.signal import lfilter
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
+from bearcat.data.simulate import Simulated
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording
 from bearcat.diagnosis.combs import (

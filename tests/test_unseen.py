@@ -11,8 +11,8 @@ import pytest
 
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
-from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
+from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.before_training import (

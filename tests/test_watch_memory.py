@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.simulate import Simulated
 from bearcat.data.stream import Stream
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.diagnose import Given

@@ -125,6 +125,6 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "slate" in page  # the dark palette
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css)', page)
     listed = set(re.findall(r'<h\d id="([\w.]+)"', (tmp_path / "site" / "api.html").read_text(encoding="utf-8")))
-    homes = {"bearcat.watch": "bearcat.watch.watching.watch", "bearcat.data.prepare": "bearcat.data.prepare.prepare"}
+    homes = {"bearcat.watch": "bearcat.watch.watching.watch", "bearcat.data.windows": "bearcat.data.windows.prepare"}
     names = {f"{place}.{name}" for place, name in NAMES}  # a module of the same name stands before these two
     assert {homes.get(name, name) for name in names} - listed == set()

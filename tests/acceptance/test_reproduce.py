@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from bearcat.bench import stats
 from bearcat.cli import application
-from bearcat.data.datasets.benches import CONDITIONS, PAPER
+from bearcat.data.benches import CONDITIONS, PAPER
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (

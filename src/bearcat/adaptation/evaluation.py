@@ -65,7 +65,7 @@ class RunEvidence:
 def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     """Of the windows of a split, whose input is of this kind."""
     if split.source.shapes is None or split.target.shapes is None:
-        raise InputError("the windows have no spectral shapes; make them with bearcat.data.prepare")
+        raise InputError("the windows have no spectral shapes; make them with bearcat.data.windows")
     both, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
     healthy, unlabelled = healthy_class(split.classes), split.target_train[:MOST_WINDOWS]  # in random order
 

@@ -32,8 +32,8 @@ from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
-from bearcat.data import SplitTask, Windows
-from bearcat.data.recording import healthy_class
+from bearcat.data.recording import Windows, healthy_class
+from bearcat.data.tasks import SplitTask
 from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide

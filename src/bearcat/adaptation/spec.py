@@ -27,22 +27,13 @@ from bearcat.cat.evaluate import check_calibrator
 from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
-from bearcat.data import (
-    DATASETS,
-    Catalogue,
-    Dataset,
-    Preparation,
-    Windows,
-    cache_folder,
-    dataset_label,
-    join,
-    open_dataset,
-)
-from bearcat.data.catalogue import OMIT_DEFAULT, Problem, find_domain
+from bearcat.data.catalogue import OMIT_DEFAULT, Catalogue, Dataset, Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
+from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
 from bearcat.data.inputs import find_input, suited_input
-from bearcat.data.prepare import cached_windows, fingerprint, metadata
+from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
+from bearcat.data.windows import Preparation, cached_windows, fingerprint, metadata
 from bearcat.deploy.diagnose import Given, Heard, evidence_of, listen
 from bearcat.deploy.find import FoundMeasurement, FoundUnit, units_of
 from bearcat.diagnosis.fusion import fuse
@@ -55,7 +46,7 @@ from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.requests import AdaptRequest
-from bearcat.settings import pairs, spell_out, to_plain
+from bearcat.settings import cache_folder, pairs, spell_out, to_plain
 from bearcat.storage import digest_json
 
 CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault

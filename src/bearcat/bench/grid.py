@@ -17,9 +17,10 @@ from typing import Any
 
 from bearcat.adaptation.spec import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
-from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset, takes_root
-from bearcat.data.catalogue import find_domain
-from bearcat.data.tasks import Mix
+from bearcat.data.catalogue import Dataset, find_domain
+from bearcat.data.datasets import dataset_label, open_dataset, takes_root
+from bearcat.data.tasks import Mix, Split, Task
+from bearcat.data.windows import Preparation
 from bearcat.errors import InputError, suggest
 from bearcat.methods.before_training import without_own_benches
 from bearcat.settings import override

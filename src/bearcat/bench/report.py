@@ -25,7 +25,7 @@ import numpy as np
 
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
 from bearcat.cat.recipes import RECIPES
-from bearcat.data.datasets.benches import CONDITIONS
+from bearcat.data.benches import CONDITIONS
 from bearcat.errors import InputError
 from bearcat.names import csv_cell
 from bearcat.record import DomainScores

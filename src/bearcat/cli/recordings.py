@@ -215,7 +215,7 @@ Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data 
 @data.command("list")
 def list_datasets() -> None:
     """The datasets bearcat knows, their licences, and whether they are on this machine."""
-    from bearcat.data import DATASETS, default_root
+    from bearcat.data.datasets import DATASETS, default_root
 
     for name, kind in DATASETS.items():
         folder = default_root(name)
@@ -240,13 +240,13 @@ def fetch(
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
-    from bearcat.data import default_root, open_dataset
+    from bearcat.data.datasets import default_root, open_dataset
     from bearcat.data.fetch import fetch as fetch_files
     from bearcat.data.fetch import require_licence
 
     dataset = open_dataset(name, root, pairs(settings or ()))
     if name == "simulated":
-        from bearcat.data.datasets.folder import write_folder
+        from bearcat.data.folder import write_folder
 
         if root is None:
             raise InputError("--root: is missing; name the folder to write the simulated recordings into")

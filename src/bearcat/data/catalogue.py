@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from bearcat.data.recording import Recording
+from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file, real_path
 
@@ -191,6 +191,18 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return dict(groups)
+
+
+def two_classes(recordings: Iterable[RecordingInfo]) -> str | None:
+    """The sentence for a specimen that has two classes."""
+    first: dict[str, RecordingInfo] = {}
+    for info in recordings:
+        if info.specimen and info.label is not None:
+            other = first.setdefault(info.specimen, info)
+            if other.label != info.label:
+                both = f"'{other.label}' in {other.origin} and '{info.label}' in {info.origin}"
+                return f"specimen '{info.specimen}' is {both}; correct one, or name the two states apart"
+    return None
 
 
 def checked_root(root: Path, name: str | None = None) -> Path:

@@ -18,14 +18,14 @@ from itertools import product
 from typing import NoReturn, TypeVar
 
 from bearcat.data.catalogue import Catalogue, Dataset, Problem
-from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
+from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import PhysicalInput, find_input, suited_input
-from bearcat.data.prepare import Preparation, metadata
 from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
 from bearcat.data.signals import SignalLimits
 from bearcat.data.splits import choose_scheme
 from bearcat.data.survey import ChannelMeasurement, Measurement, measure, odd_rates, odd_recordings
 from bearcat.data.tasks import Split, Task, classes_of
+from bearcat.data.windows import Preparation, metadata
 from bearcat.errors import InputError
 from bearcat.settings import cache_folder
 

@@ -31,6 +31,7 @@ LARGEST_PRODUCT = 1 << 20  # numbers that are copied for a product of matrices
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 SAME, SAME_SPEED = 1e-3, 0.03  # by which two speeds are one, and by which one may be given for the other
 GAPS = 0.0005  # of the samples, which a logger may lose without harm
+ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class to other bearings
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
 

@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.catalogue import grouped
-from bearcat.data.recording import Integers, RecordingInfo, Windows, healthy_class, of_recordings
+from bearcat.data.catalogue import grouped, two_classes
+from bearcat.data.recording import ONE_BEARING, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
 SCHEMES = ("window", "block", "recording", *GROUPS)
 TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
 GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
-ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class to other bearings
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
 SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by shift
@@ -93,18 +92,6 @@ def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = (
         more = f" and {len(both) - 1} more" if len(both) > 1 else ""
         found.append(f"{both[0]}{more}: in the source and in the target; the split 'specimen' divides such recordings")
     return found
-
-
-def two_classes(recordings: Recordings) -> str | None:
-    """The sentence for a specimen that has two classes."""
-    first: dict[str, RecordingInfo] = {}
-    for info in recordings:
-        if info.specimen and info.label is not None:
-            other = first.setdefault(info.specimen, info)
-            if other.label != info.label:
-                both = f"'{other.label}' in {other.origin} and '{info.label}' in {info.origin}"
-                return f"specimen '{info.specimen}' is {both}; correct one, or name the two states apart"
-    return None
 
 
 def keep_apart(

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
-from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import Floats, RecordingInfo, cut, resample, unlike_vibration
 from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.data.splits import specimen_counts
+from bearcat.data.windows import Preparation, different_rates
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
 
 if TYPE_CHECKING:
-    from bearcat.data.datasets.folder import FolderEntry
+    from bearcat.data.folder import FolderEntry
 
 UNLABELLED = "(unlabelled)"
 UNMEASURED = "cannot be measured"

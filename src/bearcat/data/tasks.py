@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.prepare import different_rates
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.data.splits import (
     GROUPS,
@@ -28,6 +27,7 @@ from bearcat.data.splits import (
     trust_shift,
     warnings_of,
 )
+from bearcat.data.windows import different_rates
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
-from bearcat.data.datasets.folder import (
+from bearcat.data.folder import (
     FileReader,
     Folder,
     FolderEntry,

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
+from bearcat.data.windows import Preparation
 from bearcat.deploy.predictor import IN_GRAPH, Array, Predictor, check_format, naming, read_metadata
 from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Input, find_input
-from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, Speed, change_rate, cut_samples, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
+from bearcat.data.windows import Preparation
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Tally, tally
 from bearcat.errors import InputError, check_range

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bearcat.data.splits import ONE_BEARING
+from bearcat.data.recording import ONE_BEARING
 from bearcat.findings import (
     ENOUGH,
     FEWEST_COMPARED,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.cat.recipes import RECIPES
-from bearcat.data.datasets.benches import CONDITIONS
+from bearcat.data.benches import CONDITIONS
 from bearcat.data.splits import SENTENCES, specimens_sentence
 from bearcat.errors import InputError
 from bearcat.names import from_csv_cell

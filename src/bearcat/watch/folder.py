@@ -24,7 +24,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, grouped, inside
-from bearcat.data.datasets.folder import speed_in_name
+from bearcat.data.folder import speed_in_name
 from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest, time_in
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError

@@ -36,13 +36,14 @@ from bearcat.data.catalogue import (
     content_digest,
     inside,
     later,
+    two_classes,
 )
 from bearcat.data.channels import vibrations
 from bearcat.data.isolated import read_signals
 from bearcat.data.manifest import MANIFEST, ManifestRow, number_in, read_manifest
 from bearcat.data.recording import Floats, Recording, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
-from bearcat.data.splits import GROUPS, two_classes
+from bearcat.data.splits import GROUPS
 from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import RANGES, InputError, check_range, suggest
 from bearcat.names import shown

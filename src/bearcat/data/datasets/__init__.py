@@ -1,1 +1,0 @@
-"""One dataset a module."""
