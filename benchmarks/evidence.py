@@ -141,9 +141,9 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
     """A process: trains job after job."""
     import torch
 
-    from bearcat.adaptation.spec import Library
+    from bearcat.adaptation import Library
+    from bearcat.bench import identify, open_store
     from bearcat.bench.execute import Execution, Listener, execute, in_stacks
-    from bearcat.bench.store import identify, open_store
     from bearcat.report.results import Result
 
     torch.set_num_threads(1)

@@ -29,9 +29,9 @@ from diagnose import simulated
 from numpy.typing import NDArray
 from recording_scores import calibration_error
 
-from bearcat.adaptation.spec import Library
+from bearcat.adaptation import Library
+from bearcat.bench import identify, open_store, results
 from bearcat.bench.grid import plan, read_grid
-from bearcat.bench.store import identify, open_store, results
 from bearcat.data.bearing import find_bearing
 from bearcat.data.benches import BENCHES
 from bearcat.data.recording import Recording, parts_of

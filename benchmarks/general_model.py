@@ -28,8 +28,8 @@ import torch
 from diagnose import recordings as bench_recordings
 from diagnose import simulated
 
+from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
-from bearcat.adaptation.spec import RunSpec, make_recipe
 from bearcat.cat import ece
 from bearcat.data.benches import BENCHES
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.evaluation import estimate_runs, run_evidence
-from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict

@@ -20,8 +20,8 @@ def tiny_run(folder: Path) -> None:
     """A run to read, for those who have none yet."""
     import torch
 
+    from bearcat.adaptation import RunSpec, make_recipe
     from bearcat.adaptation.run import run_stack
-    from bearcat.adaptation.spec import RunSpec, make_recipe
     from bearcat.data import Preparation, Simulated, Task
 
     bearing = Simulated(seconds=1.0, severities=(4.0,), faults=("inner", "outer"))

@@ -13,8 +13,8 @@ from statistics import mean
 
 import torch
 
+from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
-from bearcat.adaptation.spec import RunSpec, make_recipe
 from bearcat.data import Preparation, Simulated, Split, Task
 
 SEEDS = (0, 1, 2)

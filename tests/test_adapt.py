@@ -313,8 +313,8 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
 
 @pytest.mark.parametrize("trouble", ["inner-1", "healthy", "nan"])
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
+    from bearcat.adaptation import RunSpec
     from bearcat.adaptation import run as work
-    from bearcat.adaptation.spec import RunSpec
     from bearcat.cat.recipes import RECIPES
     from bearcat.data import Task
 

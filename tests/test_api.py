@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import bearcat
+from bearcat.adaptation import make_plan
 from bearcat.adaptation.adapt import Adaptation
-from bearcat.adaptation.spec import make_plan
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.adaptation.spec import Library, RunSpec
+from bearcat.adaptation import Library, RunSpec
+from bearcat.bench import RunStore, identify, open_store, results
 from bearcat.bench import execute as executing
 from bearcat.bench.execute import Execution, Executor, Listener, execute, in_stacks
 from bearcat.bench.grid import plan, read_grid
-from bearcat.bench.store import RunStore, identify, open_store, results
 from bearcat.errors import InputError
 from tests import commands
 from tests.commands import bearcat
@@ -208,7 +208,7 @@ def test_two_processes_on_one_store_train_each_run_once(make, whole):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "predictions", "curves gone"])
-def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
+def test_a_damaged_run_is_named_and_repeated(make, whole, damage):
     site = make()
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
     folder, before = site.store.folder(site.specs[0].identity), site.times()
@@ -226,8 +226,7 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     assert results(site.specs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
     assert site.execute()
     assert site.kinds() == ["done"] * 4
-    assert (folder / "record.damaged.json").exists()
-    assert any("record.damaged.json" in message for message in site.messages)
+    assert any(str(folder) in message for message in site.messages)
     assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
     agree(whole, site, TOLERANCE)
 

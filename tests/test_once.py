@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from bearcat.adaptation import adapt as adapting
+from bearcat.adaptation import make_plan
 from bearcat.adaptation import run as running
 from bearcat.adaptation import spec as specs
-from bearcat.adaptation.spec import make_plan
 from bearcat.data import open_dataset
 from bearcat.record import RECORD, Record
 from bearcat.requests import AdaptRequest

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bearcat import cli
-from bearcat.adaptation.spec import RunSpec
+from bearcat.adaptation import RunSpec
 from bearcat.cat.recipes import RECIPES
 from bearcat.data import DATASETS, Simulated, Task
 from bearcat.data.inputs import INPUTS, Waveform

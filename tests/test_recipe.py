@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bearcat.adaptation.spec import make_recipe
+from bearcat.adaptation import make_recipe
 from bearcat.cat import Sharpness
 from bearcat.cat.ingredient import Ingredient
 from bearcat.cat.losses import Adversarial, Confusion

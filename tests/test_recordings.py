@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.adaptation.spec import RunSpec
+from bearcat.adaptation import RunSpec
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.recipes import RECIPES
 from bearcat.data import Simulated, Split, Task

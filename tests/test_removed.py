@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from bearcat.adaptation.spec import make_recipe
+from bearcat.adaptation import make_recipe
 from bearcat.cat.networks import find_encoder
 from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
 from bearcat.data import open_dataset

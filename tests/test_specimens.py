@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bearcat.adaptation import make_plan
 from bearcat.adaptation.adapt import adapt
-from bearcat.adaptation.spec import make_plan
 from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.splits import (
     SAME_BEARINGS,

@@ -60,8 +60,8 @@ def adapt(
     >>> adapted.decision.action in ("use", "check", "do not use")
     True
     """
+    from bearcat.adaptation import make_plan
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.adaptation.spec import make_plan
     from bearcat.cat.arrays import training_progress
 
     sources = [source] if isinstance(source, str | Path) else list(source)

@@ -1,1 +1,366 @@
-"""One adaptation: what is requested, the plan, the runs that are trained, and their record."""
+"""What a run is, the data it needs, and what a request for an adaptation plans.
+
+A `RunSpec` holds everything that determines a run's result. Its identity, a hash of the version of our results, every
+setting, the seed, the content of the files and the code of rows that are not the package's own, names the run wherever
+it is kept: its folder in a store, run.json in the folder of `bearcat adapt`.
+
+>>> library = Library()
+>>> task = Task("N15_M07_F10", "N09_M07_F10")
+>>> spec = library.identified(RunSpec("simulated", Simulated(), task, "DANN", RECIPES["DANN"]))
+>>> spec.identity, library.split(spec).training
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from bearcat.adaptation.evaluation import RunEvidence, run_evidence
+from bearcat.cat import find_calibrator
+from bearcat.cat.evaluate import check_calibrator
+from bearcat.cat.networks import ENCODERS
+from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
+from bearcat.cat.state import RESULT_VERSION, recipe_rows
+from bearcat.data.catalogue import OMIT_DEFAULT, Catalogue, Dataset, Problem, find_domain
+from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
+from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
+from bearcat.data.inputs import find_input, suited_input
+from bearcat.data.recording import Windows, join
+from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
+from bearcat.data.windows import Preparation, cached_windows, fingerprint, metadata
+from bearcat.deploy.diagnose import Given, Heard, evidence_of, listen
+from bearcat.deploy.find import FoundMeasurement, FoundUnit, units_of
+from bearcat.diagnosis.fusion import fuse
+from bearcat.diagnosis.physics import FAULTS
+from bearcat.errors import InputError
+from bearcat.fast.device import chosen_device
+from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
+from bearcat.methods.matching import MatchClusters
+from bearcat.plugins import row_identity
+from bearcat.record import task_words
+from bearcat.report.results import Cell
+from bearcat.requests import AdaptRequest
+from bearcat.settings import cache_folder, pairs, spell_out, to_plain
+from bearcat.storage import digest_json
+
+CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: what is trained on what, with which seed."""
+
+    data: str  # what records call the dataset
+    dataset: Dataset
+    task: Task
+    recipe_name: str
+    recipe: Recipe
+    preparation: Preparation = field(default_factory=Preparation)
+    split: Split = field(default_factory=Split)
+    seed: int = 0
+    mix: Mix = field(default_factory=Mix)  # of the target's classes
+    fingerprints: tuple[str, ...] = ()  # of the content of each source and of the target, from Library.identified
+    # The rest is for records and reports and does not determine the result.
+    method: str | None = None  # the grid's name for it; None: the recipe's name
+    chosen: tuple[Choice, ...] = ()  # why settings that were not requested are what they are
+    warnings: tuple[str, ...] = ()  # what is known to be wrong with the data
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return (*self.task.sources, self.task.target)
+
+    @property
+    def cell(self) -> Cell:
+        """Where the run stands in the tables of a report."""
+        method = self.method or self.recipe_name
+        return Cell(self.data, self.preparation.input, task_words(str(self.task), str(self.mix)), method, self.seed)
+
+    def data_dict(self) -> dict[str, Any]:
+        """The dataset's name and settings, without the folder it lies in."""
+        known = {field.name: field for field in fields(self.dataset)}  # type: ignore[arg-type]
+        defaults = {name: field.default for name, field in known.items() if OMIT_DEFAULT in field.metadata}
+        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
+        unsaid = {name for name, default in defaults.items() if settings[name] == default}
+        return {"name": self.data} | {name: value for name, value in settings.items() if name not in unsaid}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting but the seed, as plain values."""
+        calibrator = self.recipe.calibration or self.recipe.final
+        return {
+            "data": self.data_dict(),
+            "source": list(self.task.sources),
+            "target": self.task.target,
+            "preparation": {
+                name: value for name, value in asdict(self.preparation).items() if name != "cut" or value is not None
+            },
+            "split": asdict(self.split),
+            **({} if self.mix == Mix() else {"mix": self._mix()}),
+            "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
+            "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
+            "precision": None,  # a setting of recipes now; runs keep their names
+            **({"code": self.code} if self.code else {}),
+        }
+
+    @cached_property  # a cluster's worker, which may not have the files, is given it
+    def code(self) -> dict[str, str]:
+        """What names the code of the rows that are not the package's own (plugins.py)."""
+        rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
+        return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
+
+    def _mix(self) -> dict[str, Any]:
+        """The mix and its words, without the numbers of recordings where there are none."""
+        unsaid = set() if self.mix.recordings else {"recordings"}
+        values = {name: value for name, value in to_plain(self.mix).items() if name not in unsaid}
+        return values | {"words": str(self.mix)}
+
+    @property
+    def tested(self) -> str | None:
+        """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
+        return next((name for name, kind in DATASETS.items() if type(self.dataset) is kind), None)
+
+    @property
+    def given(self) -> Given:
+        """What the user says of recordings that do not say it themselves."""
+        rpm = getattr(self.dataset, "rpm", None)
+        return Given(rpm=rpm if isinstance(rpm, float) else None, without=self.tested)
+
+    @cached_property
+    def identity(self) -> str:
+        if not self.fingerprints:
+            raise ValueError("the identity of a run needs the fingerprints of its data; use Library.identified")
+        return digest_json([RESULT_VERSION, self.to_dict(), self.seed, self.fingerprints])[:24]
+
+
+def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
+    """A recipe for an input of this kind, with settings by name, of the paper's 300 epochs and scaled to so many."""
+    recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
+    for text in (recipe.calibration, recipe.final):
+        check_calibrator(text)  # before anything is read
+    recipe = replace(recipe, encoder=spell_out(recipe.encoder, ENCODERS, "encoder"))
+    return recipe if epochs is None else recipe.in_epochs(epochs)
+
+
+def _split_key(spec: RunSpec) -> Hashable:
+    """What runs share whose windows are split alike."""
+    return spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix
+
+
+class Library:
+    """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
+
+    def __init__(
+        self, catalogues: Mapping[Dataset, Catalogue] | None = None, remembered: Mapping[str, str] | None = None
+    ) -> None:
+        """`catalogues` are those made already, `remembered` fingerprints of data that may not be on this machine."""
+        self.fingerprints: dict[str, str] = {}
+        self._remembered = remembered or {}
+        self._catalogues = dict(catalogues or {})
+        self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
+        self._splits: dict[Any, SplitTask] = {}
+        self._evidence: dict[Any, RunEvidence] = {}
+        self._heard: dict[Hashable, list[tuple[FoundMeasurement, list[Heard]]]] = {}
+
+    def units(self, spec: RunSpec) -> Iterator[FoundUnit]:
+        """The recordings of the run's target, as they are diagnosed."""
+        target = self.catalogue(spec.dataset).only([spec.task.target])
+        return units_of(target, spec.preparation.rate, spec.preparation.cut)
+
+    def heard(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[Heard]]]:
+        """What the signals of the run's target say by themselves; each is measured once."""
+        key = spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
+        if key not in self._heard:
+            self._heard[key] = []
+            for unit in self.units(spec):
+                with closing(unit.measurements()) as measurements:
+                    for found in measurements:
+                        self._heard[key].append((found.closed(), listen(found, spec.given)))
+        return self._heard[key]
+
+    def catalogue(self, dataset: Dataset) -> Catalogue:
+        if dataset not in self._catalogues:
+            self._catalogues[dataset] = dataset.catalogue()
+        return self._catalogues[dataset]
+
+    def left_out(self, spec: RunSpec) -> tuple[Problem, ...]:
+        """The recordings of the run's domains that cannot be used."""
+        return self.catalogue(spec.dataset).only(spec.domains).left_out
+
+    def windows(self, spec: RunSpec) -> list[Windows]:
+        """The prepared windows of each source, then of the target."""
+        found = []
+        for domain in spec.domains:
+            key = (spec.dataset, domain, spec.preparation)
+            if key not in self._windows:
+                part = self.catalogue(spec.dataset).only([domain])
+                self._windows[key] = cached_windows(part, spec.preparation, cache_folder())
+            found.append(self._windows[key])
+        return found
+
+    def split(self, spec: RunSpec) -> SplitTask:
+        """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
+        key = _split_key(spec)
+        if key not in self._splits:
+            *sources, target = self.windows(spec)
+            source = sources[0] if len(sources) == 1 else join(sources)
+            parts = spec.task, source, target, spec.split, spec.seed
+            mixed = spec.mix != Mix()
+            self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts)
+        return replace(self._splits[key])
+
+    def certain(self, spec: RunSpec, split: SplitTask) -> dict[str, int]:
+        """The target's recordings, by origin, whose signals are certain by themselves, and their classes: faults alone,
+        as one without lines may be faulty too.
+        """
+        codes, certain = state_codes(split.classes), dict[str, int]()
+        for found, heard in self.heard(spec):
+            for point, each in zip(found.points, evidence_of(found, heard, spec.given), strict=True):
+                shares = fuse(each.witnesses)
+                state = max(shares, key=lambda name: shares[name], default=None)
+                if state in FAULTS and state in codes and shares[state] >= CERTAIN:
+                    certain |= {recording.name: codes[state] for recording in point.recordings}
+        return certain
+
+    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
+        """The split's training data, with the classes that physics is certain of where the recipe has a use for it."""
+        data = split.training
+        if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
+            return data
+        certain, infos = self.certain(spec, split), split.target.recordings
+        anchors = np.array([certain.get(infos[number].origin, UNKNOWN) for number in split.target_order.tolist()])
+        return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))
+
+    def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
+        """What is known of the split's windows without a network: check models are fitted once for all its runs."""
+        key = _split_key(spec)
+        if key not in self._evidence:
+            self._evidence[key] = run_evidence(split, spec.preparation.input)
+        return self._evidence[key]
+
+    def identified(self, spec: RunSpec) -> RunSpec:
+        """The run with the fingerprints of its data and the input that suits them, which complete its identity."""
+        if spec.fingerprints:
+            return spec
+        spec = self._suited(spec)
+        return replace(spec, fingerprints=tuple(self._fingerprint(spec, domain) for domain in spec.domains))
+
+    def _suited(self, spec: RunSpec) -> RunSpec:
+        """The run with the input that the metadata of its recordings allow, and why."""
+        if not find_input(spec.preparation.input).depends:
+            return spec
+        rate = spec.preparation.rate  # to which everything is brought
+        key = digest_json(["input", spec.data_dict(), spec.domains, spec.preparation.input, rate])
+        try:
+            found = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
+            recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
+            chosen = suited_input(spec.preparation.input, recordings)
+        except InputError:
+            if key not in self._remembered:
+                raise
+            chosen = self._remembered[key]
+        self.fingerprints[key] = chosen  # a store remembers both
+        preparation = replace(spec.preparation, input=chosen)
+        return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", chosen)))
+
+    def _fingerprint(self, spec: RunSpec, domain: str) -> str:
+        key = digest_json([spec.data_dict(), domain])
+        if key not in self.fingerprints:
+            try:
+                part = self.catalogue(spec.dataset).only([domain])
+                self.fingerprints[key] = fingerprint(part)
+            except InputError:
+                if key not in self._remembered:
+                    raise
+                self.fingerprints[key] = self._remembered[key]
+        return self.fingerprints[key]
+
+
+# What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
+DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
+DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defects of 0.15 and 0.5 mm."
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptationPlan:
+    """The run to train, those to train beside it, their data, and what to tell the user."""
+
+    spec: RunSpec
+    beside: tuple[RunSpec, ...]
+    library: Library
+    device: torch.device
+    notes: tuple[str, ...]
+    choices: tuple[Choice, ...]  # settings that were not asked for, with their reasons
+    warnings: tuple[str, ...]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Recordings that cannot be used, and are left out."""
+        return self.library.left_out(self.spec)
+
+
+def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
+    """The plan for a request; `reading` passes on the recordings that are read for it, to show progress."""
+    demonstrates = request.data == "simulated" and not request.settings
+    name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
+    own = RECIPES[name].with_settings(method_settings)
+    recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, request.beside) if other != name}
+    balance = own.balance if "balance" in method_settings else None
+    requested = Requested(
+        request.channel,
+        request.rate,
+        request.window,
+        request.stride,
+        request.split,
+        request.input or own.input,
+        balance,
+    )
+    paper_settings(requested)  # refuses impossible settings before anything is read
+    device = chosen_device(request.device)
+    asked = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
+    dataset = open_dataset(request.data, request.folder, asked)
+    catalogue = dataset.catalogue()
+    mix = Mix(reference=request.reference or "")
+    task = choose_task(catalogue, request.source, request.target)
+    chosen: dict[str, DataSettings] = {}  # by the input of recipes
+    for kind in dict.fromkeys(recipe.input for recipe in recipes.values()):
+        wanted = replace(requested, input=request.input or kind)
+        opened, catalogue, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
+        requested = replace(requested, split=chosen[own.input].split.scheme)  # holds for the recipes beside it too
+
+    def planned(method: str) -> RunSpec:
+        found, epochs = chosen[recipes[method].input], request.epochs
+        if epochs is None:
+            epochs = RECIPES[method].schedule.epochs
+            epochs = min(epochs, QUICK_EPOCHS) if request.data == "simulated" else epochs
+        changes = {"balance": str(found.balance)} | (method_settings if method == name else {})
+        recipe = without_own_benches(make_recipe(method, found.preparation.input, epochs, changes), request.data)
+        return RunSpec(
+            dataset_label(request.data), opened, task, method, recipe, found.preparation, found.split, request.seed,
+            mix, chosen=found.choices, warnings=found.warnings,
+        )  # fmt: skip
+
+    library, spec = Library({opened: catalogue}), planned(name)
+    choices, warnings = spec.chosen, list(spec.warnings)
+    if request.reference and own.find(MatchClusters) is None:
+        warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
+    beside = tuple(planned(other) for other in recipes if other != name)
+    notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
+    return AdaptationPlan(spec, beside, library, device, notes, choices, tuple(warnings))
+
+
+def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
+    """The task between the named domains, or between the first two where no names are given."""
+    if len(catalogue.domains) < 2 and not (source and target):
+        raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
+    sources = tuple(dict.fromkeys(find_domain(name, catalogue.domains) for name in source)) or catalogue.domains[:1]
+    if target is not None:
+        return Task(sources, find_domain(target, catalogue.domains))
+    left = [domain for domain in catalogue.domains if domain not in sources]
+    if not left:
+        raise InputError("every domain is a source; leave one of them for the target")
+    return Task(sources, left[0])

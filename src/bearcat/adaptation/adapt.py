@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bearcat.adaptation import AdaptationPlan, RunSpec
 from bearcat.adaptation.run import FinishedRun, claim, decided_record, diagnose_target, drawable, run_stack
-from bearcat.adaptation.spec import AdaptationPlan, RunSpec
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.cat.scaling import updated_temperature

@@ -47,7 +47,7 @@ from bearcat.record import (
 from bearcat.settings import from_plain
 
 if TYPE_CHECKING:
-    from bearcat.adaptation.spec import RunSpec
+    from bearcat.adaptation import RunSpec
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record, unknown_recordings
-from bearcat.adaptation.spec import Library, RunSpec
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run

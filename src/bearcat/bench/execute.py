@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
+from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.run import run_stack
-from bearcat.adaptation.spec import Library, RunSpec
-from bearcat.bench.store import FAILURE, RunStore, open_store
+from bearcat.bench import FAILURE, RunStore, open_store
 from bearcat.cat.algorithm import Run
 from bearcat.cat.networks import trains_alone
 from bearcat.cat.state import TrainingState
@@ -107,32 +107,17 @@ Executor = Callable[[Sequence[RunSpec], Execution], None]
 
 
 def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> bool:
-    """Runs what is missing, waits for what other processes are running; False where the time limit came first."""
-    store, listener, waiting = execution.store, execution.listener, False
+    """Runs what is missing and no other process has; False where the time limit came first."""
+    store = execution.store
     try:
         for spec in execution.known.values():
             _make_ready(spec, execution, retry_failed)
-        while pending := execution.pending:
+        while free := [spec for spec in execution.pending if store.owner(spec.identity) is None]:
             if execution.late:
                 return False
-            free = [spec for spec in pending if store.owner(spec.identity) is None]
-            if free:
-                executor(free, execution)
-                continue
-            if not waiting:
-                waiting = True
-                owner = store.owner(pending[0].identity)
-                listener.message(f"waiting for {count(len(pending), 'run')} of another process ({owner})")
-            time.sleep(0.5)
+            executor(free, execution)
     except TimeUp:
         return False
-    except (OSError, InputError) as error:
-        if not disk_full(error):
-            raise
-        advice = "free some space and run the same command again, finished runs are kept"
-        raise InputError(f"{store.path}: the disk is full; {advice}") from error
-    for run in execution.known:
-        listener.settled(run, False)  # those of other processes too
     for members in store.stacks():  # checkpoints of stacks whose runs were finished in other stacks
         if all(store.finished(run) for run in members):
             store.drop_stack(members)
@@ -140,16 +125,17 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
 
 
 def _make_ready(spec: RunSpec, execution: Execution, retry_failed: bool) -> None:
-    """Sets a damaged record aside, and forgets a failure that is to be tried again."""
-    store, listener, run = execution.store, execution.listener, spec.identity
+    """Removes a damaged record, and a failure that is to be tried again."""
+    store, folder = execution.store, execution.store.folder(spec.identity)
     with execution.locked([spec], settled=True) as ours:
-        state = store.state(run, ours=bool(ours))
+        state = store.state(spec.identity, ours=bool(ours))
         if ours and state.kind == "damaged":
-            listener.message(f"{state.detail}; its record is kept as {store.set_aside(run)} and the run is repeated")
+            execution.listener.message(f"{state.detail}; the run is repeated")
+            (folder / RECORD).unlink()
         if ours and (state.kind == "damaged" or (retry_failed and state.kind == "failed")):
-            (store.folder(run) / FAILURE).unlink(missing_ok=True)
-    if store.settled(run):
-        listener.settled(run, False)
+            (folder / FAILURE).unlink(missing_ok=True)
+    if store.settled(spec.identity):
+        execution.listener.settled(spec.identity, False)
 
 
 def disk_full(error: BaseException) -> bool:

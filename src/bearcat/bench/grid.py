@@ -15,7 +15,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from bearcat.adaptation.spec import Library, RunSpec, make_recipe
+from bearcat.adaptation import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data.catalogue import Dataset, find_domain
 from bearcat.data.datasets import dataset_label, open_dataset, takes_root
@@ -64,10 +64,6 @@ class Grid:
     label: str = ""  # of the dataset in tables; empty: its name
     parts: tuple[Grid, ...] = ()  # a grid over several datasets: these are planned instead of the grid itself
 
-    def __post_init__(self) -> None:
-        if self.epochs is not None and self.epochs < 1:
-            raise InputError(f"'epochs' must be at least 1, not {self.epochs}")
-
 
 def read_grid(path: Path) -> Grid:
     """The grid in this file; anything unknown or of a wrong type is named in one sentence."""
@@ -95,12 +91,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
     for mix in grid.mixes:
         if mix != Mix():
             mix.spelled((library or Library()).catalogue(dataset).classes)  # refuses an unknown class
-    axes = {"methods": grid.methods, "tasks": tasks, "inputs": grid.inputs, "seeds": grid.seeds, "targets": grid.mixes}
-    for name, axis in axes.items():
-        if axis is not None and not axis:
-            missing = "domains, a task needs two" if name == "tasks" and grid.tasks is None else name
-            raise InputError(f"the grid '{grid.title}' has no cells; add {missing}")
-    return [
+    specs = [
         RunSpec(
             label, dataset, task, method.recipe_name, recipe, replace(grid.preparation, input=kind), grid.split, seed,
             mix, method=method.name,
@@ -112,6 +103,9 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         for mix in grid.mixes
         for seed in grid.seeds
     ]  # fmt: skip
+    if not specs:
+        raise InputError(f"the grid '{grid.title}' has no cells; it needs methods, tasks between two domains and seeds")
+    return specs
 
 
 def only_methods(grid: Grid, names: Sequence[str]) -> Grid:
@@ -190,8 +184,6 @@ def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...], str]:
     if not isinstance(table.get("name"), str):
         raise InputError(f"'data.name' must be the name of a dataset, not {table.get('name')!r}")
     settings = _texts("data.settings", table.get("settings", {}))
-    if "root" in dict(settings):
-        raise InputError("'data.settings.root' belongs on the command line; give the folder with --root")
     (label,) = _names("data.label", [table["label"]]) if "label" in table else ("",)
     return table["name"], settings, label
 

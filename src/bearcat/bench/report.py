@@ -133,9 +133,6 @@ def _section(
             tables.append(pair_table(comparison))
             drawn.append(critical_difference(comparison))
         drawn.append(task_bars(results, comparison))
-        if equal := tuple(f"{pair.first} and {pair.second}" for pair in comparison.pairs if pair.equal):
-            text = f"By {comparison.metric.title}, {count(len(equal), 'pair')} of methods are equal in every cell."
-            said.append(Caveat("Equal methods", text, equal))
         if comparison.warning and comparison.warning not in [caveat.text for caveat in said]:
             said.append(Caveat("Too few tasks", comparison.warning))
     sentences: tuple[str, ...] = ()
@@ -148,16 +145,11 @@ def _section(
     pictures = [replace(each, name=file_name(f"{slug}-{each.name}")) for each in drawn if each is not None]
     for table in tables:  # a file stands alone; the page says once what concerns all its tables
         note = " ".join((table.note, *sentences, *(caveat.text for caveat in said)))
-        write_atomically(_free(out / "tables" / f"{table.name}.tex"), latex(replace(table, note=note)).encode())
+        write_atomically(out / "tables" / f"{table.name}.tex", latex(replace(table, note=note)).encode())
     for figure in pictures:
         for kind in ("svg", "pdf"):
-            write_atomically(_free(out / "figures" / f"{figure.name}.{kind}"), figure.render(kind))
+            write_atomically(out / "figures" / f"{figure.name}.{kind}", figure.render(kind))
     return Section(title, sentences, tuple(said), tuple(tables), tuple(pictures))
-
-
-def _free(path: Path) -> Path:
-    """The path, or one with a number where another dataset or method has the same file name."""
-    return _free(path.with_name(f"{path.stem}-2{path.suffix}")) if path.exists() else path
 
 
 def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:

@@ -78,7 +78,6 @@ class Pair:
     p_holm: float
     low: float  # bootstrap interval of the difference
     high: float
-    equal: bool  # in every cell
 
     @property
     def significant(self) -> bool:
@@ -235,13 +234,11 @@ def bootstrap(means: Floats) -> tuple[float, float]:
 def _pairs(groups: Sequence[Floats], methods: Sequence[str]) -> tuple[Pair, ...]:
     """Tests of all pairs; a group holds the scores (seed, method) of a task."""
     places = list(combinations(range(len(methods)), 2))
-    apart = [[group[:, first] - group[:, second] for group in groups] for first, second in places]
-    means = [np.array([values.mean() for values in of_pair]) for of_pair in apart]
+    means = [np.array([(group[:, one] - group[:, other]).mean() for group in groups]) for one, other in places]
     p = [signed_rank(differences) for differences in means]
     return tuple(
         Pair(
-            methods[first], methods[second], float(means[number].mean()), p[number], adjusted,
-            *bootstrap(means[number]), equal=all(float(np.abs(values).max()) < SAME for values in apart[number]),
+            methods[first], methods[second], float(means[number].mean()), p[number], adjusted, *bootstrap(means[number])
         )
         for number, ((first, second), adjusted) in enumerate(zip(places, holm(p), strict=True))
     )  # fmt: skip

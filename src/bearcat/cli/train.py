@@ -30,10 +30,10 @@ from bearcat.requests import AdaptRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.adapt import Adaptation
-    from bearcat.adaptation.spec import Library, RunSpec
+    from bearcat.bench import RunStore
     from bearcat.bench.execute import Listener
-    from bearcat.bench.store import RunStore
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
@@ -48,8 +48,8 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
+    from bearcat.adaptation import make_plan
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.adaptation.spec import make_plan
     from bearcat.cat.arrays import training_progress
 
     plan = make_plan(request, reading_bar())
@@ -239,10 +239,10 @@ def bench_report(
     metric: Metric = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
+    from bearcat.bench import results
     from bearcat.bench.grid import read_grid
     from bearcat.bench.report import write_bench_report
     from bearcat.bench.stats import METRICS, USUAL
-    from bearcat.bench.store import results
 
     for name in metric or ():
         if name not in METRICS:
@@ -272,9 +272,9 @@ def _opened(
     path: Path, folder: Path, root: Path | None, methods: Sequence[str] | None, create: bool
 ) -> tuple[RunStore, list[RunSpec], Library]:
     """The store, the grid's runs with their identities, and their data."""
-    from bearcat.adaptation.spec import Library
+    from bearcat.adaptation import Library
+    from bearcat.bench import identify, open_store
     from bearcat.bench.grid import naming, only_methods, plan, read_grid
-    from bearcat.bench.store import identify, open_store
 
     grid = read_grid(path)
     # Results can be read where the recordings are not: their fingerprints are in the store.
@@ -307,7 +307,7 @@ def _listener(specs: Sequence[RunSpec], trained: set[str]) -> Listener:
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     """A row for each method, and failed runs; returns how many cells are in which state."""
-    from bearcat.bench.store import FAILURE
+    from bearcat.bench import FAILURE
 
     states = {spec.identity: store.state(spec.identity) for spec in specs}
     kinds, rows = ("done", "running", "failed", "missing"), []
