@@ -35,7 +35,8 @@ DATA_LAYERS = [
     {"benches"},
     {"simulate"},
     {"folder"},
-    {"choose", "survey", "datasets"},
+    {"survey"},
+    {"choose", "datasets"},
     {"__init__"},
 ]
 

@@ -275,14 +275,12 @@ def fetch(
 def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
     """Read every recording and report what is there, what is missing and what `adapt` could not use."""
     from bearcat.data import Preparation, open_dataset
-    from bearcat.data.choose import as_adapt_reads
     from bearcat.data.survey import survey
 
     preparation = Preparation(rate=request.rate)
     dataset = open_dataset(name, request.folder, request.dataset_settings)
     catalogue = dataset.catalogue().only(domains or None)
-    catalogue, preparation = as_adapt_reads(dataset, catalogue, preparation, request.channel)
-    found = survey(catalogue, preparation, progress=options.reading_bar())
+    found = survey(catalogue, preparation, request.channel, options.reading_bar())
     _print_survey(found, preparation)
     for note in found.notes:
         print_note(note)

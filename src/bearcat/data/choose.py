@@ -11,41 +11,39 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import product
-from typing import NoReturn, TypeVar
 
 from bearcat.data.catalogue import Catalogue, Dataset, Problem
-from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
+from bearcat.data.folder import Folder, with_channel
 from bearcat.data.inputs import PhysicalInput, find_input, suited_input
-from bearcat.data.recording import RecordingInfo, count_windows, rate_ratio
-from bearcat.data.signals import SignalLimits
+from bearcat.data.recording import count_windows
 from bearcat.data.splits import choose_scheme
-from bearcat.data.survey import ChannelMeasurement, Measurement, measure, odd_rates, odd_recordings
+from bearcat.data.survey import (
+    ChannelMeasurement,
+    Measurement,
+    Measurements,
+    Progress,
+    all_usable,
+    check_length,
+    measured_of,
+    odd_recordings,
+    usual_channel,
+    usual_rate,
+    without_unusable,
+)
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.data.windows import Preparation, metadata
 from bearcat.errors import InputError
 from bearcat.settings import cache_folder
 
-Chosen = TypeVar("Chosen")
-Measurements = Sequence[Measurement]
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
 LONGEST_PHYSICAL, ENOUGH_SECONDS = 1 << 16, 0.5  # samples, and seconds, for physical inputs
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
 ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
-
-
-class UnusableError(InputError):
-    """Recordings that cannot be used, by name, with a sentence each; without them the others may go on."""
-
-    def __init__(self, problems: Mapping[str, str], field: str | None = None) -> None:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(next(iter(problems.values())) + more, field)
-        self.problems = problems
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,7 @@ def paper_settings(requested: Requested) -> DataSettings:
 
 
 def choose_settings(
-    dataset: Dataset,
-    catalogue: Catalogue,
-    task: Task,
-    requested: Requested,
-    progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
+    dataset: Dataset, catalogue: Catalogue, task: Task, requested: Requested, progress: Progress = iter
 ) -> tuple[Dataset, Catalogue, DataSettings]:
     """Dataset and catalogue of the chosen channel, and settings: the paper's for named datasets and its inputs.
 
@@ -111,34 +105,11 @@ def choose_settings(
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     replace(part, problems=tuple(problem for problem in part.problems if problem.domain is None)).check()
 
-    def choose_of(rest: Measurements, problems: Sequence[Problem]) -> DataSettings:
-        return choose(rest, task, requested, [*part.left_out, *problems])
-
-    settings, problems = _without_unusable(part, progress, choose_of)
-    catalogue = catalogue.leave_out(problems)
+    measured, unread = measured_of(part, progress)
+    known = [*part.left_out, *(problem for problem in part.problems if problem.domain is not None), *unread]
+    settings, unusable = without_unusable(measured, lambda rest, lost: choose(rest, task, requested, [*known, *lost]))
+    catalogue = catalogue.leave_out([*known[len(part.left_out) :], *unusable])
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
-
-
-def _without_unusable(
-    catalogue: Catalogue,
-    progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]],
-    choose_of: Callable[[Measurements, Sequence[Problem]], Chosen],
-) -> tuple[Chosen, list[Problem]]:
-    """What is chosen from the recordings of a folder that can be used, and a problem for each of the others."""
-    rest, problems = dict[str, Measurement](), [problem for problem in catalogue.problems if problem.domain is not None]
-    for entry in progress(folder_entries(catalogue)):
-        try:
-            rest[entry.origin] = measure(entry)
-        except InputError as error:
-            problems.append(Problem(entry.origin, str(error), entry.domain, entry.label))
-    while True:
-        try:
-            return choose_of(list(rest.values()), problems), problems
-        except UnusableError as error:
-            if len(error.problems) == len(rest):
-                raise
-            unusable = ((rest.pop(origin), sentence) for origin, sentence in error.problems.items())
-            problems += [Problem(info.origin, sentence, info.domain, info.label) for info, sentence in unusable]
 
 
 def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> None:
@@ -156,29 +127,6 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
             raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
 
 
-def as_adapt_reads(
-    dataset: Dataset, catalogue: Catalogue, preparation: Preparation, channel: str | None
-) -> tuple[Catalogue, Preparation]:
-    """What `data check` looks at: of a user's own recordings, the channel and the rate that `adapt` would choose.
-
-    What `adapt` would refuse or leave out is a problem of the catalogue.
-    """
-    if not isinstance(dataset, Folder):
-        return catalogue, preparation
-
-    def choose_of(rest: Measurements, _: Sequence[Problem]) -> tuple[str | None, float | None]:
-        return _channel(rest, channel), _rate(rest, preparation.rate)
-
-    try:
-        (chosen, rate), problems = _without_unusable(catalogue, iter, choose_of)
-    except InputError as error:
-        refused = Problem(error.field or "channel", str(error))
-        return replace(catalogue, problems=(*catalogue.problems, refused)), preparation
-    left = with_channel(catalogue.leave_out(problems), chosen)
-    left = replace(left, problems=(*left.problems, *left.left_out), left_out=())
-    return left, replace(preparation, rate=rate)
-
-
 def choose(
     measurements: Measurements, task: Task, requested: Requested, problems: Sequence[Problem] = ()
 ) -> DataSettings:
@@ -187,28 +135,22 @@ def choose(
     source = [recording for recording in measurements if recording.domain in task.sources]
     target = [recording for recording in measurements if recording.domain == task.target]
     classes, recordings = classes_of((recording.origin, recording.label) for recording in source), [*source, *target]
-    channel, rate = _channel(recordings, requested.channel), _rate(recordings, requested.rate)
-    samples, limits = dict[str, int](), list[tuple[RecordingInfo, SignalLimits]]()
+    channel, rate = usual_channel(recordings, requested.channel), usual_rate(recordings, requested.rate)
+    samples = dict[str, int]()
 
     def count(recording: Measurement) -> None:
-        found = recording.channels.get(channel or "") or next(iter(recording.channels.values()))
-        limits.extend([(recording, found.limits)] if found.limits is not None else [])
-        if found.problem is not None:
-            raise InputError(found.problem)
-        ratio = rate_ratio(recording.origin, recording.rate, rate) if rate and recording.rate else Fraction(1)
-        samples[recording.origin] = math.ceil(found.samples * ratio)
+        samples[recording.origin] = recording.samples(channel, rate)
 
-    _all_usable(recordings, count)
-    sizes = _Sizes(source, target, samples)
+    all_usable(recordings, count)
     kind = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
-    preparation = _window(sizes, kind, rate, requested)
+    preparation = _window(source, target, samples, kind, rate, requested)
     made, length, step = find_input(kind), preparation.length, preparation.step
-    _all_usable(recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing))
-    counts, windows, _ = sizes.windows(length, step)
+    all_usable(recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing))
+    counts, windows = _counts(recordings, samples, length, step), _by_class(source, samples, length, step)
     split = Split(requested.split or choose_scheme(source, target, counts, -(-length // step)))
     uneven = max(windows.values()) / min(windows.values()) > UNEVEN
     balance = uneven if requested.balance is None else requested.balance
-    warnings = odd_recordings(limits)
+    warnings = odd_recordings(recordings, channel)
     if split.scheme == "window" and preparation.step < preparation.length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
@@ -228,119 +170,51 @@ def choose(
     return DataSettings(preparation, split, channel, balance, choices, tuple(warnings))
 
 
-def _channel(recordings: Measurements, requested: str | None) -> str | None:
-    """The channel to read of all files; None where each has but one (or the manifest says which)."""
-    if requested is not None or all(len(recording.channels) == 1 for recording in recordings):
-        return requested
-    names = Counter(name for recording in recordings for name in recording.channels)
-    common = [name for name, count in names.items() if count == len(recordings)]
-    if not common:
-        usual, count = names.most_common(1)[0]
-        lacks = f"has no channel '{usual}', as {count} others have"
-        _refuse([recording for recording in recordings if usual not in recording.channels], lacks)
-    left = []
-    for name in common:
-        unlike = sum(recording.channels[name].unlike is not None for recording in recordings)
-        left += [name] if 2 * unlike <= len(recordings) else []
-    if len(left) != 1:
-        which = f"several channels may be the vibration: {', '.join(left)}" if left else "no channel is a vibration"
-        raise InputError(f"{which}; say which with --channel, or list all in a manifest")
-    return left[0]
+def _counts(recordings: Measurements, samples: Mapping[str, int], length: int, stride: int) -> list[int]:
+    """(recording,) how many windows each gives."""
+    return [count_windows(samples[recording.origin], length, stride) for recording in recordings]
 
 
-def _rate(recordings: Measurements, requested: float | None) -> float | None:
-    """The rate of the windows: the lowest where recordings differ, for resampling up adds nothing."""
-    rates = sorted({recording.rate for recording in recordings if recording.rate is not None})
-    if requested is not None or not rates:
-        return requested
-    usual = Counter(recording.rate for recording in recordings).most_common(1)[0][0]
-    rate = usual if any(odd_rates(recordings)) and usual is not None else rates[0]  # an odd one decides for none
-    if silent := [recording for recording in recordings if recording.rate is None]:
-        advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
-        _refuse(silent, f"does not say its sampling rate, as others do; {advice}")
-    return rate
+def _by_class(source: Measurements, samples: Mapping[str, int], length: int, stride: int) -> Counter[str]:
+    """How many windows each class gives."""
+    classes: Counter[str] = Counter()
+    for recording, count in zip(source, _counts(source, samples, length, stride), strict=True):
+        classes[str(recording.label)] += count
+    return classes
 
 
-def _refuse(recordings: Measurements, sentence: str) -> NoReturn:
-    """Refuses these recordings for one reason."""
-    raise UnusableError({recording.origin: f"{recording.origin}: {sentence}" for recording in recordings})
-
-
-def _all_usable(recordings: Measurements, check: Callable[[Measurement], None]) -> None:
-    """Refuses, together, the recordings that a check refuses."""
-    wrong = dict[str, InputError]()
-    for recording in recordings:
-        try:
-            check(recording)
-        except InputError as error:
-            wrong[recording.origin] = error
-    if wrong:
-        texts = {origin: str(error) for origin, error in wrong.items()}
-        named = {origin: text if text.startswith(origin) else f"{origin}: {text}" for origin, text in texts.items()}
-        raise UnusableError(named, next(iter(wrong.values())).field)
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """The recordings of both sides, and how many samples they have at the rate of the windows."""
-
-    source: Measurements
-    target: Measurements
-    samples: Mapping[str, int]
-
-    @property
-    def both(self) -> Measurements:
-        return [*self.source, *self.target]
-
-    def windows(self, length: int, stride: int) -> tuple[list[int], Counter[str], int]:
-        """How many each recording, each class of the source, and the target give."""
-        of = {origin: count_windows(samples, length, stride) for origin, samples in self.samples.items()}
-        classes: Counter[str] = Counter()
-        for recording in self.source:
-            classes[str(recording.label)] += of[recording.origin]
-        return list(of.values()), classes, sum(of[recording.origin] for recording in self.target)
-
-
-def _wanted(sizes: _Sizes, rate: float | None, physical: PhysicalInput | None) -> int:
+def _wanted(recordings: Measurements, rate: float | None, physical: PhysicalInput | None) -> int:
     """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some."""
-    slowest = min((recording.rpm for recording in sizes.both if recording.rpm), default=None)
+    slowest = min((recording.rpm for recording in recordings if recording.rpm), default=None)
     turn = None if slowest is None or rate is None else rate * 60 / slowest
     if physical is None:
-        length = USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
-    elif rate is None:
-        length = LONGEST
-    else:
-        wanted = rate * ENOUGH_SECONDS if turn is None else physical.turns * turn
-        length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
-    if physical is not None and length < physical.shortest:
-        length = 1 << math.ceil(math.log2(physical.shortest))
-    return length
+        return USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
+    wanted = LONGEST if rate is None else rate * ENOUGH_SECONDS if turn is None else physical.turns * turn
+    length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
+    return max(length, 1 << math.ceil(math.log2(physical.shortest)))
 
 
-def _window(sizes: _Sizes, kind: str, rate: float | None, requested: Requested) -> Preparation:
+def _window(
+    source: Measurements, target: Measurements, samples: Mapping[str, int], kind: str, rate: float | None,
+    requested: Requested,
+) -> Preparation:  # fmt: skip
     """The longest sensible window, and as little overlap as gives enough windows."""
-    chosen = find_input(kind)
+    chosen, recordings = find_input(kind), [*source, *target]
     physical = chosen if isinstance(chosen, PhysicalInput) else None
-    lengths = [requested.window or _wanted(sizes, rate, physical)]
+    lengths = [requested.window or _wanted(recordings, rate, physical)]
     while not requested.window and lengths[-1] // 2 >= max(SHORTEST, physical.shortest if physical else 0):
         lengths.append(lengths[-1] // 2)
-
-    def long_enough(recording: Measurement) -> None:
-        if (size := sizes.samples[recording.origin]) < lengths[-1]:
-            few = f"{size} samples are fewer than one window of {lengths[-1]}"
-            raise InputError(f"{few}; use a shorter window or leave the recording out")
-
-    _all_usable(sizes.both, long_enough)
-    least = min(sizes.samples.values())
+    all_usable(recordings, lambda each: check_length(each.origin, samples[each.origin], lengths[-1]))
+    least = min(samples.values())
     enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
     for length, part in product([length for length in lengths if length <= least], (1, 2, 4)):
         stride = requested.stride or length // part
-        _, classes, of_target = sizes.windows(length, stride)
-        if min(classes.values()) >= ENOUGH and of_target >= enough:
+        classes = _by_class(source, samples, length, stride)
+        if min(classes.values()) >= ENOUGH and sum(_counts(target, samples, length, stride)) >= enough:
             break  # the first length and stride that give enough windows, or else the last
     rare, few = classes.most_common()[-1]
     if few < FEWEST_WINDOWS:
         windows = f"{few} windows ({length} samples every {stride}), too few to learn and to test"
         raise InputError(f"class '{rare}' of the source has {windows}; record more of it, or leave it out")
-    one_rate = requested.rate is None and len({recording.rate for recording in sizes.both}) == 1
+    one_rate = requested.rate is None and len({recording.rate for recording in recordings}) == 1
     return Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)

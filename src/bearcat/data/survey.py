@@ -1,7 +1,7 @@
-"""What is wrong with a user's recordings: files that cannot be read, and recordings unlike the others.
+"""What is known of recordings before anything is chosen, and what is wrong with them.
 
-`measure` reads a recording and says what is known of it before anything is chosen. `survey` is what `bearcat data
-check` reports.
+`measure` reads a recording once. `survey` is what `bearcat data check` reports; of a user's own folder it reads the
+channel and the rate that `adapt` would choose (data/choose.py).
 
 >>> survey(Folder(Path("my-recordings")).catalogue(), Preparation()).notes
 ("600rpm/inner/3.csv: is at 4000 Hz, while 9 others are at 8000 Hz; check how it was recorded",)
@@ -9,31 +9,206 @@ check` reports.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
-from bearcat.data.recording import Floats, RecordingInfo, cut, resample, unlike_vibration
+from bearcat.data.folder import FolderEntry
+from bearcat.data.recording import Floats, RecordingInfo, count_windows, rate_ratio, unlike_vibration
 from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.data.splits import specimen_counts
 from bearcat.data.windows import Preparation, different_rates
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
 
-if TYPE_CHECKING:
-    from bearcat.data.folder import FolderEntry
-
+Chosen = TypeVar("Chosen")
+Progress = Callable[[Iterable[Entry]], Iterable[Entry]]
 UNLABELLED = "(unlabelled)"
 UNMEASURED = "cannot be measured"
 FEWEST = 4  # recordings of which one can be odd
 MOST_ODD = 0.2  # of the recordings; more are another kind of recording, not a mistake
 CLIPPED = 0.002  # of the samples, at the highest or lowest value
 LISTED = 5  # sentences of one kind
+
+
+# What a recording holds.
+
+
+@dataclass(frozen=True)
+class ChannelMeasurement:
+    """What was measured of one channel of a recording."""
+
+    samples: int
+    unlike: str | None = None  # why this is no vibration; None where it may be
+    limits: SignalLimits | None = None  # of its beginning
+    problem: str | None = None  # why it cannot be read as a recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(RecordingInfo):
+    """What is known about a recording before anything is chosen."""
+
+    channels: Mapping[str, ChannelMeasurement]
+
+    def samples(self, channel: str | None, rate: float | None) -> int:
+        """How many samples this channel, or the first, has at a rate; InputError where it cannot be read."""
+        found = self.of(channel)
+        if found.problem is not None:
+            raise InputError(found.problem)
+        ratio = rate_ratio(self.origin, self.rate, rate) if rate and self.rate else 1
+        return math.ceil(found.samples * ratio)
+
+    def of(self, channel: str | None) -> ChannelMeasurement:
+        """What was measured of this channel, or of the first."""
+        return self.channels.get(channel or "") or next(iter(self.channels.values()))
+
+
+Measurements = Sequence[Measurement]
+
+
+def measure(entry: Entry) -> Measurement:
+    """Reads a recording and measures each channel that may still be chosen; one of them at least can be used."""
+    if not isinstance(entry, FolderEntry):
+        recording = entry.read()
+        channel = ChannelMeasurement(recording.signal.size, limits=_limits(recording.signal))
+        return Measurement(channels={"": channel}, **vars(recording.info()))
+    signals = entry.signals()
+    info = entry.row.metadata(signals)
+    channels, problems = dict[str, ChannelMeasurement](), list[str]()
+    for name, samples in signals.channels.items():
+        unlike = _unlike(samples)
+        limits, problem = None if unlike == UNMEASURED else _limits(samples), None
+        try:
+            entry.row.recording(signals, name)
+        except InputError as error:
+            problem = str(error)
+            problems.append(problem)
+        channels[name] = ChannelMeasurement(len(samples), unlike, limits, problem)
+    if problems and len(problems) == len(channels):
+        raise InputError(problems[0])
+    return Measurement(channels=channels, **vars(info))
+
+
+def check_length(origin: str, samples: int, length: int) -> None:
+    """Refuses a recording of fewer samples than a window."""
+    if samples < length:
+        few = f"{samples} samples are fewer than one window of {length}"
+        raise InputError(f"{origin}: {few}; use a shorter window or leave the recording out")
+
+
+def _limits(samples: Floats) -> SignalLimits:
+    """Of the beginning of a recording (time,)."""
+    limits = SignalLimits()
+    limits.add(samples[:MEASURED])
+    return limits
+
+
+def _unlike(samples: Floats) -> str | None:
+    """Why a channel cannot be a vibration; None where it may be one."""
+    part = samples[:MEASURED].astype(np.float64)
+    if not np.isfinite(part).all() or len(part) < 16:  # reading will name such a file
+        return UNMEASURED
+    unlike = unlike_vibration(part)
+    return UNLIKE[unlike] if unlike else None
+
+
+def measured_of(catalogue: Catalogue, progress: Progress) -> tuple[list[Measurement], list[Problem]]:
+    """The recordings that can be read, and a problem for each of the others."""
+    measured, problems = list[Measurement](), list[Problem]()
+    for entry in progress(catalogue.entries):
+        try:
+            measured.append(measure(entry))
+        except InputError as error:
+            problems.append(Problem(entry.origin, str(error), entry.domain, entry.label))
+    return measured, problems
+
+
+# The channel and the rate of all recordings, and those that cannot be used.
+
+
+class UnusableError(InputError):
+    """Recordings that cannot be used, by name, with a sentence each; without them the others may go on."""
+
+    def __init__(self, problems: Mapping[str, str], field: str | None = None) -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(next(iter(problems.values())) + more, field)
+        self.problems = problems
+
+
+def without_unusable(
+    measured: Measurements, choose_of: Callable[[Measurements, Sequence[Problem]], Chosen]
+) -> tuple[Chosen, list[Problem]]:
+    """What is chosen from the recordings that can be used, and a problem for each of the others."""
+    rest, problems = {recording.origin: recording for recording in measured}, list[Problem]()
+    while True:
+        try:
+            return choose_of(list(rest.values()), problems), problems
+        except UnusableError as error:
+            if len(error.problems) == len(rest):
+                raise
+            lost = ((rest.pop(origin), sentence) for origin, sentence in error.problems.items())
+            problems += [Problem(info.origin, sentence, info.domain, info.label) for info, sentence in lost]
+
+
+def usual_channel(recordings: Measurements, requested: str | None) -> str | None:
+    """The channel to read of all files; None where each has but one (or the manifest says which)."""
+    if requested is not None or all(len(recording.channels) == 1 for recording in recordings):
+        return requested
+    names = Counter(name for recording in recordings for name in recording.channels)
+    common = [name for name, count in names.items() if count == len(recordings)]
+    if not common:
+        usual, count = names.most_common(1)[0]
+        lacks = f"has no channel '{usual}', as {count} others have"
+        _refuse([recording for recording in recordings if usual not in recording.channels], lacks)
+    left = []
+    for name in common:
+        unlike = sum(recording.channels[name].unlike is not None for recording in recordings)
+        left += [name] if 2 * unlike <= len(recordings) else []
+    if len(left) != 1:
+        which = f"several channels may be the vibration: {', '.join(left)}" if left else "no channel is a vibration"
+        raise InputError(f"{which}; say which with --channel, or list all in a manifest")
+    return left[0]
+
+
+def usual_rate(recordings: Measurements, requested: float | None) -> float | None:
+    """The rate of the windows: the lowest where recordings differ, for resampling up adds nothing."""
+    rates = sorted({recording.rate for recording in recordings if recording.rate is not None})
+    if requested is not None or not rates:
+        return requested
+    usual = Counter(recording.rate for recording in recordings).most_common(1)[0][0]
+    rate = usual if any(odd_rates(recordings)) and usual is not None else rates[0]  # an odd one decides for none
+    if silent := [recording for recording in recordings if recording.rate is None]:
+        advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
+        _refuse(silent, f"does not say its sampling rate, as others do; {advice}")
+    return rate
+
+
+def _refuse(recordings: Measurements, sentence: str) -> NoReturn:
+    """Refuses these recordings for one reason."""
+    raise UnusableError({recording.origin: f"{recording.origin}: {sentence}" for recording in recordings})
+
+
+def all_usable(recordings: Measurements, check: Callable[[Measurement], None]) -> None:
+    """Refuses, together, the recordings that a check refuses."""
+    wrong = dict[str, InputError]()
+    for recording in recordings:
+        try:
+            check(recording)
+        except InputError as error:
+            wrong[recording.origin] = error
+    if wrong:
+        texts = {origin: str(error) for origin, error in wrong.items()}
+        named = {origin: text if text.startswith(origin) else f"{origin}: {text}" for origin, text in texts.items()}
+        raise UnusableError(named, next(iter(wrong.values())).field)
+
+
+# What `data check` reports.
 
 
 @dataclass(frozen=True)
@@ -53,50 +228,54 @@ class Row:
 @dataclass(frozen=True)
 class Survey:
     rows: tuple[Row, ...]
-    problems: tuple[Problem, ...]  # what stops the benchmark
+    problems: tuple[Problem, ...]  # what stops the benchmark, or is left out
     notes: tuple[str, ...]  # what is good to know
     specimens: Mapping[str, int | None]  # of each class; None: not known
 
 
 def survey(
-    catalogue: Catalogue, preparation: Preparation, progress: Callable[[Iterable[Entry]], Iterable[Entry]] = tuple
+    catalogue: Catalogue, preparation: Preparation, channel: str | None = None, progress: Progress = tuple
 ) -> Survey:
-    """Reads everything in the catalogue; a file that cannot be used becomes a problem and the others go on."""
-    found: list[tuple[RecordingInfo, int, int]] = []
-    problems, measured = list(catalogue.problems), list[tuple[RecordingInfo, SignalLimits]]()
-    for entry in progress(catalogue.entries):
+    """Reads everything in the catalogue; a file that cannot be used becomes a problem and the others go on.
+
+    Of a user's own folder, the channel and the rate are those that `adapt` would choose.
+    """
+    measured, problems = measured_of(catalogue, progress)
+    name, rate = channel, preparation.rate
+    if any(isinstance(entry, FolderEntry) for entry in catalogue.entries):
         try:
-            recording = entry.read()
-            measured.append((recording.info(), _limits(recording.signal)))
-            if preparation.rate is not None:
-                recording = resample(recording, preparation.rate)
-            windows = len(cut(recording, preparation.length, preparation.step))
-            found.append((recording.info(), recording.signal.size, windows))
+            chosen, unusable = without_unusable(
+                measured, lambda rest, _: (usual_channel(rest, channel), usual_rate(rest, preparation.rate))
+            )
+            (name, rate), problems = chosen, [*problems, *unusable]
         except InputError as error:
-            problems.append(Problem(entry.origin, str(error), entry.domain))
+            problems.append(Problem(error.field or "channel", str(error)))
+    found: list[tuple[RecordingInfo, int]] = []
+    lost = {problem.origin for problem in problems}
+    for recording in (recording for recording in measured if recording.origin not in lost):
+        try:
+            samples = recording.samples(name, rate)
+            check_length(recording.origin, samples, preparation.length)
+            found.append((replace(recording.info(), rate=rate or recording.rate), samples))
+        except InputError as error:
+            problems.append(Problem(recording.origin, str(error), recording.domain))
     groups = grouped(found, lambda item: (item[0].domain, item[0].label or UNLABELLED))
     order = [*catalogue.classes, UNLABELLED]
-    rows = tuple(_row(*key, groups[key]) for key in product(catalogue.domains, order) if key in groups)
+    rows = tuple(_row(*key, groups[key], preparation) for key in product(catalogue.domains, order) if key in groups)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    notes = (*catalogue.notes, *_notes(rows), *odd_recordings(measured))
-    return Survey(rows, tuple(problems), notes, specimen_counts([info for info, *_ in found]))
+    notes = (*catalogue.notes, *_notes(rows), *odd_recordings(measured, name))
+    return Survey(rows, (*catalogue.problems, *problems), notes, specimen_counts([info for info, _ in found]))
 
 
-def _limits(samples: Floats) -> SignalLimits:
-    """Of the beginning of a recording (time,)."""
-    limits = SignalLimits()
-    limits.add(samples[:MEASURED])
-    return limits
-
-
-def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int, int]]) -> Row:
-    recordings, _, windows = zip(*found, strict=True)
+def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int]], preparation: Preparation) -> Row:
+    recordings, sizes = zip(*found, strict=True)
     rates = tuple(dict.fromkeys(recording.rate for recording in recordings))
-    seconds = None if None in rates else sum(size / (recording.rate or 1) for recording, size, _ in found)
+    seconds = None if None in rates else sum(size / (recording.rate or 1) for recording, size in found)
     speeds = tuple(sorted({recording.rpm for recording in recordings if recording.rpm}))
     bearings = tuple(dict.fromkeys(str(recording.bearing) for recording in recordings if recording.bearing))
-    return Row(domain, label, len(found), seconds, rates, speeds, bearings, sum(windows))
+    windows = sum(count_windows(size, preparation.length, preparation.step) for size in sizes)
+    return Row(domain, label, len(found), seconds, rates, speeds, bearings, windows)
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
@@ -108,61 +287,17 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True)
-class ChannelMeasurement:
-    """What was measured of one channel of a recording."""
-
-    samples: int
-    unlike: str | None = None  # why this is no vibration; None where it may be
-    limits: SignalLimits | None = None  # of its beginning
-    problem: str | None = None  # why it cannot be read as a recording
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement(RecordingInfo):
-    """What is known about a recording before anything is chosen."""
-
-    channels: Mapping[str, ChannelMeasurement]
-
-
-def measure(entry: FolderEntry) -> Measurement:
-    """Reads a recording and measures each of its channels; one of them at least can be used."""
-    signals = entry.signals()
-    info = entry.row.metadata(signals)
-    channels, problems = dict[str, ChannelMeasurement](), list[str]()
-    for name, samples in signals.channels.items():
-        unlike = _unlike(samples)
-        limits, problem = None if unlike == UNMEASURED else _limits(samples), None
-        try:
-            entry.row.recording(signals, name)
-        except InputError as error:
-            problem = str(error)
-            problems.append(problem)
-        channels[name] = ChannelMeasurement(len(samples), unlike, limits, problem)
-    if problems and len(problems) == len(channels):
-        raise InputError(problems[0])
-    return Measurement(channels=channels, **vars(info))
-
-
-def _unlike(samples: Floats) -> str | None:
-    """Why a channel cannot be a vibration; None where it may be one."""
-    part = samples[:MEASURED].astype(np.float64)
-    if not np.isfinite(part).all() or len(part) < 16:  # reading will name such a file
-        return UNMEASURED
-    unlike = unlike_vibration(part)
-    return UNLIKE[unlike] if unlike else None
-
-
-def odd_recordings(measured: Sequence[tuple[RecordingInfo, SignalLimits]]) -> list[str]:
+def odd_recordings(recordings: Measurements, channel: str | None) -> list[str]:
     """A sentence for each recording that is constant, clipped or of another rate than the others; some of a kind."""
     constant, clipped, sentences = list[str](), list[str](), list[str]()
-    for info, limits in measured:
-        if limits.low == limits.high:
-            constant.append(f"{info.origin}: does not change ({limits.low:g} throughout); check its sensor")
-        elif limits.clipped >= CLIPPED:
+    for recording in recordings:
+        limits = recording.of(channel).limits
+        if limits is not None and limits.low == limits.high:
+            constant.append(f"{recording.origin}: does not change ({limits.low:g} throughout); check its sensor")
+        elif limits is not None and limits.clipped >= CLIPPED:
             share = f"{100 * limits.clipped:.1f} % of its samples stand at ±{max(limits.high, -limits.low):.4g}"
-            clipped.append(f"{info.origin}: is clipped, {share}; record it again with a lower gain")
-    for same_kind in (constant, clipped, list(odd_rates([info for info, _ in measured]))):
+            clipped.append(f"{recording.origin}: is clipped, {share}; record it again with a lower gain")
+    for same_kind in (constant, clipped, list(odd_rates(recordings))):
         sentences += same_kind[:LISTED]
         if len(same_kind) > LISTED:
             sentences[-1] += f" (and {len(same_kind) - LISTED} more such recordings)"
