@@ -74,8 +74,8 @@ def test_texts_and_values_make_the_same_request():
     assert typed == DiagnoseRequest.of(rpm="1480", rate="12000", trust_speed="true", group="1", alarm=("a,b",))
     assert (typed.rpm, typed.rate, typed.alarm) == ("1480", 12_000.0, ("a,b",))
     assert DiagnoseRequest.of(rpm=None, bearing=None) == DiagnoseRequest()
-    assert AdaptRequest.of(settings=["seconds=1"], rpm=900, specimen="file").dataset_settings == {
-        "seconds": "1", "rpm": "900", "specimen": "file"
+    assert AdaptRequest.of(settings=["seconds=1"], rpm=900).dataset_settings == {
+        "seconds": "1", "rpm": "900"
     }  # fmt: skip
     assert WatchRequest.of(false_alarms="6/month", baseline="7d").rule == {"false_alarms": 72.0, "period": 7 * 86_400.0}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bearcat.adaptation import make_plan
 from bearcat.adaptation.adapt import adapt
-from bearcat.data import Folder, Preparation, Windows, join, open_dataset, prepare
+from bearcat.data import Preparation, Windows, join, prepare
 from bearcat.data.splits import (
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
@@ -156,22 +156,6 @@ def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(sch
     unknown = split_task(TASK, source, nobody, Split(scheme), 0)
     assert unknown.shift == "unknown"
     assert UNKNOWN_BEARINGS in unknown.warnings
-
-
-@pytest.mark.parametrize(
-    ("place", "names"),
-    [("label", ["healthy", "inner", None]), ("file", ["B1_a", "B2_b", "B3_c"]), ("domain", ["d", "d", "e"]),
-     ("folder", [None, "rig 2", None])],
-)  # fmt: skip
-def test_a_folder_level_or_a_file_name_names_the_specimen(tmp_path, place, names):
-    put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
-    put(tmp_path / "d" / "inner" / "rig 2" / "B2_b.csv", 2)
-    put(tmp_path / "e" / "B3_c.csv", 3)
-    for setting in ("machine",) if place == "domain" else ("specimen", "machine"):
-        catalogue = open_dataset(str(tmp_path), settings={setting: place}).catalogue()
-        assert [getattr(entry.read(), setting) for entry in catalogue.entries] == names
-        assert not catalogue.problems
-    assert Folder(root=tmp_path).catalogue().problems, "a further level needs a setting that says what it is"
 
 
 @pytest.fixture

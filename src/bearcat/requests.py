@@ -150,10 +150,6 @@ class DataRequest(SignalRequest):
 
     root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER")
     rate: float | None = option(None, "Resample to it; the rate of files that say none.", "HZ", limits="rate")
-    specimen: str | None = option(None, "Part of the path that names the bearing.", "label|folder|file", group=ADVANCED)
-    machine: str | None = option(
-        None, "Part of the path that names the machine.", "domain|label|folder|file", group=ADVANCED
-    )
     settings: tuple[str, ...] = option(
         (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
     )
@@ -166,7 +162,7 @@ class DataRequest(SignalRequest):
     @property
     def dataset_settings(self) -> dict[str, str]:
         """Settings of the dataset, those with a field of their own among them."""
-        own = {name: getattr(self, name) for name in ("channel", "rpm", "bearing", "specimen", "machine")}
+        own = {name: getattr(self, name) for name in ("channel", "rpm", "bearing")}
         return pairs(self.settings) | {name: value for name, value in own.items() if value is not None}
 
 

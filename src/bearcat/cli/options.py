@@ -217,6 +217,7 @@ REMOVED = {
     "--recipe-set": "write --method-set",
     "--balance": "write --method-set balance=true",
     "--precision": "write --method-set precision=bfloat16",
+    "--specimen": "name it in a manifest's column 'specimen'",
     "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
     "--by": "bearcat.deploy.predictor has the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",

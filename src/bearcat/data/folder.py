@@ -2,7 +2,6 @@
 
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
-    ROOT/<domain>/<label>/<folder>/file   with a setting `specimen` or `machine` that says what the folder names
     ROOT/manifest.csv               columns path and domain (or machine), and any of the others in COLUMNS
 
 Where there is a manifest, files it does not name are left out. With `start` and `stop`, in samples, one long file gives
@@ -35,7 +34,6 @@ from bearcat.data.catalogue import (
     checked_root,
     content_digest,
     inside,
-    later,
     two_classes,
 )
 from bearcat.data.channels import vibrations
@@ -43,13 +41,9 @@ from bearcat.data.isolated import read_signals
 from bearcat.data.manifest import MANIFEST, ManifestRow, number_in, read_manifest
 from bearcat.data.recording import Floats, Recording, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
-from bearcat.data.splits import GROUPS
 from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import RANGES, InputError, check_range, suggest
 from bearcat.names import shown
-from bearcat.storage import real_path
-
-PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 
 
 class FileReader:
@@ -149,9 +143,6 @@ class Folder(Dataset):
     rpm: str | float | None = None  # a number, or the name of a channel that holds the speed in rpm
     bearing: str | None = None  # as `find_bearing` reads it
     folders: tuple[str, ...] = ()  # the domains' folders below root; none: all of them
-    # What of a path names the bearing and the machine: one of PLACES.
-    specimen: str | None = later(None)
-    machine: str | None = later(None)
 
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
@@ -161,10 +152,6 @@ class Folder(Dataset):
             check_range("rpm", self.rpm, field="rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
-        for setting in GROUPS:
-            if (place := getattr(self, setting)) not in (None, *PLACES):
-                known = f"must be one of {', '.join(PLACES)} (or give a manifest's column)"
-                raise InputError(f"{setting}: {known}, not '{place}'")
 
     def catalogue(self, only: Collection[Path] | None = None) -> Catalogue:
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
@@ -172,7 +159,7 @@ class Folder(Dataset):
         if (root / MANIFEST).exists() and not self.folders:
             rows = read_manifest(root, problems, only)
         else:
-            rows = _read_tree(root, problems, notes, self.folders, bool(self.specimen or self.machine))
+            rows = _read_tree(root, problems, notes, self.folders)
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
@@ -189,26 +176,13 @@ class Folder(Dataset):
     def _complete(self, row: ManifestRow) -> ManifestRow:
         """The row, with missing values filled from the domain's name and these settings."""
         bearing = None if self.bearing is None else find_bearing(self.bearing)
-        row = replace(
-            row,
-            channel=row.channel or self.channel,
-            bearing=row.bearing or bearing,
-            specimen=row.specimen or self._named(self.specimen, row),
-            machine=row.machine or self._named(self.machine, row),
-        )
+        row = replace(row, channel=row.channel or self.channel, bearing=row.bearing or bearing)
         if row.rpm or row.rpm_channel:
             return row
         rpm = speed_in_name(row.domain) or self.rpm
         if isinstance(rpm, str):
             return replace(row, rpm_channel=rpm)
         return replace(row, rpm=rpm, rpm_given=not speed_in_name(row.domain))
-
-    def _named(self, place: str | None, row: ManifestRow) -> str | None:
-        """What the path of a recording names at this place; None where nothing is there."""
-        path = real_path(row.path).relative_to(real_path(self.root))
-        level = path.parent.name if len(path.parts) > 3 else None
-        names = {"domain": row.domain, "label": row.label, "folder": level, "file": shown(path.stem)}
-        return None if place is None else names[place]
 
 
 def speed_in_name(domain: str) -> float | None:
@@ -223,13 +197,8 @@ def _natural(name: str) -> tuple[int, float, str]:
     return (0, float(digits), name) if digits else (1, 0.0, name)
 
 
-def _read_tree(
-    root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str] = (), deep: bool = False
-) -> list[ManifestRow]:
-    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes.
-
-    `deep`: also at ROOT/<domain>/<label>/<folder>/.
-    """
+def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str] = ()) -> list[ManifestRow]:
+    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes."""
     rows = []
     for path in sorted(path for folder in folders or [""] for path in (root / folder).rglob("*")):
         place = path.relative_to(root)
@@ -246,7 +215,7 @@ def _read_tree(
             problems.append(Problem(origin, sentence, domain, label))
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
-        elif len(place.parts) not in (2, 3, 4 if deep else 3):
+        elif len(place.parts) not in (2, 3):
             sentence = f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"
             problems.append(Problem(origin, sentence, domain, label))
         else:

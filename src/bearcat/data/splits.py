@@ -25,7 +25,7 @@ GAP = 1  # windows left out on each side of a test block, beyond those that shar
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
 SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by shift
-HINT = "give it in a manifest's column '{0}', or say with --{0} where the path names it"
+HINT = "give it in a manifest's column '{0}'"
 Recordings = Sequence[RecordingInfo]
 
 
