@@ -94,7 +94,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
         state.teacher = copy.deepcopy(state.student).requires_grad_(False)
         set_thresholds(trained.find(SelfTraining), state, None)
         feed, recorder = Feed(state.batches), Recorder(device(), True)
-        step = partial(train_step, state, feed, state.epoch, False)
+        step = partial(train_step, state, feed, state.epoch, (BATCH, BATCH))
         feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in trained.ingredients})
 
         def next_step() -> None:

@@ -14,7 +14,7 @@ from bearcat.cli import main
 
 @dataclass(frozen=True)
 class MeanConfidence:
-    needs = ("target_logits", "target_weight")  # of Evidence, beyond logits and labels of the source
+    needs = ("target_logits",)  # of Evidence, beyond logits and labels of the source
 
     def fit(self, evidence: Evidence) -> Calibration:
         right, target = evidence.source().accuracy(), evidence.target()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bearcat.cat import Evidence, losses
+from bearcat.cat import Evidence
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.ingredient import View
 from bearcat.cat.recipes import GROUPS, RECIPES
@@ -29,13 +29,12 @@ from bearcat.methods.alignments import (
     Wasserstein,
 )
 from tests.reference import alignments as reference
-from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
+from tests.test_train import CPU, live, same_weights, still, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 RANDOM = np.random.default_rng(0)
-SIZE, COUNTS = 8, (6, 5)  # places of a domain, windows of which are there
+SIZES = 6, 5  # windows of a batch, of the source and of the target
 NEW = [*GROUPS["Table 1"], *GROUPS["alignments"], "CAT*-views", "CAT*-TransCal"]  # every new ingredient and calibrator
-SLICE = ["Wang", "CDAN+E", "MCD"]  # tests/acceptance/test_parity.py has them all
 
 
 def draws(runs: int = 2) -> Randomness:
@@ -46,28 +45,23 @@ def draws(runs: int = 2) -> Randomness:
 
 @pytest.fixture(scope="module")
 def view() -> View:
-    """Two runs of 8 places a domain, of which the first 6 and 5 hold a window; padding is far away."""
-    features = torch.from_numpy(RANDOM.standard_normal((2, 2 * SIZE, 4)))
-    logits = torch.from_numpy(2 * RANDOM.standard_normal((2, 2 * SIZE, 3)))
-    present = torch.tensor([place < count for count in COUNTS for place in range(SIZE)]).expand(2, -1)
-    features, logits = (torch.where(present[..., None], values, 7.0) for values in (features, logits))
-    labels = torch.from_numpy(RANDOM.integers(0, 3, (2, SIZE)))
-    pseudo = torch.from_numpy(RANDOM.integers(0, 3, (2, SIZE)))
-    selected = torch.tensor([True, False] * 4).expand(2, -1)
+    """Two runs of a source batch and a smaller target batch."""
+    features = torch.from_numpy(RANDOM.standard_normal((2, sum(SIZES), 4)))
+    logits = torch.from_numpy(2 * RANDOM.standard_normal((2, sum(SIZES), 3)))
+    labels, pseudo = (torch.from_numpy(RANDOM.integers(0, 3, (2, size))) for size in SIZES)
+    selected = torch.tensor([True, False, True, False, True]).expand(2, -1)
     head = StackedDense(2, 4, 3).double()
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.copy_(torch.from_numpy(RANDOM.standard_normal(tuple(parameter.shape))))
-    ramp = torch.tensor([0.5], dtype=torch.float64)
-    return View(
-        SIZE, logits, features, present, labels, pseudo, selected, logits[:, SIZE:].softmax(-1), head, draws(), ramp
-    )
+    ramp, likely = torch.tensor([0.5], dtype=torch.float64), logits[:, SIZES[0] :].softmax(-1)
+    return View(SIZES[0], logits, features, labels, pseudo, selected, likely, head, draws(), ramp)
 
 
 def parts(values: torch.Tensor, run: int) -> tuple[np.ndarray, np.ndarray]:
-    """A run's source and target windows that are there."""
+    """A run's source and target windows."""
     array = values[run].detach().numpy()
-    return array[: COUNTS[0]], array[SIZE : SIZE + COUNTS[1]]
+    return array[: SIZES[0]], array[SIZES[0] :]
 
 
 def test_moment_matching_is_the_twins(view):
@@ -89,7 +83,7 @@ def test_transport_costs_what_linear_programming_says(view):
     full = replace(view, ramp=torch.ones_like(view.ramp))
     for run in range(2):
         (source, target), (_, logits) = parts(view.features, run), parts(view.logits, run)
-        labels = view.labels[run, : COUNTS[0]].numpy()
+        labels = view.labels[run].numpy()
         least = reference.least_transport(reference.joint_cost(source, labels, target, logits, 0.1, 0.7))
         assert float(sharp.loss(full)[run]) == pytest.approx(least, rel=0.01)
         assert float(smooth.loss(full)[run]) == pytest.approx(least, rel=0.2)
@@ -99,7 +93,7 @@ def test_triplets_are_the_twins(view):
     found = Triplet(2.0, 0.4).loss(view)
     for run in range(2):
         labels = [*view.labels[run].tolist(), *view.pseudo_labels[run].tolist()]
-        counts = (torch.cat([torch.ones(SIZE, dtype=torch.bool), view.selected[run]]) & view.present[run]).tolist()
+        counts = [True] * SIZES[0] + view.selected[run].tolist()
         features = view.features[run].numpy()
         features = features / np.linalg.norm(features, axis=1, keepdims=True)
         expected = reference.triplet(features, labels, counts, 0.4)
@@ -110,7 +104,7 @@ def test_uniformity_is_the_twins_and_least_for_equal_shares(view):
     for run in range(2):
         expected = reference.uniformity(parts(view.logits, run)[1])
         assert float(Uniformity(1.0).loss(view)[run]) == pytest.approx(expected)
-        share = view.selected[run, : COUNTS[1]].double().mean().item()
+        share = view.selected[run].double().mean().item()
         assert float(Uniformity(1.0, scaled=True).loss(view)[run]) == pytest.approx(share * expected)
     nothing = Uniformity(1.0, scaled=True).loss(replace(view, selected=None))
     assert torch.equal(nothing, torch.zeros_like(nothing))
@@ -133,7 +127,7 @@ def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
         for truth, features, logits in zip((1, 0), parts(view.features, run), parts(view.logits, run), strict=True):
             likely = softmax(logits, axis=1)
             joint = np.array([np.outer(p, f).ravel() for p, f in zip(likely, features, strict=True)])
-            place = slice(0, COUNTS[0]) if truth else slice(SIZE, SIZE + COUNTS[1])
+            place = slice(0, SIZES[0]) if truth else slice(SIZES[0], None)
             np.testing.assert_allclose(reads[0][run, place].detach().numpy(), joint)
             chance = 1 / (1 + np.exp(-joint.sum(axis=1)))
             means.append(-np.log(chance if truth else 1 - chance))
@@ -152,16 +146,16 @@ def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
     loss = ClassifierDiscrepancy().loss(replace(view, features=features, module=second))
     for run in range(2):
         outputs = [head(view.features)[run].softmax(-1).detach().numpy() for head in (view.head, second)]
-        gap = np.abs(outputs[0] - outputs[1])[SIZE : SIZE + COUNTS[1]].mean()
-        right = outputs[1][np.arange(COUNTS[0]), view.labels[run, : COUNTS[0]]]
+        gap = np.abs(outputs[0] - outputs[1])[SIZES[0] :].mean()
+        right = outputs[1][np.arange(SIZES[0]), view.labels[run]]
         assert loss[run].item() == pytest.approx(-np.log(right).mean() - gap)
     (of_features,) = torch.autograd.grad(loss.sum(), features, retain_graph=True)
-    plain = features.detach()[:, SIZE:].requires_grad_()
-    gap = losses.masked_mean(
-        (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean(-1), view.target_present
-    )
+    plain = features.detach()[:, SIZES[0] :].requires_grad_()
+    gap = (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean((1, 2))
     (towards,) = torch.autograd.grad(gap.sum(), plain)
-    torch.testing.assert_close(of_features[:, SIZE:], 0.5 * towards)  # the ramp's half; downhill in the discrepancy
+    torch.testing.assert_close(
+        of_features[:, SIZES[0] :], 0.5 * towards
+    )  # the ramp's half; downhill in the discrepancy
 
 
 def test_the_critic_is_scored_by_means_and_its_slope(view):
@@ -186,28 +180,6 @@ class _Squeezed(torch.nn.Module):
 # --- what holds of the recipes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SLICE)
-def test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone(name):
-    """With dropout and padding."""
-    recipe = replace(RECIPES[name], schedule=RAGGED)
-    runs = [
-        Run(recipe, toy(number, windows, target, dtype=np.float64), 10 + number)
-        for number, (windows, target) in enumerate([(17, 20), (32, 25)])
-    ]
-    together = train(runs, CPU)
-    assert together.finite.all()
-    for number, run in enumerate(runs):
-        alone = train([run], CPU)
-        for key, value in alone.history.items():
-            torch.testing.assert_close(
-                together.history[key][:, number], value[:, 0], rtol=1e-4, atol=1e-6, equal_nan=True, msg=key
-            )
-        for key, value in alone.network.state_dict().items():
-            torch.testing.assert_close(
-                together.network.state_dict()[key][number], value[0], rtol=1e-5, atol=1e-8, msg=key
-            )
-
-
 def test_adabn_is_source_only_with_the_targets_statistics():
     data = toy(target=32, dtype=np.float64)
     adapted, source = (train([Run(live(RECIPES[name]), data, 0)], CPU) for name in ("AdaBN", "source-only"))
@@ -221,13 +193,11 @@ def test_adabn_is_source_only_with_the_targets_statistics():
 
 def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
     chosen = SelfTraining(3.0, objective="squared")
-    asked = replace(view, probabilities=view.source_logits.softmax(-1))
+    asked = replace(view, probabilities=view.source_logits[:, : SIZES[1]].softmax(-1))
     for run in range(2):
-        places = [place for place in range(COUNTS[1]) if view.selected[run, place]]
-        student = softmax(view.logits[run, SIZE:].numpy(), axis=1)[places]
-        teacher = softmax(view.logits[run, :SIZE].numpy(), axis=1)[places]
-        each = ((student - teacher) ** 2).mean(axis=1)
-        assert float(chosen.loss(asked)[run]) == pytest.approx(3 * each.sum() / COUNTS[1])
+        source, target = (softmax(part, axis=1) for part in parts(view.logits, run))
+        each = ((target - source[: SIZES[1]]) ** 2).mean(axis=1)[view.selected[run].numpy()]
+        assert float(chosen.loss(asked)[run]) == pytest.approx(3 * each.sum() / SIZES[1])
     own = replace(view, probabilities=view.target_logits.softmax(-1))
     assert torch.equal(chosen.loss(own), torch.zeros(2, dtype=torch.float64))
 

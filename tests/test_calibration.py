@@ -23,8 +23,8 @@ from bearcat.cat import (
     scaling,
 )
 from bearcat.cat.calibration import read
-from bearcat.cat.cpcs import balanced
 from bearcat.cat.published import oversampled
+from bearcat.cat.scaling import undersampled
 from bearcat.errors import InputError
 from bearcat.methods import PseudoCal, RecordingConfidence, TargetConfidence
 from bearcat.methods.target_calibration import partners, window_agreement
@@ -101,30 +101,6 @@ def test_a_stack_of_three_equals_three_alone(name):
     for run in range(3):
         assert_same(calibrator.fit(pick(evidence, run)), only(stacked, [run]))
         assert_same(calibrator.fit(pick(evidence, run, alone=True)), only(stacked, [run]))
-
-
-@every_calibrator
-@pytest.mark.parametrize("rubbish", [torch.nan])
-def test_padding_changes_nothing(name, rubbish):
-    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
-
-    def padded(values: Tensor, fill: float) -> Tensor:
-        return torch.cat([values, torch.full_like(values[:, :7], fill)], dim=1)
-
-    def weight(values: Tensor) -> Tensor:
-        return padded(torch.ones(values.shape[:2]), 0)
-
-    longer = change(
-        evidence,
-        source_logits=padded(evidence.source_logits, rubbish), source_labels=padded(evidence.source_labels, -1),
-        source_features=padded(evidence.source_features, rubbish), source_weight=weight(evidence.source_logits),
-        source_train_features=padded(evidence.source_train_features, rubbish),
-        source_train_weight=weight(evidence.source_train_features),
-        target_features=padded(evidence.target_features, rubbish),
-        target_logits=padded(evidence.target_logits, rubbish),
-        target_weight=weight(evidence.target_features), target_recording=padded(evidence.target_recording, 3),
-    )  # fmt: skip
-    assert_same(calibrator.fit(longer), calibrator.fit(evidence))
 
 
 # -- temperature -----------------------------------------------------------------------------------------------------
@@ -218,7 +194,7 @@ def test_vector_and_matrix_are_the_minimum_that_scipy_finds(full, ridge):
 def test_the_weights_of_cpcs_are_scikit_learns(shift):
     evidence = make(shift=shift)
     odds = CPCS().log_weights(evidence)
-    kept, _ = balanced(torch.ones(3, 90).double(), torch.ones(3, 60).double(), evidence.seeds)
+    kept, _ = undersampled((90, 60), evidence.seeds)
     assert (kept.sum(1) == 60).all()
     for run in range(3):
         source = evidence.source_train_features[run][kept[run] > 0].numpy()
@@ -236,7 +212,7 @@ def test_oversampling_repeats_windows_of_the_smaller_domain_and_scikit_learn_agr
         evidence = change(evidence, target_features=swapped[0], source_train_features=swapped[1])
     odds = CPCS(resampling="over").log_weights(evidence)
     parts = evidence.source_train_features, evidence.target_features
-    often = oversampled(*(torch.ones(part.shape[:2]).double() for part in parts), evidence.seeds)
+    often = oversampled(tuple(part.shape[1] for part in parts), evidence.seeds)
     assert [weight.sum(1).tolist() for weight in often] == [[90.0] * 3] * 2
     assert often[smaller == "target"].max() > 1
     for run in range(3):
@@ -286,7 +262,7 @@ def test_target_confidence_is_the_estimate_and_never_cooler_than_the_source():
 
 def test_pseudocal_fits_mixtures_of_unlike_windows():
     evidence = make(runs=1)
-    other = partners(torch.ones(1, 60), torch.tensor([7]))[0]
+    other = partners(60, torch.tensor([7]))[0]
     assert sorted(other.tolist()) == list(range(60))
     assert all(own != place for place, own in enumerate(other.tolist()))
     labels = evidence.target_logits[0].argmax(-1).tolist()
@@ -354,7 +330,6 @@ def test_impossible_settings_are_refused(text, word):
         (CPCS(), {"source_train_features": torch.zeros(3, 9, 2)}, "source_train_features"),
         (CPCS(), {"source_features": torch.zeros(3, 9, 5)}, "source_logits"),
         (CPCS(), {"seeds": torch.zeros(2)}, "seeds.* 3, not 2"),
-        (CPCS(), {"target_weight": torch.ones(3, 2)}, "target_weight"),
         (TargetConfidence(), {"target_logits": None}, "target_logits is missing"),
         (TargetConfidence(), {"estimates": None}, r"estimates\['accuracy'\] is missing"),
         (TargetConfidence(), {"estimates": {"accuracy": torch.ones(2)}}, r"estimates.* 3, not 2"),

@@ -1,4 +1,4 @@
-"""The fused kernels against the plain layers: values, gradients, statistics; odd sizes, one run, padded batches.
+"""The fused kernels against the plain layers: values, gradients, statistics; odd sizes, one run, smaller parts.
 
 They need a GPU and Triton. With TRITON_INTERPRET=1 they run, slowly, on a CPU that has Triton.
 """
@@ -39,21 +39,19 @@ def made(runs: int, channels: int, length: int) -> Network:
 
 
 @pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])
-@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "mask"), CASES)
-def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, mask, precision):
+@pytest.mark.parametrize(("runs", "parts", "channels", "length"), CASES)
+def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, parts, channels, length, precision):
     torch.manual_seed(length)
     plain, fused = made(runs, channels, length), made(runs, channels, length)
     fused.load_state_dict(plain.state_dict())
     fused.encoder.path, fused.encoder.precision = "triton", precision
     exact = plain.double()
-    windows = torch.randn(runs, domains * batch, channels, length, device=DEVICE)
-    present = torch.tensor(mask or [[1] * domains * batch] * runs, dtype=torch.bool, device=DEVICE)
-    goal = torch.randn(runs, domains * batch, 256, device=DEVICE) * present[..., None]
+    windows = torch.randn(runs, sum(parts), channels, length, device=DEVICE)
+    goal = torch.randn(runs, sum(parts), 256, device=DEVICE)
     near, near_gradients = TOLERANCE[precision]
     results = {}
     for name, student, values in (("plain", exact, windows.double()), ("fused", fused, windows)):
-        features = student.encoder(values, True, None, present if mask else None, domains)
-        features = torch.where(present[..., None], features, 0)
+        features = student.encoder(values, True, None, parts)
         (features * goal.to(features.dtype)).sum().backward()
         results[name] = features
     assert far(results["fused"], results["plain"]) < near
@@ -105,11 +103,11 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
 @pytest.mark.parametrize("path", ["plain", "triton"])
 def test_training_on_a_gpu_follows_training_on_a_cpu(path):
-    """With dropout, recorded steps, all phases, and runs of unequal sizes whose last batches are padded."""
+    """With dropout, recorded steps, all phases, and last batches of the source and of the target that are smaller."""
     schedule = replace(RAGGED, epochs=6, rate=1e-4)
     runs = [
-        Run(replace(RECIPES["CAT*-Temperature"], schedule=schedule), toy(seed, windows, target), seed)
-        for seed, (windows, target) in enumerate([(65, 64), (80, 50), (66, 49)])
+        Run(replace(RECIPES["CAT*-Temperature"], schedule=schedule), toy(seed, windows=66, target=50), seed)
+        for seed in range(3)
     ]
     slow = train(runs, torch.device("cpu"), path="plain")
     fast = train(runs, torch.device("cuda"), path=path, precision="float32")

@@ -12,8 +12,6 @@ from bearcat.fast import Randomness
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
-LABELS = torch.randint(5, (3, 12), generator=torch.Generator().manual_seed(1))
-SELECTED = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) > 0.5
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
@@ -40,30 +38,6 @@ def test_class_confusion_is_a_number_where_a_class_is_given_nothing_at_all(sure)
     found.sum().backward()
     torch.testing.assert_close(found[0].detach().double(), reference.mcc_loss(wide), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(result.grad[0].double(), expected.grad, rtol=1e-3, atol=1e-6)
-
-
-def test_losses_of_a_padded_batch_are_those_of_its_windows():
-    """And nothing flows back into padding, whatever stands there."""
-    counts = [12, 7, 1]
-    present = torch.arange(12) < torch.tensor(counts)[:, None]
-    for name, loss in {
-        "supervised": lambda logits, mask, run: losses.supervised(logits, LABELS[run], mask),
-        "selected": lambda logits, mask, run: losses.masked_mean(
-            torch.where(SELECTED[run], losses.cross_entropy(logits, LABELS[run]), 0), mask
-        ),
-        "confusion": lambda logits, mask, _: losses.class_confusion(logits, 2.0, mask),
-        "domain": lambda logits, mask, _: losses.domain(
-            logits[..., 0], logits[..., 1], None if mask is None else torch.cat([mask, mask], dim=1)
-        ),
-    }.items():
-        logits = torch.where(present[..., None], LOGITS, 1e4).requires_grad_()
-        result = loss(logits, present, slice(None))
-        result.sum().backward()
-        assert logits.grad is not None
-        assert torch.equal(logits.grad[~present], torch.zeros(12 * 3 - sum(counts), 5)), name
-        for run, count in enumerate(counts):
-            windows = (slice(run, run + 1), slice(count))
-            torch.testing.assert_close(result[run], loss(LOGITS[windows], None, windows)[0], msg=name)
 
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
@@ -100,28 +74,16 @@ def squared_gap(view: View) -> torch.Tensor:
     return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
 
 
-def gap_of_the_first_class(view: View) -> torch.Tensor:
-    first = view.source_features[view.labels == 0]  # as many as there are: no vmap
-    return view.ramp * (first.mean(0) - view.target_features.mean(0)).square().sum()
-
-
-@pytest.mark.parametrize("function", [squared_gap, gap_of_the_first_class])
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_loss_of_one_run_sees_the_windows_that_are_there(function, padded):
+def test_a_loss_of_one_run_is_taken_of_each():
     random = torch.Generator().manual_seed(0)
     features = torch.randn(3, 14, 5, generator=random, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(2, (3, 8), generator=random)
-    present = torch.rand(3, 14, generator=random) > 0.2 if padded else None
-    view = View(
-        8, features, features, present, labels, None, None, None, torch.nn.Identity(), Randomness(torch.zeros(3).long()),
-        ramp=torch.tensor([0.5], dtype=torch.float64),
-    )  # fmt: skip
-    found = loss_of(function, weight=2.0).loss(view)
-    there = torch.ones(3, 14, dtype=torch.bool) if present is None else present
+    randomness, ramp = Randomness(torch.zeros(3).long()), torch.tensor([0.5], dtype=torch.float64)
+    view = View(8, features, features, labels, None, None, None, torch.nn.Identity(), randomness, ramp)
+    found = loss_of(squared_gap, weight=2.0).loss(view)
     for run in range(3):
-        source, target = features[run, :8][there[run, :8]], features[run, 8:][there[run, 8:]]
-        source = source[labels[run][there[run, :8]] == 0] if function is gap_of_the_first_class else source
-        torch.testing.assert_close(found[run], (source.mean(0) - target.mean(0)).square().sum())
+        expected = (features[run, :8].mean(0) - features[run, 8:].mean(0)).square().sum()
+        torch.testing.assert_close(found[run], expected)
     (gradient,) = torch.autograd.grad(found[0], features)
     assert gradient[0].any()
     assert not gradient[1:].any()

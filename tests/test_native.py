@@ -41,31 +41,26 @@ def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Net
     return plain, fast
 
 
-CASES = [  # runs, domains, windows of each, channels, length, and the places that hold a window
-    pytest.param(1, 1, 4, 1, 128, None, id="one run"),
-    pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
-    pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
-    pytest.param(1, 1, 19, 3, SHORTEST + 1, None, id="three channels, several groups of windows"),
-    pytest.param(2, 2, 5, 1, 90, [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1, 1, 1, 1, 1]], id="padded"),
-    pytest.param(2, 1, 6, 1, 90, [[1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]], id="padded in the middle"),
+CASES = [  # runs, sizes of parts with statistics of their own, channels, length
+    pytest.param(1, (4,), 1, 128, id="one run"),
+    pytest.param(3, (6, 6), 1, 101, id="odd length"),
+    pytest.param(2, (3,), 2, SHORTEST, id="two channels, shortest"),
+    pytest.param(1, (19,), 3, SHORTEST + 1, id="three channels, several groups of windows"),
+    pytest.param(2, (7, 2), 1, 90, id="a smaller target"),
+    pytest.param(2, (2, 6), 1, 90, id="a smaller source"),
 ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "mask"), CASES)
-def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, mask, dtype):
+@pytest.mark.parametrize(("runs", "parts", "channels", "length"), CASES)
+def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, parts, channels, length, dtype):
     plain, fast = made(runs, channels, length, dtype)
-    windows = torch.randn(runs, domains * batch, channels, length, dtype=dtype)
-    present = None if mask is None else torch.tensor(mask, dtype=torch.bool)
-    weight = torch.randn(runs, domains * batch, 5, dtype=dtype)
-    if present is not None:
-        weight = weight * present[..., None]
-        windows[~present] = 1e3  # nobody looks there
+    windows = torch.randn(runs, sum(parts), channels, length, dtype=dtype)
+    weight = torch.randn(runs, sum(parts), 5, dtype=dtype)
     results = {}
     for name, student in (("plain", plain), ("native", fast)):
-        logits, _ = student(windows, True, None, present, domains)
-        (logits * weight).sum().backward()
-        results[name] = logits * (weight != 0)
+        results[name], _ = student(windows, True, None, parts)
+        (results[name] * weight).sum().backward()
     near = TOLERANCE[dtype]
     assert far(results["native"], results["plain"]) < near
     for (name, found), expected in zip(fast.named_parameters(), plain.parameters(), strict=True):
@@ -88,7 +83,7 @@ def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_befo
     windows = torch.randn(3, 20, 1, 200)
 
     def gradients(student: Network, given: torch.Tensor) -> list[torch.Tensor]:
-        logits, _ = student(given, True, None, None, 2)
+        logits, _ = student(given, True, None, (12, 8))
         return list(torch.autograd.grad(logits.square().sum(), student.encoder.convolutions.parameters()))
 
     together = gradients(fast, windows)
@@ -119,18 +114,18 @@ def test_native_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
 
 
 @pytest.mark.parametrize(
-    ("windows", "domains"),
+    "windows",
     [
-        (torch.zeros(3, 4, 1, 100), 1), (torch.zeros(1, 4, 2, 100), 1), (torch.zeros(1, 5, 1, 100), 2),
-        (torch.zeros(1, 4, 1, 100, dtype=torch.float64), 1), (torch.zeros(1, 4, 1, 100, dtype=torch.float16), 1),
+        torch.zeros(3, 4, 1, 100), torch.zeros(1, 4, 2, 100), torch.zeros(1, 4, 1, 100, dtype=torch.float64),
+        torch.zeros(1, 4, 1, 100, dtype=torch.float16),
     ],
-    ids=["runs", "channels", "domains", "double", "half"],
+    ids=["runs", "channels", "double", "half"],
 )  # fmt: skip
-def test_windows_that_do_not_fit_never_reach_the_c_code(windows, domains):
+def test_windows_that_do_not_fit_never_reach_the_c_code(windows):
     student = build_network("cnn", 1, 1, 100, 3)
     use_path([student], "native", "float32")
     with pytest.raises((ValueError, RuntimeError)):
-        student(windows, True, None, None, domains)
+        student(windows, True)
 
 
 @pytest.fixture

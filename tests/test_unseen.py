@@ -57,7 +57,6 @@ def test_known_states_join_the_source_as_bearings_of_their_own_and_leave_the_res
     assert all(abs(count - number / 4) <= 1 for count in added[:3])  # as many of a class as of any other
     for name in ("recording", "domain"):
         assert not set(getattr(source, name)[number:]) & set(getattr(own, name))
-    assert len(source) == KnownStates().source_windows(data)  # which runs of a stack must agree in
     assert prepared.data.source_test is data.source_test
     assert prepared.data.target_train is data.target_train
     # They lie where the source lies: its mean is 3, its deviation 2.

@@ -129,8 +129,8 @@ def train(
 
             feed.fill(epoch, state.ramps(epoch))
             state.start_totals(epoch)
-            for padded in feed.padded:
-                recorder.run(partial(train_step, state, feed, epoch, padded), kind=(state.phase, padded))
+            for sizes in feed.sizes:
+                recorder.run(partial(train_step, state, feed, epoch, sizes), kind=(state.phase, sizes))
 
             for ingredient in recipe.ingredients:
                 if isinstance(ingredient, AfterEpoch) and epoch >= T_DA:
@@ -153,13 +153,13 @@ def train(
     )  # fmt: skip
 
 
-def train_step(state: TrainingState, feed: Feed, epoch: int, padded: bool) -> None:
+def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, int]) -> None:
     """One iteration: the teacher follows and labels, SAM climbs, the student and the domain classifier learn."""
     recipe, schedule = state.recipe, state.recipe.schedule
     T_PL = schedule.label_from
     labels, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
     views = [each for each in recipe.ingredients if isinstance(each, Augmentation) and epoch >= each.start(schedule)]
-    batch = feed.next(state.with_target(epoch), padded)
+    batch = feed.next(state.with_target(epoch), sizes)
 
     # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20)
     if labels and epoch >= labels.follows_from(schedule):
@@ -179,7 +179,7 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, padded: bool) -> No
         if labels and labels.relabel and epoch >= T_PL:
             state.batch_labels = teacher.pseudo_labels(labels, state, shown)
     if state.batch_labels is not None:
-        state.add("pseudo_label_share", losses.masked_mean(state.batch_labels[1].float(), batch.target_present))
+        state.add("pseudo_label_share", state.batch_labels[1].float().mean(dim=1))
 
     # The gradient of L_CAT, there or here; then back, and Adam.
     L_CAT, terms = objective(state, feed, batch, epoch)
@@ -219,7 +219,7 @@ def objective(
     labels, mcc, dc = (recipe.find(kind) for kind in (SelfTraining, Confusion, Adversarial))
     more = [each for each in on if each not in (labels, mcc, dc)]  # of other methods
 
-    L_C = losses.supervised(view.source_logits, view.labels, view.source_present)  # Eq. 15
+    L_C = losses.supervised(view.source_logits, view.labels)  # Eq. 15
     L_PL = term(labels)  # Eq. 16, from T_PL on
     L_MCC = term(mcc)  # from T_DA on
     L_more = {each.name: term(each) for each in more if not each.aligns}
@@ -239,17 +239,19 @@ def student_pass(state: TrainingState, batch: Batch, with_target: bool, joint: b
 
     After a pass of the source alone the target's part of the view is empty.
     """
-    batch, parts, domains = published.passes(state.recipe, batch, with_target, joint)
+    source, labels, first = batch.source, batch.labels, batch.source.shape[1]
+    joint = joint or state.recipe.passes == "joint"
+    if state.recipe.doubled and not joint:
+        source, labels = torch.cat([source, source], dim=1), torch.cat([labels, labels], dim=1)
+    target = batch.target if with_target or joint else batch.target[:, :0]
     outputs = []
-    for part in parts:
-        state.randomness.next()
-        outputs.append(state.student(part.both, True, state.randomness, part.present, domains))
-    logits, features = outputs[0]
-    if len(outputs) > 1:
-        logits, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
-    labels, selected, probabilities = state.batch_labels or (None, None, None)
+    for windows, parts in published.passes(state.recipe, source, target, joint):
+        state.randomness.next(*() if windows is target else (first, batch.size - first))
+        outputs.append(state.student(windows, True, state.randomness, parts))
+    logits, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
+    pseudo, selected, probabilities = state.batch_labels or (None, None, None)
     return View(
-        batch.size, logits, features, batch.present, batch.labels, labels, selected, probabilities, state.student.head,
+        source.shape[1], logits, features, labels, pseudo, selected, probabilities, state.student.head,
         state.randomness, ramp=features.new_zeros(1),
     )  # fmt: skip
 
@@ -259,5 +261,5 @@ def _augmented(state: TrainingState, batch: Batch, views: Sequence[Augmentation]
     for view in views:
         state.randomness.next()
         with torch.no_grad():
-            batch = replace(batch, both=torch.cat([batch.source, view.change(batch.target, state.randomness)], dim=1))
+            batch = replace(batch, target=view.change(batch.target, state.randomness))
     return batch

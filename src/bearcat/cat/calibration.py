@@ -1,7 +1,7 @@
 """What goes into fitting a calibrator, what comes out, and measures of how good it is, one number per run.
 
 Scores have the axes (run, window, class), labels and weight (run, window); the run axis may be left out, and numpy in
-gives numpy out. A weight of 0 marks padding, which may hold anything. Sums are in float64.
+gives numpy out. What has no weight may hold anything. Sums are in float64.
 
 >>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
 >>> ece(calibration.probabilities(logits), labels)
@@ -57,7 +57,7 @@ def read(
     scores: AnyArray, labels: AnyArray, weight: AnyArray | None = None,
     names: tuple[str, str, str] = ("probabilities", "labels", "weight"),
 ) -> Sample:  # fmt: skip
-    """Check shapes and clean padding. Values are checked on the CPU only: a GPU would have to be waited for."""
+    """Checks shapes; what has no weight becomes 0. Values are checked on a CPU only: a GPU would have to wait."""
     of_scores, of_labels, of_weight = names
     tensor, stacked = _stacked(scores, of_scores, "class")
     tensor = tensor if tensor.is_floating_point() else tensor.double()
@@ -76,12 +76,11 @@ def read(
     return Sample(tensor, target, present)
 
 
-def read_features(features: AnyArray | None, weight: AnyArray | None, name: str) -> tuple[Tensor, Tensor]:
-    """Features (run, window, feature) and weight (run, window) in float64, zeros where the weight is 0."""
+def read_features(features: AnyArray | None, name: str) -> Tensor:
+    """Features (run, window, feature) in float64."""
     if features is None:
-        raise InputError(f"{name} is missing from the evidence; this calibrator compares domains by their features")
-    tensor, stacked = _stacked(features, name, "feature")
-    return _cleaned(tensor.double(), weight, stacked, name.replace("features", "weight"))
+        raise InputError(f"{name} is missing from the evidence; this calibrator looks at it")
+    return _stacked(features, name, "feature")[0].double()
 
 
 def _stacked(values: AnyArray, name: str, last: str) -> tuple[Tensor, bool]:
@@ -125,23 +124,22 @@ class Evidence:
     source_weight: AnyArray | None = None
     source_features: AnyArray | None = None
     source_train_features: AnyArray | None = None
-    source_train_weight: AnyArray | None = None
     target_logits: AnyArray | None = None  # the unlabelled target training split
     target_features: AnyArray | None = None
-    target_weight: AnyArray | None = None
     target_recording: AnyArray | None = None  # (run, window) int64: which recording each target window is of
     head: Callable[[Tensor], Tensor] | None = None  # features → logits
     estimates: Mapping[str, AnyArray] | None = None  # without labels: "accuracy" (run,)
     seeds: AnyArray | None = None  # (run,) int64, for calibrators that draw; zeros where not given
 
     def source(self) -> Sample:
-        """The source test split, checked, its padding cleaned."""
+        """The source test split, checked."""
         names = ("source_logits", "source_labels", "source_weight")
         return read(self.source_logits, self.source_labels, self.source_weight, names)
 
     def target(self) -> Sample:
-        """The target's training windows, without labels, checked, their padding cleaned."""
-        logits, weight = read_features(self.target_logits, self.target_weight, "target_logits")
+        """The target's training windows, without labels, checked."""
+        logits = read_features(self.target_logits, "target_logits")
+        weight = torch.ones_like(logits[..., 0])
         return Sample(logits, torch.zeros_like(weight, dtype=torch.int64), weight)
 
 
@@ -229,7 +227,7 @@ class Calibrator(Protocol):
     """Settings that can be fitted; a row of CALIBRATORS.
 
     >>> find_calibrator("PseudoCal").needs
-    ('target_logits', 'target_features', 'target_weight', 'head', 'seeds')
+    ('target_logits', 'target_features', 'head', 'seeds')
     """
 
     needs: ClassVar[tuple[str, ...]]  # the fields of Evidence it reads beyond source logits, labels and weight

@@ -20,10 +20,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll
-from bearcat.cat.cpcs import CPCS
 from bearcat.cat.networks import Network
 from bearcat.cat.recipes import RECIPES, Recipe
-from bearcat.cat.scaling import Matrix, Temperature, Vector
+from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Source, Target, expected_value
@@ -131,9 +130,8 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Tr
                 for score, value in scores(predict(network, values)[0], calibration, labels, wanted).items():
                     measured[f"{domain}_{score}_{name}"] = value
         if state.pseudo_labels is not None:
-            used = state.pseudo_labels[:, :-1]
-            chosen = (used >= 0) & (train_labels != UNKNOWN)
-            right = (used == train_labels) & chosen
+            chosen = (state.pseudo_labels >= 0) & (train_labels != UNKNOWN)
+            right = (state.pseudo_labels == train_labels) & chosen
             measured["pseudo_label_accuracy"] = right.sum(dim=1) / chosen.sum(dim=1)  # 0/0 is nan: none was selected
         return measured
 
@@ -183,16 +181,14 @@ class Fitting:
         available: dict[str, Callable[[], Any]] = {
             "source_features": lambda: self.source_test[1],
             "source_train_features": lambda: self.source_train[1],
-            "source_train_weight": lambda: batches.source_present,
             "target_logits": lambda: self.target[0],
             "target_features": lambda: self.target[1],
-            "target_weight": lambda: batches.target_present,
-            "target_recording": lambda: padded_stack([each.recording for each in self.checks], UNKNOWN, logits.device),
+            "target_recording": lambda: torch.from_numpy(np.stack([each.recording for each in self.checks])),
             "head": lambda: lambda features: network.head(features.to(logits.dtype)),
             "estimates": lambda: {"accuracy": self.expected_accuracy()},
             "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),
         }
-        weight = _equal_classes(labels, logits.shape[-1]) if self.balance else labels != UNKNOWN
+        weight = _equal_classes(labels, logits.shape[-1]) if self.balance else None
         found = {name: available[name]() for name in needs}
         return Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found)
 
@@ -201,10 +197,9 @@ class Fitting:
         logits, labels = self.source_test[0], self.batches.source_test_labels
         source, target = (each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, self.target[0]))
         found = []
-        for run, (codes, windows) in enumerate(zip(labels.cpu().numpy(), self.batches.target_windows, strict=True)):
-            checked = self.checks[run]
-            tested = Source(source[run][codes != UNKNOWN], codes[codes != UNKNOWN])
-            found.append(expected_value(tested, Target(target[run, :windows], checked.recording, checked.said)))
+        for run, checked in enumerate(self.checks):
+            tested = Source(source[run], labels[run].cpu().numpy())
+            found.append(expected_value(tested, Target(target[run], checked.recording, checked.said)))
         return torch.tensor(found, dtype=torch.float64, device=logits.device)
 
 
@@ -242,7 +237,7 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
 
 def _equal_classes(labels: Tensor, classes: int) -> Tensor:
     """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
-    member = functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
+    member = functional.one_hot(labels, classes)
     counts = member.sum(dim=1, keepdim=True).double()
-    share = counts.sum(dim=2, keepdim=True) / (counts > 0).sum(dim=2, keepdim=True)
+    share = labels.shape[1] / (counts > 0).sum(dim=2, keepdim=True)
     return (member * (share / counts.clamp(min=1))).sum(dim=2)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.nn import functional
 
-    from bearcat.cat import cpcs, evaluate, networks
+    from bearcat.cat import evaluate, networks, scaling
     from bearcat.cat.recipes import Schedule
     from bearcat.cat.state import TrainingState
     from bearcat.data import tasks
@@ -46,12 +46,12 @@ else:
     torch, functional, tasks, check_models = map(
         Deferred, ("torch", "torch.nn.functional", "bearcat.data.tasks", "bearcat.diagnosis.accuracy")
     )
-    cpcs, evaluate, networks = map(Deferred, ("bearcat.cat.cpcs", "bearcat.cat.evaluate", "bearcat.cat.networks"))
+    evaluate, networks, scaling = map(Deferred, ("bearcat.cat.evaluate", "bearcat.cat.networks", "bearcat.cat.scaling"))
     batches, stacked = map(Deferred, ("bearcat.fast.batches", "bearcat.fast.stacked"))
 
 # What modules of recipes import from here, without loading torch.
 __all__ = [
-    "Tensor", "batches", "check_models", "cpcs", "evaluate", "functional", "networks", "nn", "stacked", "tasks",
+    "Tensor", "batches", "check_models", "evaluate", "functional", "networks", "nn", "scaling", "stacked", "tasks",
     "torch",
 ]  # fmt: skip
 
@@ -76,10 +76,8 @@ def check_choices(settings: Any, prefix: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels and
-    masks (run, batch). A mask says which places of a padded batch hold a window; None means all.
-
-    A function of one run (`loss_of`) is given the same without the run axis, and only windows that are there:
+    """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels (run,
+    batch). The windows of the source come first. A function of one run (`loss_of`) is given it without the run axis:
 
     >>> def gap(view: View) -> Tensor:
     ...     return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
@@ -87,10 +85,9 @@ class View:
     'gap'
     """
 
-    size: int  # windows of the source batch; the target's come behind them
+    size: int  # windows of the source; the target's come behind them
     logits: Tensor  # of the student, in training mode
     features: Tensor
-    present: Tensor | None
     labels: Tensor  # of the source
     pseudo_labels: Tensor | None  # of the target; None while nobody makes any
     selected: Tensor | None  # which of the pseudo-labels are used
@@ -109,10 +106,6 @@ class View:
         return self.features[..., : self.size, :]
 
     @property
-    def source_present(self) -> Tensor | None:
-        return None if self.present is None else self.present[:, : self.size]
-
-    @property
     def target_logits(self) -> Tensor:
         return self.logits[..., self.size :, :]
 
@@ -120,27 +113,11 @@ class View:
     def target_features(self) -> Tensor:
         return self.features[..., self.size :, :]
 
-    @property
-    def target_present(self) -> Tensor | None:
-        return None if self.present is None else self.present[:, self.size :]
-
     def of_run(self, run: int) -> View:
-        """One run's windows, without padding, masks and the run axis."""
-        everywhere = slice(None)
-        both, source, target = (
-            everywhere if mask is None else mask[run]
-            for mask in (self.present, self.source_present, self.target_present)
-        )
-        labels = self.labels[run][source]
-        found, selected, likely = (
-            None if part is None else part[run][target]
-            for part in (self.pseudo_labels, self.selected, self.probabilities)
-        )
-        return replace(
-            self, size=len(labels), present=None, labels=labels, logits=self.logits[run][both],
-            features=self.features[run][both], ramp=self.ramp[0], pseudo_labels=found, selected=selected,
-            probabilities=likely,
-        )  # fmt: skip
+        """The same of one run, without the run axis."""
+        place = {name: 0 if name == "ramp" else run for name, value in vars(self).items() if torch.is_tensor(value)}
+        parts: dict[str, Any] = {name: getattr(self, name)[each] for name, each in place.items()}
+        return replace(self, **parts)
 
 
 @dataclass(frozen=True)
@@ -228,24 +205,14 @@ RunLoss = Callable[[View], "Tensor"]
 
 @dataclass(frozen=True)
 class LossOfRun(Loss):
-    """A function of one run, lifted to a stack of them."""
+    """A function of one run, taken of each run of a stack."""
 
     recordable = False
     function: ClassVar[RunLoss]
     weight: float = 1.0
 
     def loss(self, view: View) -> Tensor:
-        """(run,): by vmap where nothing is padded; otherwise, or where vmap cannot, run by run."""
-        function, runs = type(self).function, len(view.logits)
-        if view.present is None and runs > 1:
-            every = {each.name: getattr(view, each.name) for each in fields(view) if each.name != "ramp"}
-            parts = {name: part for name, part in every.items() if torch.is_tensor(part)}
-            try:
-                lifted = torch.vmap(lambda own: function(replace(view, ramp=view.ramp[0], **own)))
-                return self.weight * lifted(parts)
-            except RuntimeError:  # such as a branch on a value; what else is wrong is raised again below
-                pass
-        return self.weight * torch.stack([function(view.of_run(run)) for run in range(runs)])
+        return self.weight * torch.stack([type(self).function(view.of_run(run)) for run in range(len(view.logits))])
 
 
 def loss_of(
@@ -311,10 +278,6 @@ class BeforeTraining(Ingredient):
     def prepare(self, data: tasks.TrainingData) -> Prepared:
         """The data to train with, what the network begins with, and what was found."""
         raise NotImplementedError(f"{type(self).__name__} prepares nothing")
-
-    def source_windows(self, data: tasks.TrainingData) -> int:
-        """How many of the source's training windows it leaves or makes; their values are not read."""
-        return len(data.source_train)
 
 
 @dataclass(frozen=True)

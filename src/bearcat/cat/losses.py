@@ -1,9 +1,9 @@
 """The losses of the paper: L_C, L_MCC and L_DC (Section 3.4); L_PL, which needs a teacher, is in teacher.py.
 
-The first axis is the run, and a loss is one number for each, (run,). `present` (run, batch) says which places of a
-padded batch hold a window; None means all. Where both domains stand in one batch, the source's windows come first.
+The first axis is the run, and a loss is one number for each, (run,). Where both domains stand in one batch, the
+source's windows come first.
 
->>> L_C = supervised(view.source_logits, view.labels, view.source_present)
+>>> L_C = supervised(view.source_logits, view.labels)
 """
 
 from __future__ import annotations
@@ -18,22 +18,15 @@ if TYPE_CHECKING:
     from bearcat.cat.recipes import Schedule
 
 
-def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
+def supervised(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy: logits (run, batch, class), labels (run, batch)."""
-    return masked_mean(cross_entropy(logits, labels), present)
+    return cross_entropy(logits, labels).mean(dim=1)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Of each window: logits (run, batch, class), labels (run, batch) → (run, batch)."""
     losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return losses.view(labels.shape)
-
-
-def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:
-    """Of the windows that are there: (run, batch) → (run,)."""
-    if present is None:
-        return values.mean(dim=1)
-    return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
 
 
 @dataclass(frozen=True)
@@ -77,13 +70,13 @@ class Adversarial(Alignment):
         classifier: Any = view.module
         features = reverse_gradient(view.features, self.weight * view.ramp)
         logits = classifier(features, view.randomness)
-        return domain(logits[:, : view.size], logits[:, view.size :], view.present)
+        return domain(logits[:, : view.size], logits[:, view.size :])
 
 
-def domain(source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None) -> Tensor:
+def domain(source_logits: Tensor, target_logits: Tensor) -> Tensor:
     """Binary cross-entropy of the domain classifier, source 1, target 0: mean over all windows of both domains."""
     parts = functional.softplus(-source_logits), functional.softplus(target_logits)
-    return masked_mean(torch.cat(parts, dim=1), present)
+    return torch.cat(parts, dim=1).mean(dim=1)
 
 
 def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
@@ -112,10 +105,10 @@ class Confusion(Loss):
         return schedule.label_from if self.climbed == "labels" else self.start(schedule)
 
     def loss(self, view: View) -> Tensor:
-        return self.weight * class_confusion(view.target_logits, self.temperature, view.target_present)
+        return self.weight * class_confusion(view.target_logits, self.temperature)
 
 
-def class_confusion(logits: Tensor, temperature: float, present: Tensor | None = None) -> Tensor:
+def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
 
     A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
@@ -126,7 +119,6 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
     probabilities = logarithms.exp()
     with torch.no_grad():  # sure windows count more
         weight = 1 + torch.exp((probabilities * logarithms).sum(dim=-1))
-        weight = weight if present is None else torch.where(present, weight, 0)
     share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
     rows = (share * probabilities).sum(dim=1)  # (run, class): what is no confusion
     return 1 - rows.mean(dim=1)

@@ -76,7 +76,7 @@ def rectified_dropout(
     values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
 ) -> Tensor:
     """ReLU, then dropout."""
-    if on_path(path, values) and randomness is not None and probability > 0:
+    if on_path(path, values) and randomness is not None and probability > 0 and not randomness.missing:
         kernel = kernels_of(path).rectified_dropout
         result: Tensor = stacked.RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
         return result
@@ -99,24 +99,20 @@ class ConvolutionalEncoder(Accelerated):
         self.memory = native.Memory()
 
     def forward(
-        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, present: Tensor | None = None,
-        domains: int = 1,
-    ) -> Tensor:  # fmt: skip
-        """`present` (run, batch) says which places hold a window, None: all.
-
-        With several `domains` the batch is that many parts of equal size, each normalised by statistics of its own.
+        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, parts: Sequence[int] = ()
+    ) -> Tensor:
+        """`parts` are the sizes of parts of the batch that are normalised by statistics of their own, such as the two
+        domains; without them the batch is one part.
         """
         # With running statistics the kernels go forward only; training with them takes the plain path.
         learning = torch.is_grad_enabled() and not batch_statistics and self.convolutions[0].weight.requires_grad
         if on_path(self.path, windows) and not learning:
-            values = self._fused(windows, batch_statistics, present, domains)
+            values = self._fused(windows, batch_statistics, list(parts) or [windows.shape[1]])
+        elif len(parts) > 1:
+            pieces = windows.split_with_sizes(list(parts), dim=1)
+            values = torch.cat([self._plain(piece, batch_statistics) for piece in pieces], dim=1)
         else:
-            if domains == 1:  # `chunk` would fix the number of windows in an exported graph
-                values = self._plain(windows, batch_statistics, present)
-            else:
-                masks = [None] * domains if present is None else present.chunk(domains, dim=1)
-                parts = zip(windows.chunk(domains, dim=1), masks, strict=True)
-                values = torch.cat([self._plain(part, batch_statistics, mask) for part, mask in parts], dim=1)
+            values = self._plain(windows, batch_statistics)
         for number, dense in enumerate(self.dense):
             values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
         return values
@@ -125,41 +121,35 @@ class ConvolutionalEncoder(Accelerated):
         pairs = zip(self.convolutions, self.norms, strict=True)
         return cast("list[tuple[StackedConvolution, StackedNorm]]", list(pairs))
 
-    def _fused(self, windows: Tensor, batch_statistics: bool, present: Tensor | None, domains: int) -> Tensor:
+    def _fused(self, windows: Tensor, batch_statistics: bool, parts: Sequence[int]) -> Tensor:
         """What _plain computes, by kernels of our own."""
-        runs, number = windows.shape[:2]
-        place = None
-        if present is None:
-            count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
-        else:  # the kernels want the windows that are there in front; a joint batch of both domains has gaps inside
-            valid = present.view(runs, domains, -1)
-            count = valid.sum(dim=2)
-            place = torch.where(valid, valid.cumsum(dim=2), count[..., None] + (~valid).cumsum(dim=2)) - 1
-            firsts = torch.arange(0, number, number // domains, device=windows.device)[:, None]
-            place = (place + firsts).view(runs, number, 1)
-            windows = torch.zeros_like(windows).scatter(1, place[..., None].expand_as(windows), windows)
+        longest = max(parts)
+        if min(parts) < longest:  # the kernels want parts of one size, and go over as many windows of each as it has
+            pieces = windows.split_with_sizes(list(parts), dim=1)
+            filled = [functional.pad(piece, (0, 0, 0, 0, 0, longest - piece.shape[1])) for piece in pieces]
+            windows = torch.cat(filled, dim=1)
+        count = [torch.full((len(windows),), size, dtype=torch.int64, device=windows.device) for size in parts]
         convolutions, norms = zip(*self._layers(), strict=True)
         setting = self.memory if self.path == "native" else self.precision
-        kernels = kernels_of(self.path)
-        values = stacked.convolved(kernels, setting, windows, count, convolutions, norms, batch_statistics)
-        return values if place is None else values.gather(1, place.expand_as(values))
+        values = stacked.convolved(
+            kernels_of(self.path), setting, windows, torch.stack(count, dim=1), convolutions, norms, batch_statistics
+        )
+        if min(parts) < longest:
+            pieces = values.chunk(len(parts), dim=1)
+            values = torch.cat([piece[:, :size] for piece, size in zip(pieces, parts, strict=True)], dim=1)
+        return values
 
-    def _plain(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
-        """Run by run, with the channel as last axis in memory and without padding."""
+    def _plain(self, windows: Tensor, batch_statistics: bool) -> Tensor:
+        """Run by run, with the channel as last axis in memory."""
         found = []
         for run in range(self.runs):
-            values = windows[run] if present is None else windows[run][present[run]]
-            values = values[:, :, None].contiguous(memory_format=torch.channels_last)
+            values = windows[run, :, :, None].contiguous(memory_format=torch.channels_last)
             for number, (convolution, norm) in enumerate(self._layers()):
                 values = norm.of_run(run, convolution.of_run(run, values), batch_statistics)
                 values = functional.relu(values, inplace=True)
                 if number == 1:
                     values = functional.max_pool2d(values, (1, 2))
-            values = _pooled(values).flatten(1)
-            if present is not None:
-                nothing = values.new_zeros(windows.shape[1], values.shape[1])
-                values = nothing.index_put((present[run],), values)
-            found.append(values)
+            found.append(_pooled(values).flatten(1))
         return torch.stack(found)
 
 
@@ -186,10 +176,9 @@ class DenseEncoder(Accelerated):
         self.dense = nn.ModuleList(StackedDense(runs, inputs, outputs) for inputs, outputs in pairwise(sizes))
 
     def forward(
-        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, present: Tensor | None = None,
-        domains: int = 1,
-    ) -> Tensor:  # fmt: skip
-        del batch_statistics, present, domains  # there is nothing to normalise
+        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, parts: Sequence[int] = ()
+    ) -> Tensor:
+        del batch_statistics, parts  # there is nothing to normalise
         values = windows.flatten(2)
         for number, dense in enumerate(self.dense):
             layer = number if number < 2 else RESERVED + number  # 2 and 3 are the domain classifier's
@@ -297,11 +286,11 @@ class Network(nn.Module):
 
     def forward(
         self, windows: Tensor, batch_statistics: bool = False, randomness: Randomness | None = None,
-        present: Tensor | None = None, domains: int = 1,
+        parts: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if self.scaling is not None:
             windows = self.scaling(windows)
-        features = self.encoder(windows, batch_statistics, randomness, present, domains)
+        features = self.encoder(windows, batch_statistics, randomness, parts)
         return self.head(features), features
 
 

@@ -11,7 +11,7 @@ and put back as it was.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -29,7 +29,7 @@ TRIED = 2  # windows of the pass that finds out how many features there are
 def is_stacked(module: nn.Module) -> bool:
     """Whether a module is made for runs: it says its `features`, and is called as networks.Network does it."""
     try:
-        inspect.signature(module.forward).bind(*range(5))
+        inspect.signature(module.forward).bind(*range(4))
     except TypeError:
         return False
     return isinstance(getattr(module, "features", None), int)
@@ -76,9 +76,8 @@ class PlainModule(nn.Module):
             own[name][0].copy_(tensor)
 
     def forward(
-        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, present: Tensor | None = None,
-        domains: int = 1,
-    ) -> Tensor:  # fmt: skip
+        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, parts: Sequence[int] = ()
+    ) -> Tensor:
         """As ConvolutionalEncoder: normalisation follows `batch_statistics`, everything else that knows training from
         evaluation (dropout) whether there is `randomness`.
         """
@@ -87,18 +86,9 @@ class PlainModule(nn.Module):
             if isinstance(part, _NormBase):
                 part.train(batch_statistics)
         with nullcontext() if randomness is None else seeded(int(randomness.now[0]), windows.device):
-            if domains == 1 and present is None:  # `chunk` would fix the number of windows in an exported graph
+            if len(parts) < 2:  # `split` would fix the number of windows in an exported graph
                 return self._called(windows[0])[None]
-            masks = [None] * domains if present is None else present[0].chunk(domains)
-            parts = zip(windows[0].chunk(domains), masks, strict=True)
-            return torch.cat([self._of_present(part, mask) for part, mask in parts])[None]
-
-    def _of_present(self, windows: Tensor, present: Tensor | None) -> Tensor:
-        """Features of windows, zeros where there is none."""
-        if present is None:
-            return self._called(windows)
-        features = windows.new_zeros(len(windows), self.features)
-        return features.index_put((present,), self._called(windows[present])) if present.any() else features
+            return torch.cat([self._called(piece) for piece in windows[0].split_with_sizes(list(parts))])[None]
 
     def _called(self, windows: Tensor) -> Tensor:
         before = {name: tensor[0] for name, tensor in _tensors(self.module).items()}

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Tensor, batches, cpcs, functional, stacked, torch
+from bearcat.cat.ingredient import Tensor, batches, functional, scaling, stacked, torch
 
 if TYPE_CHECKING:
     from bearcat.cat.calibration import Sample
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bearcat.cat.recipes import Recipe
     from bearcat.cat.state import TrainingState
     from bearcat.cat.teacher import SelfTraining
-    from bearcat.fast.batches import Batch
 
 OPTIONS = {
     "teacher.dropout": "true", "teacher.early": "true", "labels.counts": "uncalibrated",
@@ -51,21 +50,21 @@ def settings_of(recipe: Recipe, with_teacher: bool) -> dict[str, str]:
     }
 
 
-def passes(recipe: Recipe, batch: Batch, with_target: bool, joint: bool) -> tuple[Batch, list[Batch], int]:
-    """Which passes of the student a loss reads, and of how many domains each is: ours are one of both domains.
+def passes(recipe: Recipe, source: Tensor, target: Tensor, joint: bool) -> list[tuple[Tensor, tuple[int, ...]]]:
+    """Windows of each pass of the student, and the sizes of its parts with statistics of their own.
 
-    `passes=joint`: from T_DA on one batch of both domains, with statistics of both together. `passes=separate`: losses
-    of alignment read such a pass; the others one of the source, with `doubled=true` twice over, and one of the target.
+    Ours is one pass of both domains, each with its own. `passes=joint`: from T_DA on one batch of both, with statistics
+    of both together. `passes=separate`: losses of alignment read such a pass, the others one of each domain.
     """
-    if joint or recipe.passes == "joint":
-        return batch, [batch], 1
-    batch = batch.doubled() if recipe.doubled else batch
-    if not with_target:
-        return batch.of_source, [batch.of_source], 1
-    return (batch, [batch.of_source, batch.of_target], 1) if recipe.doubled else (batch, [batch], 2)
+    both, sizes = torch.cat([source, target], dim=1), (source.shape[1], target.shape[1])
+    if joint:
+        return [(both, ())]
+    if not sizes[1]:
+        return [(source, ())]
+    return [(source, ()), (target, ())] if recipe.doubled else [(both, sizes)]
 
 
-def counting_pass(labels: SelfTraining, state: TrainingState) -> tuple[Tensor, Tensor] | None:
+def counting_pass(labels: SelfTraining, state: TrainingState) -> Tensor | None:
     """`labels.counts_mode=training`: the teacher counts in training mode, and its running statistics become its own."""
     if labels.counts_mode != "training" or state.teacher is None:
         return None
@@ -77,28 +76,22 @@ def move_statistics(state: TrainingState) -> None:
     predict_in_training(state, state.student, live=True)
 
 
-def predict_in_training(state: TrainingState, network: Network, live: bool) -> tuple[Tensor, Tensor]:
-    """Logits of the target's training windows and which are there, batch by batch in an order of the epoch.
+def predict_in_training(state: TrainingState, network: Network, live: bool) -> Tensor:
+    """Logits of the target's training windows, batch by batch in an order of the epoch.
 
     The network is in training mode: with batch statistics, which move its own, and `live` dropout, whose draws are a
-    function of the epoch, so that longer neighbours in the stack change nothing.
+    function of the epoch.
     """
     data, epoch = state.batches, state.epoch
-    order = [torch.from_numpy(part).to(state.finite.device) for part in data.target_pass(epoch)]
     draws = stacked.Randomness(stacked.mixed(state.randomness.key + 1))
     draws.draw.fill_(epoch << 20)
     found = []
     with torch.no_grad():
-        for index, present in zip(order[0].unbind(1), order[1].unbind(1), strict=True):
+        for places in data.target_pass(epoch):
             draws.next()
-            done = ~present.any(dim=1)  # runs of fewer batches: whatever goes through moves no statistics
-            before = [statistic.clone() for statistic in network.buffers()]
-            mask = None if bool(present.all()) else present | done[:, None]
-            windows = batches.gather(data.target_train, index)
-            found.append(network(windows, True, draws if live else None, mask)[0])
-            for statistic, earlier in zip(network.buffers(), before, strict=True):
-                statistic[done] = earlier[done]
-    return torch.cat(found, dim=1), order[1].flatten(1)
+            windows = batches.gather(data.target_train, torch.from_numpy(places).to(state.finite.device))
+            found.append(network(windows, True, draws if live else None)[0])
+    return torch.cat(found, dim=1)
 
 
 def searched(
@@ -136,21 +129,19 @@ def descended(
     return parameters
 
 
-def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """`calibration.resampling=over`: weights (run, window), times how often each is drawn, with replacement, until both
-    domains are equally large.
+def oversampled(windows: tuple[int, int], seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """`calibration.resampling=over`: how often each window (run, window) is drawn, the smaller domain's with
+    replacement, until both are equally large.
     """
-    counts = [(weight > 0).sum(1, keepdim=True) for weight in (source_weight, target_weight)]
-    most, longest = torch.maximum(*counts), max(source_weight.shape[1], target_weight.shape[1])
 
-    def draw(weight: Tensor, count: Tensor, stream: int) -> Tensor:
-        drawn = cpcs.random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
-        place = (weight == 0).long().argsort(stable=True, dim=1).gather(1, drawn)  # the drawn-th window that counts
-        wanted = torch.arange(longest, device=weight.device) < most
-        often = torch.zeros_like(weight).scatter_add_(1, place, wanted.to(weight))
-        return torch.where(count < most, weight * often, weight)
+    def draw(count: int, stream: int) -> Tensor:
+        often = torch.ones(len(seeds), count, dtype=torch.float64, device=seeds.device)
+        if count == max(windows):
+            return often
+        drawn = scaling.random_integers(2 * seeds + stream, max(windows)) % count
+        return often.zero_().scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
 
-    return draw(source_weight, counts[0], 0), draw(target_weight, counts[1], 1)
+    return draw(windows[0], 0), draw(windows[1], 1)
 
 
 def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Calibrators that rescale logits, fitted on labelled source windows (Guo et al., 2017; docs/method.md).
+"""Calibrators that rescale logits, fitted on labelled source windows (Guo et al. 2017; Section 3.2, Eqs. 6 to 9).
 
 A calibrator is a frozen dataclass of settings; `fit` returns a Calibration of all runs of the Evidence, each as if it
 were fitted alone. Fits are in float64 on the device of the logits.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from torch.func import vjp
 from torch.nn import functional
 
 from bearcat.cat import published
-from bearcat.cat.calibration import Calibration, Evidence, Sample
+from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
 from bearcat.cat.ingredient import check_choices, choice
 from bearcat.errors import InputError
 
@@ -119,6 +119,58 @@ class Matrix(_Regression):
         anchor = torch.eye(classes, classes + 1, dtype=torch.float64, device=sample.scores.device)
         solution = self.parameters(sample, anchor, _turned)
         return Calibration(torch.ones_like(solution[..., -1]), solution[..., -1], matrix=solution[..., :-1])
+
+
+@dataclass(frozen=True)
+class CPCS(CheckedSettings):
+    """Covariate-shift-aware temperature (Park et al. 2020): of least Brier score on source windows that are weighted by
+    their likeness to the target, the odds of a logistic regression on features that separates the domains.
+
+    >>> "source_train_features" in CPCS(ridge=0.1).needs
+    True
+    """
+
+    bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
+    ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
+    # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
+    # with replacement, as many as the larger has (authors' code).
+    resampling: str = choice("under", "over")
+    # Of the domain regression: to convergence, or scikit-learn's in float32, which may stop before it (authors' code).
+    solver: str = choice("newton", "scikit-learn")
+    needs: ClassVar[tuple[str, ...]] = ("source_features", "source_train_features", "target_features", "seeds")
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        sample = evidence.source()
+        odds = self.log_weights(evidence)
+        if odds.shape != sample.weight.shape:
+            raise InputError("source_features and source_logits must be of the same windows")
+        # Only ratios count; the largest becomes 1, so that nothing overflows where the domains are far apart.
+        largest = odds.amax(1, keepdim=True)
+        weighted = replace(sample, weight=sample.weight * (odds - largest).exp())
+        size = largest[:, 0].exp() * weighted.weight.sum(1) / sample.weight.sum(1)  # the mean weight
+        logits, shares = centred(weighted), weighted.shares()
+        if self.bounds is None:
+            found = published.searched(sample, logits, shares * size[:, None], mean_brier)
+        else:
+            found = least(lambda each: mean_brier(each, sample.labels, shares), logits, shares, *self.bounds)
+        return from_temperature(*found, classes=sample.scores.shape[2])
+
+    def log_weights(self, evidence: Evidence) -> Tensor:
+        """log p(target | x) − log p(source | x) of the source test windows, (run, window)."""
+        names = ("source_features", "source_train_features", "target_features")
+        inputs, source, target = (read_features(getattr(evidence, name), name) for name in names)
+        if not inputs.shape[::2] == source.shape[::2] == target.shape[::2]:
+            raise InputError(f"{', '.join(names)} must agree in runs and width")
+        draw = undersampled if self.resampling == "under" else published.oversampled
+        weight = torch.cat(draw((source.shape[1], target.shape[1]), read_seeds(evidence, inputs)), dim=1)
+        features = torch.cat([source, target], dim=1)
+        is_target = (torch.arange(features.shape[1], device=inputs.device) >= source.shape[1]).expand_as(weight)
+        if self.solver == "newton":
+            runs = zip(features, is_target, weight, strict=True)
+            found = torch.stack([domain_regression(*run, self.ridge) for run in runs])
+        else:
+            found = published.domain_regression(features, is_target, weight, self.ridge)
+        return (inputs * found[:, None, :-1]).sum(-1) + found[:, -1:]
 
 
 def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
@@ -291,3 +343,72 @@ def _direction(gradient: Tensor, hessian: Tensor) -> Tensor:
     if failed:
         return -scale * scale * gradient
     return -scale * torch.cholesky_solve((scale * gradient)[:, None], factor)[:, 0]
+
+
+def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge: float) -> Tensor:
+    """Logistic regression, target against source, of features (window, any): weights and, unpenalised, an offset."""
+    inputs = functional.pad(features, (0, 1), value=1.0)
+    penalty = torch.full_like(inputs[0], ridge).index_fill(0, torch.tensor([-1], device=inputs.device), 0.0)
+
+    def objective(parameters: Tensor) -> Tensor:
+        logits = inputs @ parameters
+        losses = functional.softplus(torch.where(is_target, -logits, logits), threshold=700.0)
+        return (weight * losses).sum() + (penalty * parameters.square()).sum() / 2
+
+    def derivatives(parameters: Tensor) -> tuple[Tensor, Tensor]:
+        likely = (inputs @ parameters).sigmoid()
+        curvature = (weight * likely * (1 - likely))[:, None] * inputs
+        gradient = (weight * (likely - is_target.double())) @ inputs + penalty * parameters
+        return gradient, inputs.mT @ curvature + torch.diag(penalty)
+
+    return minimise(torch.zeros_like(inputs[0]), objective, derivatives)
+
+
+def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    """Mean squared distance of probabilities to labels: logits (…, window, class), labels and shares (…, window)."""
+    hit = functional.one_hot(labels, logits.shape[-1])
+    return (shares * (logits.softmax(-1) - hit).square().sum(-1)).sum(-1)
+
+
+def undersampled(windows: tuple[int, int], seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (run, window) of both domains after drawing as many from the larger as the smaller has, each once.
+
+    Draws depend on the run's seed and a window's index alone, not on the stack or the device; so do all below.
+    """
+    ranks = [shuffled(count, 2 * seeds + stream).argsort(1) for stream, count in enumerate(windows)]
+    source, target = ((rank < min(windows)).double() for rank in ranks)
+    return source, target
+
+
+def shuffled(windows: int, seeds: Tensor) -> Tensor:
+    """Places of windows (run, window) in random order."""
+    return random_integers(seeds, windows).argsort(stable=True, dim=1)
+
+
+def read_seeds(evidence: Evidence, beside: Tensor) -> Tensor:
+    """The seed of each run of a tensor (run, …), 0 where none is given."""
+    seeds = torch.zeros(len(beside), dtype=torch.int64) if evidence.seeds is None else evidence.seeds
+    return per_run(seeds, "seeds", beside).long()
+
+
+def per_run(values: AnyArray, name: str, beside: Tensor) -> Tensor:
+    """Values of which there must be one per run, (run,), on the device of a tensor (run, …)."""
+    found = as_tensor(values).to(beside.device).reshape(-1)
+    if len(found) != len(beside):
+        raise InputError(f"{name} must hold one number per run, {len(beside)}, not {len(found)}")
+    return found
+
+
+def random_integers(seeds: Tensor, count: int) -> Tensor:
+    """Random integers 0 … 2⁶³ − 1, (run, count), by hashing seed and index (SplitMix64, Steele et al., 2014)."""
+
+    def mixed(state: Tensor) -> Tensor:
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            # int64 products wrap as unsigned ones would; the shift must not copy the sign.
+            shifted = (state >> shift) & ((1 << (64 - shift)) - 1)
+            state = (state ^ shifted) * (factor - (1 << 64) if factor >> 63 else factor)
+        return state
+
+    golden = 0x9E3779B97F4A7C15 - (1 << 64)
+    index = torch.arange(1, count + 1, device=seeds.device)
+    return mixed(mixed(seeds * golden)[:, None] + index * golden) & torch.iinfo(torch.int64).max

@@ -19,7 +19,6 @@ from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
 from bearcat.cat.ingredient import Loss, TargetFinding
 from bearcat.cat.networks import (
-    ConvolutionalEncoder,
     DenseEncoder,
     Network,
     build_network,
@@ -76,7 +75,7 @@ class TrainingState:
     teacher: Network | None = None
     calibration: Calibration | None = None  # of this epoch
     thresholds: Tensor | None = None  # (run, class), of this epoch
-    pseudo_labels: Tensor | None = None  # (run, target window + 1) of this epoch, −1 where none; last: padding
+    pseudo_labels: Tensor | None = None  # (run, target window) of this epoch, −1 where none
     # This step's pseudo-labels, which of them are used, (run, batch), and the probabilities they were made of.
     batch_labels: tuple[Tensor, Tensor, Tensor] | None = None
     totals: dict[str, Tensor] = field(default_factory=dict)  # this epoch's means over steps, (run,) each
@@ -93,12 +92,9 @@ class TrainingState:
 
     @property
     def recordable(self) -> bool:
-        """Whether a GPU can record steps. A user's own code may ask the device, which no recording allows, and the
-        plain convolutions do where a batch is padded.
-        """
-        losses, encoder = [each for each in self.recipe.ingredients if isinstance(each, Loss)], self.student.encoder
-        asks = isinstance(encoder, ConvolutionalEncoder) and encoder.path == "plain"
-        return not (asks or isinstance(encoder, PlainModule)) and all(loss.recordable for loss in losses)
+        """Whether a GPU can record steps. A user's own code may ask the device, which no recording allows."""
+        losses = [each for each in self.recipe.ingredients if isinstance(each, Loss)]
+        return not isinstance(self.student.encoder, PlainModule) and all(loss.recordable for loss in losses)
 
     @property
     def small(self) -> bool:

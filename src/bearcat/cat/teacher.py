@@ -85,7 +85,7 @@ class SelfTraining(Loss):
         else:
             each = losses.cross_entropy(view.target_logits, view.pseudo_labels)
         # The mean over the batch: unselected windows count zero (authors' code).
-        return self.weight * losses.masked_mean(torch.where(view.selected, each, 0), view.target_present)
+        return self.weight * torch.where(view.selected, each, 0).mean(dim=1)
 
 
 def ema_update(teacher: Any, student: Any, alpha: float) -> None:
@@ -96,26 +96,21 @@ def ema_update(teacher: Any, student: Any, alpha: float) -> None:
         torch._foreach_add_(followers, leaders, alpha=1 - alpha)
 
 
-def set_thresholds(labels: SelfTraining, state: TrainingState, counted: tuple[Tensor, Tensor] | None) -> None:
+def set_thresholds(labels: SelfTraining, state: TrainingState, counted: Tensor | None) -> None:
     """The class-wise thresholds T_t(k) of this epoch, (run, class), from the teacher's predictions on the target.
 
-    `counted` are logits and masks of a counting pass, where one has been made. Recorded steps keep reading the same
-    memory.
+    `counted` are logits of a counting pass, where one has been made. Recorded steps keep reading the same memory.
     """
     limits = state.batches.target_train.new_full((state.runs, state.classes), labels.tau)
     if labels.threshold == "per-class":
-        present = state.batches.target_present
-        if counted is None:
-            logits, _ = evaluate.predict(state.reported, state.batches.target_train)
-        else:
-            logits, present = counted
+        logits = evaluate.predict(state.reported, state.batches.target_train)[0] if counted is None else counted
         if labels.counts == "calibrated" and state.calibration is not None:
             logits = state.calibration.apply(logits)
-        limits = per_class(confident_counts(logits.softmax(dim=-1), labels.tau, present), labels.tau)
+        limits = per_class(confident_counts(logits.softmax(dim=-1), labels.tau), labels.tau)
     if state.thresholds is None or state.pseudo_labels is None:
-        runs, windows = state.batches.target_train.shape[:2]
+        windows = state.batches.target_train.shape[:2]
         state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
-        state.pseudo_labels = torch.empty(runs, windows + 1, dtype=torch.int64, device=limits.device)
+        state.pseudo_labels = torch.empty(windows, dtype=torch.int64, device=limits.device)
     state.thresholds.copy_(limits)
     state.pseudo_labels.fill_(-1)
 
@@ -129,7 +124,7 @@ def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> t
         passes = []
         for _ in range(labels.samples):
             state.randomness.next()
-            logits, _ = state.teacher(batch.target, True, randomness, batch.target_present)
+            logits, _ = state.teacher(batch.target, True, randomness)
             logits = logits if state.calibration is None else state.calibration.apply(logits)
             passes.append(logits.softmax(dim=-1))
         probabilities = torch.stack(passes).mean(dim=0)
@@ -140,11 +135,10 @@ def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> t
     return label, selected, probabilities
 
 
-def confident_counts(probabilities: Tensor, tau: float, present: Tensor | None = None) -> Tensor:
+def confident_counts(probabilities: Tensor, tau: float) -> Tensor:
     """σ_t(k) (Eq. 11): predictions at least `tau` sure, per class: (run, window, class) → (run, class)."""
     confidence, label = probabilities.max(dim=-1)
-    sure = confidence >= tau
-    sure = (sure if present is None else sure & present).to(torch.float32)
+    sure = (confidence >= tau).to(torch.float32)
     counts = torch.zeros(probabilities.shape[0], probabilities.shape[2], device=probabilities.device)
     return counts.scatter_add_(1, label, sure)
 

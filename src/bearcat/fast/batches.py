@@ -1,15 +1,14 @@
 """A stack's data on the device once; a batch is an index.
 
 The order of windows in an epoch is drawn from (run's seed, epoch, pass), so it does not depend on the other runs of the
-stack nor on what was drawn before: a resumed run goes on exactly where it was. Data are padded to the longest run, and
-the last, smaller batch of a pass to the full size: a mask says which places hold a window. A run alone is padded the
-same way, so that a window has the same place in its batch, and the same dropout, whoever its neighbours are.
+stack nor on what was drawn before: a resumed run goes on exactly where it was. Runs of a stack have as many windows, so
+that the last, smaller batch of a pass is as small in all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,23 +16,14 @@ import torch
 from torch import Tensor
 
 from bearcat.data.recording import Integers
-from bearcat.data.tasks import UNKNOWN, TrainingData, Unlabelled
+from bearcat.data.tasks import TrainingData, Unlabelled
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from bearcat.cat.algorithm import Run
 
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
-FEWEST = 2  # target windows to train with; a batch that is not full is padded
-
-
-class EpochOrder(NamedTuple):
-    """Which windows the steps of an epoch see: places (run, iteration, batch) and whether each holds a window."""
-
-    source: np.ndarray
-    source_present: np.ndarray
-    target: np.ndarray
-    target_present: np.ndarray
+FEWEST = 2  # target windows to train with
 
 
 class Checked(NamedTuple):
@@ -50,110 +40,57 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """The training data of R runs: values (run, window, channel, time), labels (run, window).
-
-    Behind a run's own windows values are 0 and labels UNKNOWN, except training labels, which are 0 there.
-    """
+    """The training data of R runs: values (run, window, channel, time), labels (run, window)."""
 
     source_train: Tensor
     source_labels: Tensor
     source_test: Tensor
     source_test_labels: Tensor
     target_train: Tensor
-    source_windows: tuple[int, ...]  # training windows of each run
-    target_windows: tuple[int, ...]
     seeds: tuple[int, ...]
     size: int
-    balanced: tuple[np.ndarray, ...] | None = None  # each run's training labels, where its classes are drawn alike
+    balanced: tuple[Integers, ...] | None = None  # each run's training labels, where its classes are drawn alike
 
     @property
     def iterations(self) -> int:
         """Steps in an epoch; the last, smaller batch counts."""
-        return iterations(max(self.source_windows), self.size)
+        return iterations(self.source_train.shape[1], self.size)
 
-    @property
-    def source_present(self) -> Tensor:
-        """(run, window) bool: where source_train holds a window."""
-        return _present(self.source_windows, self.source_train)
+    def order(self, epoch: int) -> tuple[list[Integers], list[Integers]]:
+        """Places (run, batch) in the source and in the target of each step. The target is cycled and reshuffled."""
+        steps = self.iterations
+        source = self._drawn(SOURCE, epoch, self.source_train.shape[1], steps, self.balanced)
+        return source, self._drawn(TARGET, epoch, self.target_train.shape[1], steps)
 
-    @property
-    def target_present(self) -> Tensor:
-        """(run, window) bool: where target_train holds a window."""
-        return _present(self.target_windows, self.target_train)
-
-    def order(self, epoch: int) -> EpochOrder:
-        """The epoch's batches. Target batches are cycled and reshuffled."""
-        source = self._drawn(SOURCE, epoch, self.source_windows, self.balanced)
-        return EpochOrder(*source, *self._drawn(TARGET, epoch, self.target_windows))
-
-    def target_pass(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """One pass over the target's training windows, in an order of its own; a run's batches behind it are empty."""
-        return self._drawn(COUNTED, epoch, self.target_windows, once=True)
+    def target_pass(self, epoch: int) -> list[Integers]:
+        """One pass over the target's training windows, in an order of its own, (run, batch) each."""
+        windows = self.target_train.shape[1]
+        return self._drawn(COUNTED, epoch, windows, iterations(windows, self.size))
 
     def _drawn(
-        self, stream: int, epoch: int, windows: tuple[int, ...], labels: tuple[np.ndarray, ...] | None = None,
-        once: bool = False,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        total = iterations(max(windows), self.size) if once else self.iterations
-        places = np.zeros((len(windows), total, self.size), dtype=np.int64)
-        present = np.zeros(places.shape, dtype=bool)
-        for run, (seed, count) in enumerate(zip(self.seeds, windows, strict=True)):
-            length = iterations(count, self.size)
-            for turn in range(1 if once else iterations(total, length)):
-                passed = np.zeros((length, self.size), dtype=np.int64)
-                random = np.random.default_rng([seed, stream, epoch, turn])
-                passed.flat[:count] = random.permutation(count) if labels is None else balanced(labels[run], random)
-                steps = slice(turn * length, min((turn + 1) * length, total))
-                places[run, steps] = passed[: steps.stop - steps.start]
-                filled = np.arange(passed.size).reshape(passed.shape) < count
-                present[run, steps] = filled[: steps.stop - steps.start]
-        return places, present
+        self, stream: int, epoch: int, windows: int, steps: int, labels: tuple[Integers, ...] | None = None
+    ) -> list[Integers]:
+        found: list[Integers] = []
+        while len(found) < steps:
+            turn = len(found) // iterations(windows, self.size)
+            random = [np.random.default_rng([seed, stream, epoch, turn]) for seed in self.seeds]
+            if labels is None:
+                passed = np.stack([each.permutation(windows) for each in random])
+            else:
+                passed = np.stack([balanced(own, each) for own, each in zip(labels, random, strict=True)])
+            found += [passed[:, start : start + self.size] for start in range(0, windows, self.size)]
+        return found[:steps]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a step sees: source windows and, behind them, target windows if any (run, batch, channel, point).
+    """What a step sees: windows of the source and of the target (run, batch, channel, point), none where not asked."""
 
-    Masks (run, batch) are None where every place holds a window.
-    """
-
-    both: Tensor
-    size: int  # windows of the source
-    labels: Tensor  # (run, size) of the source
-    present: Tensor | None  # of both
-    target_index: Tensor  # into the stack's target windows, the number behind the last where padded
-
-    def doubled(self) -> Batch:
-        """With the source windows twice."""
-        present = None if self.present is None else torch.cat([self.present[:, : self.size], self.present], dim=1)
-        both, labels = torch.cat([self.source, self.both], dim=1), torch.cat([self.labels, self.labels], dim=1)
-        return replace(self, both=both, size=2 * self.size, labels=labels, present=present)
-
-    @property
-    def of_source(self) -> Batch:
-        """The source windows alone."""
-        return replace(self, both=self.source, present=self.source_present)
-
-    @property
-    def of_target(self) -> Batch:
-        """The target windows alone; labels and size stay the source's."""
-        return replace(self, both=self.target, present=self.target_present)
-
-    @property
-    def source(self) -> Tensor:
-        return self.both[:, : self.size]
-
-    @property
-    def target(self) -> Tensor:
-        return self.both[:, self.size :]
-
-    @property
-    def source_present(self) -> Tensor | None:
-        return None if self.present is None else self.present[:, : self.size]
-
-    @property
-    def target_present(self) -> Tensor | None:
-        return None if self.present is None else self.present[:, self.size :]
+    source: Tensor
+    target: Tensor
+    labels: Tensor  # (run, batch) of the source
+    target_index: Tensor  # (run, batch) into the stack's target windows
+    size: int  # of a full batch
 
 
 class Feed:
@@ -164,43 +101,40 @@ class Feed:
         shape, device = (batches.iterations, len(batches.seeds), batches.size), batches.source_train.device
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         self.source_index, self.target_index = torch.zeros(2, *shape, dtype=torch.int64, device=device)
-        self.source_present, self.target_present = torch.zeros(2, *shape, dtype=torch.bool, device=device)
         self.ramps: dict[str, Tensor] = {}
-        self.padded: tuple[bool, ...] = ()  # for each step, whether any batch has a place without a window
+        self.sizes: list[tuple[int, int]] = []  # of each step's batch: windows of the source and of the target
 
     def fill(self, epoch: int, ramps: Mapping[str, Sequence[float]]) -> None:
         """Draws the epoch's order. `ramps` hold a number for each step, by the names of ingredients."""
-        order = self.batches.order(epoch)
-        target = np.where(order.target_present, order.target, self.batches.target_train.shape[1])
-        memories = (self.source_index, self.source_present, self.target_index, self.target_present)
-        for memory, drawn in zip(memories, order._replace(target=target), strict=True):
-            memory.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
+        orders = self.batches.order(epoch)
+        self.sizes = [(source.shape[1], target.shape[1]) for source, target in zip(*orders, strict=True)]
+        for memory, order in zip((self.source_index, self.target_index), orders, strict=True):
+            places = np.zeros(memory.shape, dtype=np.int64)
+            for step, drawn in enumerate(order):
+                places[step, :, : drawn.shape[1]] = drawn
+            memory.copy_(torch.from_numpy(places))
         for name, values in ramps.items():
             ramp = self.ramps.setdefault(name, self.batches.source_train.new_zeros(self.batches.iterations))
             ramp.copy_(torch.tensor(values, dtype=ramp.dtype))
-        full = order.source_present.all(axis=(0, 2)) & order.target_present.all(axis=(0, 2))
-        self.padded = tuple(not step for step in np.atleast_1d(full))
         self.number.fill_(-1)
 
-    def next(self, with_target: bool, padded: bool) -> Batch:
-        """The next step's batch; `padded` says that this step's batches have places without a window."""
+    def next(self, with_target: bool, sizes: tuple[int, int]) -> Batch:
+        """The next step's batch, of these sizes."""
         self.number += 1
         batches = self.batches
-        index, target_index = self._now(self.source_index), self._now(self.target_index)
-        both, labels = gather(batches.source_train, index), gather(batches.source_labels, index)
-        present = self._now(self.source_present) if padded else None
-        if with_target:
-            target = gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1))
-            both = torch.cat([both, target], dim=1)
-            present = None if present is None else torch.cat([present, self._now(self.target_present)], dim=1)
-        return Batch(both, batches.size, labels, present, target_index)
+        index, target_index = self._now(self.source_index, sizes[0]), self._now(self.target_index, sizes[1])
+        return Batch(
+            gather(batches.source_train, index),
+            gather(batches.target_train, target_index if with_target else target_index[:, :0]),
+            gather(batches.source_labels, index), target_index, batches.size,
+        )  # fmt: skip
 
     def ramp(self, name: str) -> Tensor:
         """The step's number of this ramp, (1,)."""
         return self.ramps[name].index_select(0, self.number)
 
-    def _now(self, memory: Tensor) -> Tensor:
-        return memory.index_select(0, self.number)[0]
+    def _now(self, memory: Tensor, size: int) -> Tensor:
+        return memory.index_select(0, self.number)[0, :, :size]
 
 
 def iterations(windows: int, size: int) -> int:
@@ -208,7 +142,7 @@ def iterations(windows: int, size: int) -> int:
     return -(-windows // size)
 
 
-def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def balanced(labels: Integers, random: np.random.Generator) -> Integers:
     """A pass of as many windows as there are labels, in random order, in which every class comes equally often and no
     window again before all of its class have come. What does not divide goes to classes drawn at random.
     """
@@ -232,7 +166,7 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
 
 
 def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.device) -> Tensor:
-    """Arrays of different lengths (window, …) as one tensor (run, longest, …)."""
+    """Arrays (window, …) as one tensor (run, longest, …); what is held back from training may differ in length."""
     longest = max(len(array) for array in arrays)
     together = np.full((len(arrays), longest, *arrays[0].shape[1:]), filling, dtype=arrays[0].dtype)
     for place, array in zip(together, arrays, strict=True):
@@ -240,17 +174,15 @@ def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.dev
     return torch.from_numpy(together).to(device)
 
 
-def data_key(data: TrainingData, size: int) -> tuple[object, ...]:
-    """What runs of one stack must share of their data: the windows' shape, the classes' number, steps in an epoch."""
-    values = data.source_train.values
-    return values.shape[1:], values.dtype.str, len(data.classes), iterations(len(values), size)
+def data_key(data: TrainingData) -> tuple[object, ...]:
+    """What runs of one stack must share of their data."""
+    sizes = (len(part) for part in (data.source_train, data.source_test, data.target_train))
+    return data.source_train.values.shape[1:], data.source_train.values.dtype.str, data.classes, *sizes
 
 
 def stack_key(run: Run) -> Hashable:
-    """Runs of equal keys can be trained together: the same recipe, windows alike, as many steps."""
-    size = run.recipe.schedule.batch
-    steps = [iterations(each.source_windows(run.data), size) for each in run.recipe.preparations]
-    return run.recipe, data_key(run.data, size), *steps
+    """Runs of equal keys can be trained together: the same recipe, windows alike and as many."""
+    return run.recipe, data_key(run.data)
 
 
 def stack_data(
@@ -265,24 +197,21 @@ def stack_data(
             )
         if len(run.target_train) < FEWEST:
             raise InputError(f"the target has fewer than {FEWEST} training windows; add recordings or shorten windows")
-        if data_key(run, size) != data_key(data[0], size):
+        if data_key(run) != data_key(data[0]):
             raise InputError(
-                "runs of a stack need windows of one shape, as many classes and steps; train these in other stacks"
+                "runs of a stack need windows of one shape, as many of them, and the same classes; train these in"
+                " other stacks"
             )
+
+    def stacked(arrays: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.stack(arrays)).to(device)
+
     return Batches(
-        source_train=padded_stack([run.source_train.values for run in data], 0, device),
-        source_labels=padded_stack([run.source_train.labels for run in data], 0, device),
-        source_test=padded_stack([run.source_test.values for run in data], 0, device),
-        source_test_labels=padded_stack([run.source_test.labels for run in data], UNKNOWN, device),
-        target_train=padded_stack([run.target_train.values for run in data], 0, device),
-        source_windows=tuple(len(run.source_train) for run in data),
-        target_windows=tuple(len(run.target_train) for run in data),
-        seeds=tuple(seeds),
-        size=size,
+        source_train=stacked([run.source_train.values for run in data]),
+        source_labels=stacked([run.source_train.labels for run in data]),
+        source_test=stacked([run.source_test.values for run in data]),
+        source_test_labels=stacked([run.source_test.labels for run in data]),
+        target_train=stacked([run.target_train.values for run in data]),
+        seeds=tuple(seeds), size=size,
         balanced=tuple(run.source_train.labels for run in data) if balance else None,
-    )
-
-
-def _present(windows: tuple[int, ...], values: Tensor) -> Tensor:
-    count = torch.tensor(windows, device=values.device)
-    return torch.arange(values.shape[1], device=values.device) < count[:, None]
+    )  # fmt: skip

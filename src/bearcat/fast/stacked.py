@@ -112,6 +112,9 @@ class _Dense(torch.autograd.Function):
 class Randomness:
     """Where dropout comes from: a key for each run, (run,) int64, and a count of the forward passes so far.
 
+    A window draws by its place in a full batch: the second part of a pass whose first part is smaller comes after a
+    gap of `missing` places behind the `first` windows.
+
     >>> randomness = Randomness(torch.tensor([7, 8]))
     >>> randomness.next()  # a forward pass
     >>> randomness.uniform(layer=0, count=5).shape
@@ -123,7 +126,9 @@ class Randomness:
         self.draw = torch.zeros((), dtype=torch.int64, device=key.device)
         self._positions: dict[int, Tensor] = {}  # hashes of 0 … count − 1, made once
 
-    def next(self) -> None:
+    def next(self, first: int = 0, missing: int = 0) -> None:
+        """The next forward pass."""
+        self.first, self.missing = first, missing
         self.draw += 1
         self.now = mixed(self.key + self.draw * 0x9E3779B1)
 
@@ -153,8 +158,11 @@ def dropped(values: Tensor, probability: float, randomness: Randomness | None, l
     if randomness is None or probability == 0:
         return values
     runs, batch, features = values.shape
-    kept = randomness.bits(layer, batch * features).view(runs, batch, features) >= round(probability * 2**32)
-    return values * (kept * (1 / (1 - probability)))
+    missing = randomness.missing if batch > randomness.first else 0
+    bits = randomness.bits(layer, (batch + missing) * features).view(runs, -1, features)
+    if missing:
+        bits = torch.cat([bits[:, : randomness.first], bits[:, randomness.first + missing :]], dim=1)
+    return values * ((bits >= round(probability * 2**32)) * (1 / (1 - probability)))
 
 
 class RectifiedDropout(torch.autograd.Function):
@@ -182,7 +190,7 @@ def convolved(
 ) -> Tensor:  # fmt: skip
     """Four blocks and a pooling by kernels of our own: (run, window, channel, time) → (run, window, 128 × 4).
 
-    `kernels` and `setting` are models.fused and a precision, or models.native and its memory. count (run, domain):
+    `kernels` and `setting` are fast.fused and a precision, or fast.native and its memory. count (run, domain):
     windows present, in front of each domain's part of the batch. With batch statistics it is differentiable in weights,
     biases and norms, once; the input is data.
     """

@@ -9,12 +9,13 @@ Class balance and triplets are of the systems in the paper's Table 1. DANN is th
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bearcat.cat import losses, teacher
-from bearcat.cat.ingredient import AfterEpoch, Loss, Tensor, View, batches, functional, networks, nn, stacked, torch
+from bearcat.cat.ingredient import AfterEpoch, Loss, Tensor, View, functional, networks, nn, stacked, torch
 from bearcat.cat.losses import Alignment
 
 if TYPE_CHECKING:
@@ -46,12 +47,11 @@ class ConditionalAdversarial(Alignment):
         answers = classifier(joint, view.randomness)
         source, target = answers[:, : view.size], answers[:, view.size :]
         if not self.entropy:
-            return losses.domain(source, target, view.present)
+            return losses.domain(source, target)
         each = torch.cat([functional.softplus(-source), functional.softplus(target)], dim=1)
         # As in the original, the reversed gradient goes by the weights too, but not by their sums.
         entropy = torch.special.entr(view.logits.softmax(dim=-1)).sum(dim=-1, keepdim=True)
         sure = 1 + torch.exp(-losses.reverse_gradient(entropy, self.weight * view.ramp)[..., 0])
-        sure = sure if view.present is None else sure * view.present
         domains = slice(view.size), slice(view.size, None)
         parts = ((sure * each)[:, part].sum(dim=1) / sure[:, part].sum(dim=1).detach() for part in domains)
         return sum(parts, torch.zeros_like(each[:, 0])) / 2
@@ -74,9 +74,9 @@ class ClassifierDiscrepancy(Alignment):
     def loss(self, view: View) -> Tensor:
         second: Any = view.module
         features = losses.reverse_gradient(view.target_features, self.weight * view.ramp)
-        gap = (view.head(features).softmax(dim=-1) - second(features).softmax(dim=-1)).abs().mean(dim=-1)
-        supervised = losses.supervised(second(view.source_features), view.labels, view.source_present)
-        return supervised - losses.masked_mean(gap, view.target_present)
+        gap: Tensor = (view.head(features).softmax(dim=-1) - second(features).softmax(dim=-1)).abs().mean(dim=-1)
+        supervised = losses.supervised(second(view.source_features), view.labels)
+        return supervised - gap.mean(dim=1)
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ class Wasserstein(Alignment):
     def loss(self, view: View) -> Tensor:
         critic: Any = view.module
         answers = critic(losses.reverse_gradient(view.features, self.weight * view.ramp), None)
-        source = losses.masked_mean(answers[:, : view.size], view.source_present)
-        target = losses.masked_mean(answers[:, view.size :], view.target_present)
+        source: Tensor = answers[:, : view.size].mean(dim=1)
+        target: Tensor = answers[:, view.size :].mean(dim=1)
+        pairs = min(view.size, answers.shape[1] - view.size)
         with torch.no_grad():  # a random point between each source window and the target window of its place
-            share = view.randomness.uniform(4, view.size).to(answers.dtype)[..., None]
-            between = share * view.source_features + (1 - share) * view.target_features
+            share = view.randomness.uniform(4, pairs).to(answers.dtype)[..., None]
+            between = share * view.source_features[:, :pairs] + (1 - share) * view.target_features[:, :pairs]
         between.requires_grad_()
-        both = None if view.present is None else view.present[:, : view.size] & view.present[:, view.size :]
-        return target - source + self.penalty * gradient_penalty(between, critic(between, None), both)
+        return target - source + self.penalty * gradient_penalty(between, critic(between, None))
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class KernelMatching(Alignment):
 
     def loss(self, view: View) -> Tensor:
         kernel = self.kernel(view)
-        return self.weight * view.ramp * mean_discrepancy(kernel, view.size, view.present)
+        return self.weight * view.ramp * mean_discrepancy(kernel, view.size)
 
     def kernel(self, view: View) -> Tensor:
         """Of all pairs of windows, (run, batch, batch)."""
-        return gaussian_kernels(view.features, view.present, FACTORS)
+        return gaussian_kernels(view.features, FACTORS)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class JointMatching(KernelMatching):
 
     def kernel(self, view: View) -> Tensor:
         probabilities = view.logits.softmax(dim=-1)
-        of_probabilities = gaussian_kernels(probabilities, view.present, (1.0,), PROBABILITY_BANDWIDTH)
+        of_probabilities = gaussian_kernels(probabilities, (1.0,), PROBABILITY_BANDWIDTH)
         return super().kernel(view) * of_probabilities
 
 
@@ -155,8 +155,7 @@ class CovarianceMatching(Alignment):
     name = "coral"
 
     def loss(self, view: View) -> Tensor:
-        source = covariance(view.source_logits, view.source_present)
-        gap = source - covariance(view.target_logits, view.target_present)
+        gap = covariance(view.source_logits) - covariance(view.target_logits)
         return self.weight * view.ramp * (gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2))
 
 
@@ -180,9 +179,7 @@ class Transport(Alignment):
         surprise = -view.target_logits.log_softmax(dim=-1).mT  # (run, class, target window)
         surprise = surprise.gather(1, view.labels[..., None].expand_as(gap))
         cost = self.features * gap + self.labels * surprise
-        source = weights(view.source_logits, view.source_present)
-        target = weights(view.target_logits, view.target_present)
-        plan = transport_plan(cost.detach(), source, target, self.smoothing, self.rounds)
+        plan = transport_plan(cost.detach(), self.smoothing, self.rounds)
         return self.weight * view.ramp * (plan * cost).sum(dim=(1, 2))
 
 
@@ -200,12 +197,11 @@ class Uniformity(Loss):
     scaled: bool = False  # by the share of the batch whose pseudo-labels are used (French et al. 2018)
 
     def loss(self, view: View) -> Tensor:
-        each = weights(view.target_logits, view.target_present)[..., None]
-        mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
+        mean = view.target_logits.softmax(dim=-1).mean(dim=1).clamp(1e-6, 1 - 1e-6)
         uniform = 1 / mean.shape[-1]
         loss = -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
         if self.scaled and view.selected is not None:
-            return loss * losses.masked_mean(view.selected.to(loss.dtype), view.target_present)
+            return loss * view.selected.to(loss.dtype).mean(dim=1)
         return 0 * loss if self.scaled else loss  # before T_PL no label is used
 
 
@@ -229,7 +225,6 @@ class Triplet(Loss):
             raise RuntimeError("the triplet loss needs pseudo-labels; put it behind self-training")
         labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
         counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
-        counts = counts if view.present is None else counts & view.present
         features = functional.normalize(view.features, dim=-1)
         return self.weight * hardest_triplets(features, labels, counts, self.margin)
 
@@ -251,18 +246,11 @@ class TargetStatistics(AfterEpoch):
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
         teacher.ema_update(state.teacher, state.student, 0.0)
         windows, size, steps = state.batches.target_train, state.batches.size, state.batches.iterations
-        count = torch.tensor(state.batches.target_windows, device=windows.device)[:, None]
-        place = torch.arange(size, device=count.device)
+        place = torch.arange(size, device=windows.device)
         with torch.no_grad():
             for step in range(state.epoch * steps, (state.epoch + 1) * steps):
                 # Full batches: where the windows end, they begin again.
-                state.teacher(batches.gather(windows, (place + step * size) % count), True)
-
-
-def weights(values: Tensor, present: Tensor | None) -> Tensor:
-    """Equal weights of the windows that are there, of sum 1: (run, batch, …) → (run, batch)."""
-    here = values.new_ones(values.shape[:2]) if present is None else present.to(values.dtype)
-    return here / here.sum(dim=1, keepdim=True)
+                state.teacher(windows[:, (place + step * size) % windows.shape[1]], True)
 
 
 def squared_distances(first: Tensor, second: Tensor) -> Tensor:
@@ -273,49 +261,37 @@ def squared_distances(first: Tensor, second: Tensor) -> Tensor:
     return (squares - 2 * first @ second.mT).clamp(min=0)
 
 
-def gaussian_kernels(
-    values: Tensor, present: Tensor | None, factors: Sequence[float], bandwidth: float | None = None
-) -> Tensor:
+def gaussian_kernels(values: Tensor, factors: Sequence[float], bandwidth: float | None = None) -> Tensor:
     """Σ exp(−‖x − y‖² / (factor · bandwidth)), (run, batch, batch); the bandwidth is the mean of ‖x − y‖² if None."""
-    squared = squared_distances(values, values)
-    if bandwidth is None:
-        here = weights(values, present)
-        count = 1 / here.amax(dim=1)
-        factor = count / (count - 1).clamp(min=1)  # of different windows
-        pairs = here[:, :, None] * here[:, None] * factor[:, None, None]
-        width = (pairs * squared.detach()).sum(dim=(1, 2))[:, None, None].clamp(min=1e-12)
-    else:
-        width = values.new_full((1, 1, 1), bandwidth)
+    squared, count = squared_distances(values, values), values.shape[1]
+    width: Any = bandwidth
+    if bandwidth is None:  # of different windows
+        width = squared.detach().sum(dim=(1, 2), keepdim=True).clamp(min=1e-12) / (count * (count - 1))
     return torch.stack([torch.exp(-squared / (factor * width)) for factor in factors]).sum(dim=0)
 
 
-def mean_discrepancy(kernel: Tensor, size: int, present: Tensor | None) -> Tensor:
+def mean_discrepancy(kernel: Tensor, size: int) -> Tensor:
     """Maximum mean discrepancy, squared: the mean of the kernel in both domains less twice that across."""
-    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
-    signed = torch.cat([weights(kernel[:, :size], masks[0]), -weights(kernel[:, size:], masks[1])], dim=1)
-    return (signed[:, None] @ kernel @ signed[..., None])[:, 0, 0]
+    source, target, across = kernel[:, :size, :size], kernel[:, size:, size:], kernel[:, :size, size:]
+    return source.mean(dim=(1, 2)) + target.mean(dim=(1, 2)) - 2 * across.mean(dim=(1, 2))
 
 
-def covariance(features: Tensor, present: Tensor | None) -> Tensor:
+def covariance(features: Tensor) -> Tensor:
     """Unbiased: (run, batch, feature) → (run, feature, feature)."""
-    weight = weights(features, present)
-    count = 1 / weight.amax(dim=1)
-    weight = weight[..., None]
-    centred = features - (weight * features).sum(dim=1, keepdim=True)
-    return (weight * centred).mT @ centred * (count / (count - 1).clamp(min=1))[:, None, None]
+    centred = features - features.mean(dim=1, keepdim=True)
+    return centred.mT @ centred / max(features.shape[1] - 1, 1)
 
 
-def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: float, rounds: int) -> Tensor:
-    """The plan (run, n, m) that moves weights `source` (run, n) to `target` (run, m) at least cost plus entropy, which
-    counts `smoothing` times the mean cost: Sinkhorn's iterations on logarithms.
+def transport_plan(cost: Tensor, smoothing: float, rounds: int) -> Tensor:
+    """The plan (run, n, m) that moves n windows to m windows at least cost plus entropy, which counts `smoothing` times
+    the mean cost: Sinkhorn's iterations on logarithms.
     """
-    mean = (source[:, None] @ cost @ target[..., None]).clamp(min=1e-12)
-    kernel = -cost / (smoothing * mean)
-    rows, columns = source.log(), target.log()
-    left = torch.zeros_like(rows)
+    kernel = -cost / (smoothing * cost.mean(dim=(1, 2), keepdim=True).clamp(min=1e-12))
+    row, column = -math.log(cost.shape[1]), -math.log(cost.shape[2])
+    left = torch.zeros_like(cost[:, :, 0])
     for _ in range(rounds):
-        right = columns - (kernel + left[..., None]).logsumexp(dim=1)
-        left = rows - (kernel + right[:, None]).logsumexp(dim=2)
+        right = column - (kernel + left[..., None]).logsumexp(dim=1)
+        left = row - (kernel + right[:, None]).logsumexp(dim=2)
     return (kernel + left[..., None] + right[:, None]).exp()
 
 
@@ -335,7 +311,7 @@ def hardest_triplets(features: Tensor, labels: Tensor, counts: Tensor, margin: f
     return losses.sum(dim=1) / anchors.sum(dim=1).clamp(min=1)
 
 
-def gradient_penalty(values: Tensor, critic_of: Tensor, present: Tensor | None) -> Tensor:
+def gradient_penalty(values: Tensor, critic_of: Tensor) -> Tensor:
     """The mean of (‖∇‖ − 1)², ∇ the gradient of the critic's answers (run, batch) at values (run, batch, feature)."""
     (gradient,) = torch.autograd.grad(critic_of.sum(), values, create_graph=True)
-    return losses.masked_mean(((gradient.square().sum(dim=-1) + 1e-12).sqrt() - 1).square(), present)
+    return ((gradient.square().sum(dim=-1) + 1e-12).sqrt() - 1).square().mean(dim=1)

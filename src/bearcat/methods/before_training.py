@@ -176,9 +176,6 @@ class KnownStates(BeforeTraining):
         added = joined(source, values.astype(np.float32), labels, groups)
         return Prepared(replace(data, source_train=added), finding=finding)
 
-    def source_windows(self, data: tasks.TrainingData) -> int:
-        return len(data.source_train) + sum(self._numbers(data, self._chosen(data)))
-
     def _chosen(self, data: tasks.TrainingData) -> list[tuple[str, str, StateShape]]:
         """Bench, state and shape of what joins: none where fewer than two classes stand for a state."""
         benches, codes = shipped_states()[1], state_codes(data.classes)

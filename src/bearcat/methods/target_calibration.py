@@ -17,8 +17,17 @@ from torch import Tensor
 
 from bearcat.cat import scaling
 from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
-from bearcat.cat.cpcs import CPCS, per_run, read_seeds, shuffled
-from bearcat.cat.scaling import CheckedSettings, Temperature, centred, from_temperature, matching_temperature
+from bearcat.cat.scaling import (
+    CPCS,
+    CheckedSettings,
+    Temperature,
+    centred,
+    from_temperature,
+    matching_temperature,
+    per_run,
+    read_seeds,
+    shuffled,
+)
 from bearcat.diagnosis.accuracy import majority_weight
 from bearcat.errors import InputError
 
@@ -67,7 +76,7 @@ class TargetConfidence(CheckedSettings):
     """
 
     bounds: tuple[float, float] = (1.0, 100.0)
-    needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight", "estimates")
+    needs: ClassVar[tuple[str, ...]] = ("target_logits", "estimates")
 
     def fit(self, evidence: Evidence) -> Calibration:
         source, target = Temperature(self.bounds).fit(evidence), evidence.target()
@@ -91,12 +100,12 @@ class PseudoCal(CheckedSettings):
     of two waveforms is no waveform of a bearing (mixed waveforms had an ECE of 23.5 %, mixed features 6.2).
 
     >>> PseudoCal().needs
-    ('target_logits', 'target_features', 'target_weight', 'head', 'seeds')
+    ('target_logits', 'target_features', 'head', 'seeds')
     """
 
     share: float = 0.65  # of the larger part
     bounds: tuple[float, float] = (1.0, 100.0)
-    needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_features", "target_weight", "head", "seeds")
+    needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_features", "head", "seeds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,14 +119,13 @@ class PseudoCal(CheckedSettings):
     def mixtures(self, evidence: Evidence) -> Sample:
         """Logits of mixed features with their labels; pairs that were predicted alike have no weight."""
         target = evidence.target()
-        features, weight = read_features(evidence.target_features, evidence.target_weight, "target_features")
+        features = read_features(evidence.target_features, "target_features")
         if evidence.head is None:
             raise InputError("head is missing from the evidence; PseudoCal mixes features and classifies them anew")
-        other = partners(weight, read_seeds(evidence, weight))
+        other = partners(features.shape[1], read_seeds(evidence, features))
         mixed = self.share * features + (1 - self.share) * features.gather(1, other[..., None].expand_as(features))
         labels = target.scores.argmax(dim=-1)
-        logits = torch.where((weight > 0)[..., None], evidence.head(mixed).double(), 0.0)
-        return Sample(logits, labels, weight * (labels != labels.gather(1, other)))
+        return Sample(evidence.head(mixed).double(), labels, (labels != labels.gather(1, other)).double())
 
 
 @dataclass(frozen=True)
@@ -148,17 +156,16 @@ def window_agreement(target: Sample, recording: AnyArray | None) -> Tensor:
     if recording is None:
         raise InputError("target_recording is missing from the evidence; give the number of each window's recording")
     shares, classes = target.shares(), target.scores.shape[2]
-    number = as_tensor(recording).to(shares.device).long().reshape(shares.shape).clamp(min=0)
+    number = as_tensor(recording).long().reshape(shares.shape)
     rows = [array.cpu().numpy() for array in (target.scores.argmax(dim=-1), number, shares)]
     found = [majority_weight(said, own, classes, share) for said, own, share in zip(*rows, strict=True)]
     return torch.stack([torch.from_numpy(each).sum() for each in found]).to(shares.device)
 
 
-def partners(weight: Tensor, seeds: Tensor) -> Tensor:
-    """For each window another one, (run, window): the next in a random circle of all that count."""
-    order = shuffled(weight, seeds)
-    count = (weight > 0).sum(dim=1, keepdim=True).clamp(min=1)
-    return order.gather(1, (order.argsort(dim=1) + 1) % count)
+def partners(windows: int, seeds: Tensor) -> Tensor:
+    """For each window another one, (run, window): the next in a random circle of all."""
+    order = shuffled(windows, seeds)
+    return order.gather(1, (order.argsort(dim=1) + 1) % windows)
 
 
 def estimated_accuracy(sample: Sample, odds: Tensor, source_confidence: Tensor, powers: Tensor) -> Tensor:
