@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bearcat.adaptation as specs
 from bearcat.adaptation import adapt as adapting
 from bearcat.adaptation import make_plan
 from bearcat.adaptation import run as running
-from bearcat.adaptation import spec as specs
 from bearcat.data import open_dataset
 from bearcat.record import RECORD, Record
 from bearcat.requests import AdaptRequest
