@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.bench.report import critical_difference, task_bars
+from bearcat.bench.report import critical_difference
 from bearcat.bench.stats import compare
 from bearcat.record import RecordedBins
 from bearcat.report import figures
@@ -33,7 +33,7 @@ def every_picture(results):
     comparison = compare(results, "accuracy")
     found = [
         figures.curves(results), figures.confusions(results), figures.reliability(results[-1:]),
-        critical_difference(comparison), task_bars(results, comparison),
+        critical_difference(comparison),
     ]  # fmt: skip
     return [figure for figure in found if figure is not None]
 
@@ -76,7 +76,7 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
 
 def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"), seeds=(0,))
-    assert len(every_picture(results)) == 5
+    assert len(every_picture(results)) == 4
     for figure, other in zip(every_picture(results)[1:3], every_picture(results)[1:3], strict=True):
         for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
             content = figure.save(tmp_path / f"figure.{suffix}").read_bytes()

@@ -15,7 +15,7 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,10 +61,17 @@ def override(settings: Settings, texts: Mapping[str, Any]) -> Settings:
         if name not in fields:
             raise InputError(f"unknown setting '{name}'{suggest(name, fields)}")
         try:
-            changed[name] = _value(text, hints[name])
+            changed[name] = from_plain(hints[name], text if hints[name] is Any else _texts(text))
         except ValueError as error:
             raise InputError(f"setting '{name}': '{text}' is not {_described(hints[name])}") from error
     return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
+
+
+def _texts(value: Any) -> Any:
+    """A value, or each one of a list or a table, as text, which every type of setting can be read from."""
+    if isinstance(value, Mapping):
+        return {str(name): _texts(item) for name, item in value.items()}
+    return [_texts(item) for item in value] if isinstance(value, list | tuple) else str(value)
 
 
 def find_name(name: str, table: Iterable[str], what: str) -> str:
@@ -110,21 +117,21 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
-    """A value of this type from what JSON holds of it; ValueError names an entry that is missing or does not fit.
+    """A value of this type from what JSON or TOML holds of it, or from its text; ValueError names what does not fit.
 
     Of a dataclass, entries that it does not know are left out, and missing ones have its defaults.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any or (isinstance(kind, type) and type(value) is kind):
+        return value
     if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in arguments:
+        if type(None) in arguments and (value is None or str(value).lower() in ("", "none")):
             return None
         first, *others = (argument for argument in arguments if argument is not type(None))
         for other in others:
             with contextlib.suppress(ValueError):
                 return from_plain(other, value, name)
         return from_plain(first, value, name)
-    if isinstance(kind, type) and type(value) is kind:
-        return value
     if origin is typing.Literal and value in arguments:
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
@@ -135,45 +142,33 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
             elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
                 raise ValueError(f"'{field.name}' is missing")
         return kind(**known)
-    if origin is tuple and isinstance(value, list | tuple):
-        each = arguments if ... not in arguments else arguments[:1] * len(value)
-        if len(each) == len(value):
-            return tuple(from_plain(item, part, name) for item, part in zip(each, value, strict=True))
+    if origin is tuple:
+        if isinstance(value, str):
+            parts = [part.strip() for part in value.split(",") if part.strip()]
+            value = _numbers(parts) if arguments[0] is int else parts
+        value = list(value.items()) if isinstance(value, Mapping) else value
+        if isinstance(value, list | tuple):
+            each = arguments if ... not in arguments else arguments[:1] * len(value)
+            if len(each) == len(value):
+                return tuple(from_plain(item, part, name) for item, part in zip(each, value, strict=True))
     elif origin is Mapping and isinstance(value, Mapping):
         return {str(key): from_plain(arguments[1], item, f"{name} of '{key}'") for key, item in value.items()}
-    elif kind is typing.Any:
-        return value
     elif kind is float and type(value) is int:
         return float(value)
+    elif isinstance(value, str) and kind is bool and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    elif isinstance(value, str) and kind in (int, float, Path):
+        return kind(value)
     raise ValueError(f"{name} cannot be {value!r:.40}")
 
 
-def _value(given: Any, kind: Any) -> Any:
-    """A value of this type from a text, or from a value that is written like one."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple and isinstance(given, list | tuple):
-        return tuple(_value(part, arguments[0]) for part in given)
-    if kind is typing.Any:
-        return given
-    text = str(given)
-    if origin in (types.UnionType, typing.Union):
-        if type(None) in arguments and text.lower() in ("", "none"):
-            return None
-        return _value(given, next(argument for argument in arguments if argument is not type(None)))
-    if origin is tuple:
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        if arguments[0] is int:  # 1,3-5
-            ends = [part.partition("-") for part in parts]
-            spans = [range(int(first), int(last or first) + 1) for first, _, last in ends]
-            if sum(span.stop - span.start for span in spans) > MOST_NUMBERS:
-                raise ValueError(f"more than {MOST_NUMBERS} numbers")
-            return tuple(number for span in spans for number in span)
-        return tuple(_value(part, arguments[0]) for part in parts)
-    if kind is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if kind in (int, float, str, Path):
-        return kind(text)
-    raise ValueError(text)
+def _numbers(parts: Sequence[str]) -> list[int]:
+    """The whole numbers of a list such as 1,3-5."""
+    ends = [part.partition("-") for part in parts]
+    spans = [range(int(first), int(last or first) + 1) for first, _, last in ends]
+    if sum(span.stop - span.start for span in spans) > MOST_NUMBERS:
+        raise ValueError(f"more than {MOST_NUMBERS} numbers")
+    return [number for span in spans for number in span]
 
 
 def _described(kind: Any) -> str:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,14 @@ from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
-from bearcat.report.typeset import count
+from bearcat.report.typeset import count, library
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 RETRIES = 3  # of a run whose worker is lost
-HANDED_OUT = 500  # runs that wait in Ray at a time; each holds an open lock
+HANDED_OUT = 500  # runs given to Ray at a time; each holds an open lock
 
 
 class TimeUp(Exception):  # noqa: N818 (it is no error)
@@ -146,41 +146,19 @@ def disk_full(error: BaseException) -> bool:
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
     """Trains these runs, which must be ours, together; in halves where that fails, be it for memory or for one run."""
     runs, store, listener = [spec.identity for spec in specs], execution.store, execution.listener
-    resumed = (store.stack(runs) / CHECKPOINT).exists()
-    if resumed:
-        listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
-    trouble = _train(specs, device, execution)
-    if trouble is None:
-        return
-    store.drop_stack(runs)
-    half = len(specs) // 2
-    parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
-    if half == 0 and not resumed:
-        execution.fail(specs[0], *trouble)
-        return
-    listener.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
-    for part in parts:
-        if not all(store.settled(spec.identity) for spec in part):
-            complete(part, device, execution)
-
-
-def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[str, str] | None:
-    """Trains runs as one stack; None where all is well, else a sentence and the traceback.
-
-    The error itself is dropped, because its frames would keep memory that may be short.
-    """
-    runs, store, epochs = [spec.identity for spec in specs], execution.store, specs[0].recipe.schedule.epochs
-    checkpoint = store.stack(runs) / CHECKPOINT
+    checkpoint, epochs = store.stack(runs) / CHECKPOINT, specs[0].recipe.schedule.epochs
     written: list[int] = []  # when the checkpoint was, at the first epoch after the deadline
 
     def progress(end: TrainingState) -> None:
-        execution.listener.epoch(runs, end.epoch + 1, epochs)
+        listener.epoch(runs, end.epoch + 1, epochs)
         if execution.late and end.epoch + 1 < epochs:
             stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
             if written and stamp != written[0]:
                 raise TimeUp  # at a checkpoint, so that nothing computed is lost
             written[:] = [stamp]
 
+    if resumed := checkpoint.exists():
+        listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
     try:
         run_stack(
             specs, [store.folder(run) for run in runs], device, progress, checkpoint, execution.checkpoint_seconds,
@@ -191,15 +169,24 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
     except Exception as error:
         if disk_full(error):
             raise
-        trouble = error_sentence(error), traceback_text(error)
+        trouble = error_sentence(error), traceback_text(error)  # without its frames, which keep memory
     else:
         store.drop_stack(runs)
         for run in runs:
-            execution.listener.settled(run, True)
-        return None
+            listener.settled(run, True)
+        return
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return trouble
+    store.drop_stack(runs)
+    half = len(specs) // 2
+    parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
+    if half == 0 and not resumed:
+        execution.fail(specs[0], *trouble)
+        return
+    listener.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
+    for part in parts:
+        if not all(store.settled(spec.identity) for spec in part):
+            complete(part, device, execution)
 
 
 def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device, size: int | None = None) -> None:
@@ -245,12 +232,7 @@ def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
     """Ray, connected to a cluster, a local one without address; a sentence where it is missing or cannot be reached."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what will be Ray's default; silences a warning
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise InputError("the executor 'ray' needs an extra; pip install 'bearcat[ray]'") from error
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    ray, quiet = library("ray", "ray"), {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         ray.init("local", num_cpus=jobs or os.cpu_count(), include_dashboard=False, **quiet)
         return ray
@@ -276,30 +258,23 @@ def on_ray(
     Ray starts a run again whose worker was lost. At a time limit, runs that are not finished are given up.
     """
     ray, store = connect_ray(address, jobs), execution.store
-    tasks: dict[Any, tuple[RunSpec, Any]] = {}  # and the run's lock
     try:
         gpus = ray.cluster_resources().get("GPU", 0)
         if device == "cuda" and not gpus:
             raise InputError("device 'cuda' was requested, but the Ray cluster has no GPU; use --device cpu")
         device = "cuda" if gpus and device != "cpu" else "cpu"
         remote = ray.remote(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES)(train_remotely)
-        waiting = deque(specs)
-        while waiting or tasks:
-            if execution.late:
-                raise TimeUp
-            while waiting and len(tasks) < HANDED_OUT:
-                spec = waiting.popleft()
-                lock = store.lock(spec.identity)
-                if lock is not None and not store.settled(spec.identity):
-                    tasks[remote.remote(spec, device)] = spec, lock
-            for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
-                spec, lock = tasks.pop(task)
-                with lock:
+        with execution.locked(specs[:HANDED_OUT]) as ours:
+            tasks = {remote.remote(spec, device): spec for spec in ours}
+            while tasks:
+                if execution.late:
+                    raise TimeUp
+                for task in ray.wait(list(tasks), timeout=1.0)[0]:
+                    spec = tasks.pop(task)
                     try:
                         files = ray.get(task)
                     except ray.exceptions.RayError as error:
-                        execution.fail(spec, error_sentence(error), traceback_text(error))
-                        continue
+                        files = error_sentence(error), traceback_text(error)
                     if isinstance(files, tuple):
                         execution.fail(spec, *files)
                         continue
@@ -307,11 +282,7 @@ def on_ray(
                         write_atomically(store.folder(spec.identity) / name, files[name])
                     execution.listener.settled(spec.identity, True)
     finally:
-        for task, (_, lock) in tasks.items():
-            lock.close()
-            with suppress(ray.exceptions.RayError):
-                ray.cancel(task, force=True)
-        ray.shutdown()
+        ray.shutdown()  # with what it still trains
 
 
 def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes] | tuple[str, str]:

@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -150,19 +149,23 @@ def _grid(table: dict[str, Any], name: str) -> Grid:
         return _parted(table, name)
     if "data" not in table:
         raise InputError("'data' is missing; name a dataset, such as data = \"simulated\"")
-    read: dict[str, Callable[[str, Any], Any]] = {
-        "target": _mixes, "tasks": _tasks_listed, "domains": _names, "inputs": _names, "seeds": _seeds,
-        "preparation": partial(_overridden, Preparation()),
-        "split": partial(_overridden, Split()),
-    }  # fmt: skip
+    data, settings, label = _data(table.pop("data"))
+    parts: dict[str, Any] = {"methods": _methods(table.pop("methods", []), table.pop("method", []))}
     if isinstance(table.get("split"), str):
         table["split"] = {"scheme": table["split"]}
-    data, settings, label = _data(table.pop("data"))
-    methods = _methods(table.pop("methods", []), table.pop("method", []))
-    parts = {key: reader(key, table.pop(key)) for key, reader in read.items() if key in table}
-    if "target" in parts:
-        parts["mixes"] = parts.pop("target")
-    return override(Grid(name, data, settings, methods, label=label, **parts), dict(_texts("", table)))
+    for key, usual in {"preparation": Preparation(), "split": Split()}.items():
+        if key in table:
+            parts[key] = _overridden(usual, key, table.pop(key))
+    if "target" in table:
+        parts["mixes"] = _mixes(table.pop("target"))
+    if "tasks" in table:
+        parts["tasks"] = _tasks_listed(table.pop("tasks"))
+    for key in ("domains", "inputs"):
+        if key in table:
+            parts[key] = _names(key, table.pop(key))
+    if "seeds" in table:
+        parts["seeds"] = _seeds(table.pop("seeds"))
+    return override(Grid(name, data, settings, label=label, **parts), dict(_texts("", table)))
 
 
 def _parted(table: dict[str, Any], name: str) -> Grid:
@@ -210,12 +213,12 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
     return tuple(methods)
 
 
-def _tasks_listed(place: str, tasks: Any) -> tuple[Task, ...] | None:
+def _tasks_listed(tasks: Any) -> tuple[Task, ...] | None:
     """ "all", or a list of "A:B", ["A", "B"] or [["A", "C"], "B"]."""
     if tasks == "all":
         return None
     if not isinstance(tasks, list):
-        raise InputError(f"'{place}' must be \"all\" or a list of source and target, not {tasks!r}")
+        raise InputError(f"'tasks' must be \"all\" or a list of source and target, not {tasks!r}")
     found = []
     for number, task in enumerate(tasks, start=1):
         parts = task.split(":") if isinstance(task, str) else task
@@ -223,37 +226,26 @@ def _tasks_listed(place: str, tasks: Any) -> tuple[Task, ...] | None:
             raise InputError(f'task {number} must be "A:B" or ["A", "B"], not {task!r}')
         sources = parts[0] if isinstance(parts[0], list) else parts[:1]
         found.append(Task(_names(f"task {number}", sources), *_names(f"task {number}", parts[1:])))
-    _names(place, [str(task) for task in found])
+    _names("tasks", [str(task) for task in found])
     return tuple(found)
 
 
-def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
+def _mixes(tables: Any) -> tuple[Mix, ...]:
     """`[target]` with the fields of `Mix`, or several `[[target]]`."""
     mixes = []
     for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
-        with naming(f"{place} {number}"):
-            _check(place, table, [field.name for field in fields(Mix)])
-            values: dict[str, Any] = {
-                key: _names(key, table[key]) for key in ("keep", "without", "unknown") if key in table
-            }
-            for key, kinds, example in (("share", (int, float), "0.05"), ("recordings", (int,), "2")):
-                _check(f"{place}.{key}", numbers := table.get(key, {}))
-                if not all(type(value) in kinds for value in numbers.values()):
-                    raise InputError(f"'{place}.{key}' needs a number for each class, such as {{ rest = {example} }}")
-                values[key] = tuple(numbers.items())
-            rest = {key: str(value) for key, value in table.items() if key not in values}
-            mixes.append(override(Mix(**values), rest))
+        with naming(f"target {number}"):
+            _check("target", table)
+            mixes.append(override(Mix(), table))
     return tuple(mixes)
 
 
-def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
+def _seeds(seeds: Any) -> tuple[int, ...]:
     """A number of seeds, counted from 0, or a list of them."""
     numbers = list(range(seeds)) if type(seeds) is int and 0 <= seeds <= 10_000 else seeds
     if not isinstance(numbers, list) or not all(type(seed) is int and seed >= 0 for seed in numbers):
-        raise InputError(
-            f"'{place}' must be a number of seeds to 10000 or a list of whole numbers from 0 on, not {seeds!r}"
-        )
-    return tuple(map(int, _names(place, [str(seed) for seed in numbers])))
+        raise InputError(f"'seeds' must be a number to 10000, or a list of whole numbers from 0 on, not {seeds!r}")
+    return tuple(map(int, _names("seeds", [str(seed) for seed in numbers])))
 
 
 def _overridden(settings: Any, place: str, table: Any) -> Any:

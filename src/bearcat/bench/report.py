@@ -43,7 +43,6 @@ from bearcat.report.results import (
 )
 from bearcat.report.typeset import (
     NOTHING,
-    PALETTE,
     WIDE,
     Caveat,
     ReportFigure,
@@ -58,7 +57,6 @@ from bearcat.report.typeset import (
     library,
     number_entry,
     percent_entry,
-    shortened,
     templates,
     write_page,
 )
@@ -132,7 +130,6 @@ def _section(
         if comparison.pairs:
             tables.append(pair_table(comparison))
             drawn.append(critical_difference(comparison))
-        drawn.append(task_bars(results, comparison))
         if comparison.warning and comparison.warning not in [caveat.text for caveat in said]:
             said.append(Caveat("Too few tasks", comparison.warning))
     sentences: tuple[str, ...] = ()
@@ -277,33 +274,6 @@ def critical_difference(comparison: Comparison) -> ReportFigure:
     )
     caption = f"{caption} {comparison.warning}".strip()
     return ReportFigure(f"ranks-{comparison.metric.name}", f"Critical differences: {score}", caption, drawing)
-
-
-@house_style()
-def task_bars(results: Sequence[Result], comparison: Comparison) -> ReportFigure | None:
-    """A bar for each method in each task, mean and standard deviation over seeds, as the paper draws its tables."""
-    tasks, methods, score = ordered_tasks(results), ordered_names(comparison.methods), comparison.metric.title
-    if len(methods) < 2 or results[0].cell.dataset == ALL:
-        return None
-    drawing, style_of = empty_figure(WIDE, 2.5), figures.styles(methods)
-    axis, width = drawing.subplots(), 0.85 / len(methods)
-    for number, method in enumerate(methods):
-        cells = [(place, comparison.cells.get((method, task))) for place, task in enumerate(tasks)]
-        bars = [(place, spread) for place, spread in cells if spread is not None]
-        axis.bar(
-            [place + (number - (len(methods) - 1) / 2) * width for place, _ in bars],
-            [100 * spread.mean for _, spread in bars], width, label=shortened(method), color=style_of[method]["color"],
-            yerr=[100 * np.nan_to_num(spread.sd) for _, spread in bars], error_kw={"linewidth": 0.5},
-            edgecolor="black", linewidth=0.3, hatch="" if number < len(PALETTE) else "////",
-        )  # fmt: skip
-    turned = max(map(len, tasks), default=0) * len(tasks) > 90
-    axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
-    axis.set_ylabel(f"target {shortened(score)}, %")
-    drawing.legend(
-        loc="outside lower center", ncols=figures.legend_columns([shortened(name) for name in methods], WIDE)
-    )
-    caption = f"Target {score} of each method on each task; thin lines are one standard deviation over seeds."
-    return ReportFigure(f"bars-{comparison.metric.name}", f"Target {score}, task by task", caption, drawing)
 
 
 def _tidy(result: Result) -> dict[str, Any]:

@@ -93,11 +93,11 @@ def latex(table: Table) -> str:
 
 
 def library(name: str, extra: str) -> Any:
-    """A library that reports need, or an error that says which extra of bearcat to install."""
+    """A library that not everyone has, or an error that says which extra of bearcat to install."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(f"reports and figures need {name}; pip install 'bearcat[{extra}]'") from error
+        raise InputError(f"{name} is not installed; pip install 'bearcat[{extra}]'") from error
 
 
 @dataclass(frozen=True, eq=False)
