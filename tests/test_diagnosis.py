@@ -191,7 +191,7 @@ def test_the_command_prints_draws_and_exits(folder, tmp_path, command):
 @pytest.mark.parametrize(
     ("words", "word"),
     [
-        (("--rpm", 1500), "--bearing"), (("--bearing", "6023", "--rpm", 1500), "6023"),
+        (("--bearing", "6023", "--rpm", 1500), "6023"),
         (("--rpm", 0, "--bearing", "6203"), "--rpm"), (("--rpm", 1500, "--bearing", "6203", "--format", "jsn"), "json"),
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselin
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
-from bearcat.diagnosis.judging import decide_together
+from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
@@ -100,6 +100,20 @@ def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
     assert new.severity == "clear, growing"
     assert Baseline.of(usual, "healthy recordings").finding.values["levels"] == {"outer race": pytest.approx(13)}
     assert Baseline.of(fresh, "healthy recordings").finding is None
+
+
+def test_known_good_recordings_speak_for_all_of_their_point_and_it_is_said_what_they_changed():
+    """As with `--healthy`, and with `--reference` in `adapt`."""
+    lines = Witnesses(physics_of({"outer race": 15.0}), network=network_of({"healthy": 0.9, "outer": 0.1}))
+    found = [Observation(name, lines, "pump", "DE") for name in ("good", "a", "b")] + [Observation("c", lines, "other")]
+    beside = beside_healthy(found, {"good"})
+    assert len(physics_check(found).missed) == 4
+    assert physics_check(beside).missed == ("c",)
+    for each in decide_together(beside)[:3]:
+        assert each.decision.action != "alarm"
+        (said,) = (finding for finding in each.findings if finding.kind == "lines of baseline")
+        assert said.values["levels"] == {"outer race": pytest.approx(15)}
+        assert said.values["without"] == "outer race"
 
 
 def test_a_quiet_majority_is_a_baseline_and_a_faulty_one_is_not():

@@ -24,6 +24,7 @@ Derived = Literal[
     "unfamiliar", "physics contradicts", "model contradicts", "refused model", "impulsive without line",
     "not enough evidence", "windows disagree",
     "value outside range", "lines by clipping", "speed at edge", "estimated geometry",
+    "lines of baseline",
 ]  # fmt: skip
 # What is noticed once, while a recording is read and measured.
 Observed = Literal[
@@ -31,7 +32,7 @@ Observed = Literal[
     "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "multiple of speed",
     "speed channel differs", "impossible speed", "other rate", "other speed", "own speed counts", "statements differ",
     "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
-    "missing frequencies", "lines of baseline",
+    "missing frequencies",
 ]  # fmt: skip
 OfModel = Literal[
     "training broke down", "nothing learnt", "one class", "outvoted", "no confidence", "low accuracy", "labelled",

@@ -133,8 +133,9 @@ def _own_speed_counts(values: Values) -> str:
 
 
 def _usual_lines(values: Values) -> str:
-    shown = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
-    return f"{values['of']} already show lines: {shown}"
+    levels = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
+    shown = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
+    return f"{shown}; without these recordings: {values['without']}" if "without" in values else shown
 
 
 def _nothing_learnt(values: Values) -> str:

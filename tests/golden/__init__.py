@@ -18,6 +18,8 @@ Changed on purpose since v0.3, value by value and without making the rest anew:
 - One rule for alarms: `cannot tell` is never an alarm (`predict by CAT*` [1], `the general model on CWRU` [0] and [3];
   with the odds above `adapt by CAT*` [0] and `the general model` [1] are healthy), and an alarm by lines of an unknown
   bearing has the state "fault, type unclear" (`diagnose an unknown bearing` [0], [3], [4]).
+- `diagnose without a bearing`: lines of any bearing are looked for, as with `--bearing unknown`, where nothing was
+  diagnosed.
 - What lines say alone (`physics`) is by the weights of the fusion, no longer by a second model: in `adapt simulated` [0]
   it is healthy where it could not tell, and the fault that fixes `fitted_rpm` is another in `diagnose CWRU` [0], `the
   general model on CWRU` [0] and the two commands at a wrong speed [0].

@@ -33,11 +33,11 @@ from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
 from bearcat.data.recording import Windows, healthy_class
-from bearcat.data.tasks import SplitTask
+from bearcat.data.tasks import SplitTask, references
 from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
-from bearcat.diagnosis.judging import decide_together, physics_check
+from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError
@@ -201,7 +201,7 @@ def diagnose_tested(
             every.append(replace(each, network=None if pooled is None else network_evidence(pooled, *judged)))
         evidence = evidence_of(found, every, spec.given)
         diagnosed += [one for one, each in zip(evidence, every, strict=True) if each.network is not None]
-    return [_unknown(each, unknown) for each in diagnosed]
+    return beside_healthy([_unknown(each, unknown) for each in diagnosed], _references(library, spec, split.classes))
 
 
 def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequence[str] = ()) -> list[Observation]:
@@ -209,7 +209,14 @@ def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequ
     units = islice(library.units(spec), MOST_RECORDINGS)
     opened = as_opened(model)
     found = [each for unit in units for each in examine(unit, opened, {}, spec.given)[0]]
-    return [_unknown(each, unknown) for each in found]
+    return beside_healthy([_unknown(each, unknown) for each in found], _references(library, spec, model.classes))
+
+
+def _references(library: Library, spec: RunSpec, classes: Sequence[str]) -> set[str]:
+    """The target's recordings that `--reference` calls healthy."""
+    recordings, healthy = library.windows(spec)[-1].recordings, healthy_class(classes)
+    known = references(spec.mix, recordings, tuple(classes), spec.task.target)
+    return {recordings[number].origin for number, code in known.items() if classes[code] == healthy}
 
 
 def _unknown(each: Observation, unknown: Sequence[str]) -> Observation:

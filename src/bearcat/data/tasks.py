@@ -281,7 +281,7 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         found = _only_recordings(found, _drawn(mix, found.target.recordings, np.random.default_rng([seed, 6])))
     target = found.target  # some of its recordings may have been left out
     random = np.random.default_rng([seed, 3])
-    shares, known = dict(mix.share), _references(mix, target.recordings, found.classes, task.target)
+    shares, known = dict(mix.share), references(mix, target.recordings, found.classes, task.target)
     thinned, reference = [], np.full(len(target), UNKNOWN)
     whole = np.zeros(len(target.recordings), dtype=bool)
     for number, info in enumerate(target.recordings):
@@ -327,7 +327,7 @@ def _stretch(members: Integers, share: float, random: np.random.Generator) -> In
     return members[first : first + size]
 
 
-def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str, ...], domain: str) -> dict[int, int]:
+def references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str, ...], domain: str) -> dict[int, int]:
     """The recordings that the reference names, by number, and their classes."""
     if not mix.reference:
         return {}

@@ -333,10 +333,12 @@ def _listen(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fou
         courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
     course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
     analyses, tallies = list[SignalAnalysis](), list[Tally]()
+    # Lines of any bearing are all that can be read where nobody names one, and no model or history speaks.
+    search = given.search or (model is None and not given.measured)
     for axis in axes:
         analyses.append(SignalAnalysis(
             axis.stream.origin, axis.check.rate, None, orders, given.without, course=course,
-            beginning=axis.beginning, measured=given.measured, search=given.search, doubt=doubt, quality=axis.check,
+            beginning=axis.beginning, measured=given.measured, search=search, doubt=doubt, quality=axis.check,
         ))  # fmt: skip
         blocks = analyses[-1].observe(axis.blocks)
         if model is None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from bearcat.diagnosis.comparison import KNOWN, quiet_baselines
+from bearcat.diagnosis.comparison import KNOWN, known_baseline, quiet_baselines
 from bearcat.diagnosis.decision import (
     CANNOT_TELL,
     HEALTHY,
@@ -39,7 +39,17 @@ from bearcat.diagnosis.recording import (
     Observation,
     clarity_of,
 )
-from bearcat.findings import CERTAIN, GROWN, PRIOR, SAFE_FAULT, SURE, UNITED, Finding, unique
+from bearcat.findings import (
+    CERTAIN,
+    GROWN,
+    PRIOR,
+    SAFE_FAULT,
+    SURE,
+    UNITED,
+    USUAL_LINE,
+    Finding,
+    unique,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +86,22 @@ def decide_together(
     return Diagnoses(diagnoses)
 
 
+def beside_healthy(evidence: Sequence[Observation], healthy: Collection[str]) -> list[Observation]:
+    """The same, where recordings of these names are known to be healthy: their lines are usual for their point."""
+    known = [each for each in evidence if each.recording in healthy and each.physics is not None]
+    found = []
+    for each in evidence:
+        same = [other.physics for other in known if other.where == each.where and other.physics is not None]
+        baseline = None if each.physics is None else known_baseline(same, each.physics)
+        witnesses = each.witnesses if baseline is None else replace(each.witnesses, baseline=baseline)
+        found.append(replace(each, witnesses=witnesses))
+    return found
+
+
 def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
-    """Where physics and the model differ; None where no recording could be compared."""
+    """Where physics and the model differ; None where no recording could be compared. Faint lines, and lines that
+    healthy recordings of the point have too, say nothing against a model.
+    """
     compared = [
         each for each in evidence
         if each.physics is not None and each.physics.state != CANNOT_TELL and state_of(str(each.nearest))
@@ -85,7 +109,7 @@ def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
     differing = [each for each in compared if each.contradicted]
     missed = tuple(
         each.recording for each in differing
-        if each.physics and each.physics.state in FAULTS and each.physics.clarity(each.physics.state) != "faint"
+        if each.physics and each.physics.state in FAULTS and _is_clear(each.physics.state, each.witnesses)
     )  # fmt: skip
     return PhysicsCheck(len(compared), len(differing), missed) if compared else None
 
@@ -165,8 +189,21 @@ def _findings(each: Observation, judged: Judgement) -> Iterator[Finding]:
         yield Finding("impulsive without line", "check")
     if zone is not None and zone.severity != "alarm":
         yield zone
+    yield from _usual_lines(each, judged)
     if network is not None and state in (HEALTHY, CANNOT_TELL) and not network.agreement >= UNITED:
         yield Finding("windows disagree", "check", {"agreement": network.agreement})
+
+
+def _usual_lines(each: Observation, judged: Judgement) -> Iterator[Finding]:
+    """Lines that known good recordings show already, and what would be said without these recordings."""
+    baseline, fused = each.witnesses.baseline, each.witnesses.fused
+    if baseline is None or baseline.by != KNOWN:
+        return
+    shown = {fault: level for fault, level in baseline.usual.items() if level >= USUAL_LINE}
+    alone = _likeliest(fuse(replace(fused, baseline=None), prior=PRIOR if each.rule is None else each.rule.prior))
+    if shown or alone != judged.state:
+        values = {"levels": shown, "of": f"the {KNOWN}"} | ({"without": alone} if alone != judged.state else {})
+        yield Finding("lines of baseline", "remark", values)
 
 
 def _believed(each: Observation, judged: Judgement) -> bool:
@@ -185,6 +222,13 @@ def _believed(each: Observation, judged: Judgement) -> bool:
     fault = judged.state if judged.state in FAULTS else physics.likeliest_fault
     grown = baseline is not None and baseline.by == KNOWN and baseline.change[fault] >= GROWN
     return (grown or physics.clarity(fault) != "faint") and not (counted is None and physics.at_edge)
+
+
+def _is_clear(fault: str, witnesses: Witnesses) -> bool:
+    """Whether lines of a fault are more than faint, and more than what healthy recordings of the point have."""
+    physics, baseline = witnesses.physics, witnesses.baseline
+    usual = baseline is not None and baseline.by == KNOWN and baseline.change[fault] < GROWN
+    return physics is not None and physics.clarity(fault) != "faint" and not usual
 
 
 def _diagnosis(each: Observation, decision: Decision, state: str, *rest: Any) -> Diagnosis:

@@ -219,6 +219,13 @@ class Diagnosis(Observation):
         return clarity_of(self.state, self.witnesses)
 
     @property
+    def level(self) -> float:
+        """Of the strongest line of the fault that is named, in dB; 0 where there is none."""
+        if self.physics is None or self.state not in (*FAULTS, UNCLEAR):
+            return 0.0
+        return float(self.physics.strongest_line(self.state)["level"])
+
+    @property
     def _vibration(self) -> str:
         """Velocity and zone, as a table shows them."""
         found = self.vibration
@@ -275,9 +282,10 @@ class Diagnosis(Observation):
         network = self.witnesses.network
         nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
         return {
-            "recording": self.recording, "decision": self.decision.action,
+            "recording": self.recording, "machine": (self.machine or "") if self.machine_stated else "",
+            "point": (self.point or "") if self.machine_stated else "", "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
-            "confidence": "" if self.state in CLAIMLESS else percent(self.confidence),
+            "confidence": "" if self.state in CLAIMLESS or not self.probabilities else percent(self.confidence),
             "fault line": self.line or "", "vibration": self._vibration, "reason": "; ".join(self.decision.reasons),
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),
@@ -351,11 +359,11 @@ class Diagnoses(Sequence[Diagnosis]):
 
     @property
     def worst_first(self) -> Diagnoses:
-        """Alarms, then those to check, then the others; the surest fault first."""
+        """Alarms, then those to check, then the others; the highest lines of a fault first, then the surest."""
 
-        def order(each: Diagnosis) -> tuple[int, float]:
+        def order(each: Diagnosis) -> tuple[int, float, float]:
             alarm = each.decision.action == ALARM
-            return -ACTIONS.index(each.decision.action), -each.confidence if alarm else each.confidence
+            return -ACTIONS.index(each.decision.action), -each.level, -each.confidence if alarm else each.confidence
 
         return Diagnoses(sorted(self, key=order))
 
