@@ -1,6 +1,6 @@
 """Nothing a file can do (docs/security.md): each attack is built here, and meets a sentence.
 
-More hostile files are in test_isolated.py; tests/acceptance mutates files of every format.
+Hostile recordings are in test_bad_files.py.
 """
 
 from __future__ import annotations

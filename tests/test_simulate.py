@@ -11,14 +11,12 @@ from scipy import signal as processing
 
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.data.vibration import CONDITIONS, MachinePhysics, simulate
+from bearcat.data.vibration import CONDITIONS
 from bearcat.errors import InputError
 
 USUAL, SLOW, IDLE, LIGHT = CONDITIONS
 ORDERS = Simulated().bearing.orders()
 ALL_FAULTS = Simulated(seconds=3.0, faults=("inner", "outer", "both", "ball"))
-TONES = {"unbalance": 0.0, "misalignment": (), "motor_amplitudes": (0.0, 0.0, 0.0), "gear_amplitudes": ()}
-SILENT = MachinePhysics(roughness=0.0, noise=0.0, sensor_noise=0.0, speed_fluctuation=0.0, **TONES)
 
 
 def envelope(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
@@ -70,11 +68,6 @@ def test_a_longer_defect_is_louder(fault: str) -> None:
             for label in ("healthy", *(f"{fault}-{number}" for number in (1, 2, 3)))
         )
         assert healthy < levels[0] < levels[1] < levels[2]
-
-
-def silent(condition: str, **physics: object) -> np.ndarray:
-    own = replace(SILENT, **physics)  # type: ignore[arg-type]
-    return simulate(own, CONDITIONS[condition], (), 16_000.0, 1.0, 0, "silent")
 
 
 # Reproducibility.
