@@ -59,7 +59,7 @@ def test_adapting_two_folders_returns_what_was_found_and_prints_nothing(adapted)
         assert each.decision.action in line.split()
         assert each.state == "cannot tell" or f"{100 * each.confidence:.1f} %" in line
         assert 0 < each.confidence <= 1
-    frame = found.to_frame()
+    frame = found.recordings.to_frame()
     assert list(frame["recording"]) == [each.recording for each in found.recordings]
     assert list(frame["decision"]) == [each.decision.action for each in found.recordings]
     kept = json.loads((root / "out" / "record.json").read_text())["recordings"]

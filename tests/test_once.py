@@ -83,14 +83,14 @@ def whole(mine, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
+        patch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
         adapting.adapt(make_plan(wishes(mine)), out)
     return out
 
 
 def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypatch):
     """Two runs are trained: the recipe's and its unadapted counterpart's."""
-    monkeypatch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
     fitted = counted(monkeypatch, specs, "run_evidence", lambda *_: "check models")
     written = counted(monkeypatch, Record, "write", lambda _, folder: folder.name)
     read = counted(monkeypatch, Record, "read", lambda folder: folder.name)
@@ -112,7 +112,7 @@ def contents(folder: Path) -> dict[str, object]:
         name = path.relative_to(folder).as_posix()
         if path.name == RECORD:
             record = json.loads(path.read_text())
-            found[name] = {key: value for key, value in record.items() if key not in ("seconds", "memory", "checksums")}
+            found[name] = {key: value for key, value in record.items() if key not in ("seconds", "checksums")}
         elif path.is_file():
             found[name] = path.read_bytes()
     return found
@@ -121,7 +121,7 @@ def contents(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("step", ["train beside", "choose", "save", "record"])
 def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_path, monkeypatch, step):
     """Killed before this step: of the run, the one beside it, the choice of a model, the run's own folder."""
-    monkeypatch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
     out = tmp_path / "out"
     owner, name, own = {
         "train beside": (adapting, "run_stack", lambda *_, write, **__: write),

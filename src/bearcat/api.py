@@ -3,7 +3,7 @@
 >>> import bearcat
 >>> found = bearcat.adapt("recordings/pump-A", "recordings/pump-B", out="out")
 >>> found                                   # decisions and diagnoses as a table, and the recommendation
->>> found.to_frame()                        # the target's recordings as a pandas data frame
+>>> found.recordings.to_frame()             # the target's recordings as a pandas data frame
 >>> bearcat.diagnose("monday.wav", model=found)
 """
 

@@ -208,7 +208,6 @@ class Record:
     stack: int = 1  # runs that shared these seconds
     pseudo_label_share: float | None = None  # of the target's windows, in the last epoch
     parameters: int | None = None  # trained numbers of one run
-    memory: int | None = None  # bytes at most: of the stack on a graphics card, else of the whole process
     kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"

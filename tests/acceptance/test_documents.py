@@ -70,7 +70,7 @@ def test_commands_of_pages_run(world, monkeypatch, capsys):
     """In this process and one after the other. Pages of runs, which take seconds each, are drawn by other tests."""
     monkeypatch.chdir(world)
     monkeypatch.setenv("HOME", str(world))
-    monkeypatch.setattr("bearcat.adaptation.run.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
     commands = dict.fromkeys(command for page, language, command in COMMANDS if is_run(page, language, command))
     calls = [shlex.split(command)[1:] for command in commands]
     calls.sort(key=lambda words: words[0] != "adapt")  # whose model the others use

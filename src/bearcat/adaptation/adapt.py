@@ -18,15 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from html import escape
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from bearcat.adaptation import AdaptationPlan, RunSpec
-from bearcat.adaptation.run import FinishedRun, claim, decided_record, diagnose_target, drawable, run_stack
+from bearcat.adaptation.run import FinishedRun, claim, decided_record, diagnose_target, run_stack
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.cat.scaling import updated_temperature
@@ -92,17 +91,6 @@ class Adaptation:
     def problems(self) -> Mapping[str, str]:
         """What is wrong with each recording of source and target that was left out, by its name."""
         return self.record.problems
-
-    def to_frame(self) -> Any:
-        """The target's recordings as a pandas data frame."""
-        return self.recordings.to_frame()
-
-    def plot(self) -> Any:
-        """The evidence of the target's recordings, the worst first, as a matplotlib figure."""
-        return self.recordings.plot()
-
-    def _repr_html_(self) -> str:
-        return f"{self.recordings._repr_html_()}<p>{escape(self.decision.sentence)}</p>"
 
     def __repr__(self) -> str:
         settings = self.record.settings
@@ -181,7 +169,7 @@ def _adapted(record: Record) -> bool:
 
 
 def _write_page(folder: Path) -> None:
-    if drawable():
+    if all(find_spec(name) is not None for name in ("matplotlib", "jinja2")):  # the extra `report`
         from bearcat.report.pages import write_run_page
 
         write_run_page(folder)

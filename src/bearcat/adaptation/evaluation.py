@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import platform
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -35,15 +34,7 @@ from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pool, tally
 from bearcat.errors import InputError
 from bearcat.fast.batches import padded_stack
-from bearcat.record import (
-    DataSizes,
-    Estimates,
-    FittedCalibration,
-    Record,
-    Reliability,
-    RunSettings,
-    Scores,
-)
+from bearcat.record import DataSizes, Estimates, FittedCalibration, Record, Reliability, RunSettings, Scores
 from bearcat.settings import from_plain
 
 if TYPE_CHECKING:
@@ -280,7 +271,9 @@ def make_record(
         known = temperature if np.isfinite(temperature) else None
         fitted = FittedCalibration(known, at_bound)
         if at_bound:
-            warnings.append(describe_bound(temperature))
+            warnings.append(
+                f"the temperature ended at its bound, {temperature:g}: the source's test windows do not fix it"
+            )
     device, labelled = trained.finite.device, trained.history.get("pseudo_label_share")
     parts = {"source_train": split.source_train, "source_test": split.source_test}
     parts |= {"target_train": split.target_train, "target_test": split.target_test}
@@ -305,32 +298,10 @@ def make_record(
         stack=len(trained.finite),
         pseudo_label_share=None if labelled is None or not finite else round(float(labelled[-1, number]), 4),
         parameters=trained.parameters,
-        memory=peak_memory(device),
         kernels=trained.kernels,
         precision=trained.precision,
         chosen=spec.chosen,
         shift=split.shift,
         specimens=specimen_counts((*split.source.recordings, *split.target.recordings)),
         adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
-    )
-
-
-def peak_memory(device: torch.device) -> int | None:
-    """Bytes at most: on a graphics card since its count was last set back, else of this process since its start."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
-
-
-def describe_bound(temperature: float) -> str:
-    """What it means that calibration ended at one of its bounds, 1 and 100 (bearcat.cat.Temperature)."""
-    if temperature > 1:
-        return "the temperature is at its upper bound; the source test windows are not classified better than by chance"
-    return (
-        "the temperature is at its bound: on the source test windows the model is less sure than it is right, and"
-        " calibration makes nothing surer"
     )

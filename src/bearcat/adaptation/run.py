@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
-from importlib.util import find_spec
 from itertools import islice, zip_longest
 from operator import add
 from pathlib import Path
@@ -43,7 +42,6 @@ from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError
 from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
-from bearcat.report.figures import write_reliability
 from bearcat.report.results import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
@@ -62,13 +60,11 @@ class FinishedRun:
     unknown: tuple[str, ...] = ()  # recordings that were found to show a class the source lacks
 
     def write(self, folder: Path) -> None:
-        """Writes the folder of the run, its record last; a picture only beside a model."""
+        """Writes the folder of the run, its record last."""
         for name, content in self.tables.items():
             write_atomically(folder / name, content)
         if self.model is not None:
             save_model(folder / "model", self.model)
-            if drawable():
-                write_reliability(self.record.reliability, folder / "reliability.png")
         self.record.write(folder)
 
 
@@ -83,32 +79,20 @@ def claim(folder: Path, spec: RunSpec) -> None:
             if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
                 differs = "other settings, seed, data or code"
                 raise InputError(f"{folder}: holds another run ({differs}); choose another --out")
-        elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(OWN) for path in folder.iterdir())):
+        elif folder.exists() and not all(path.name.startswith(OWN) for path in folder.iterdir()):
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
-        settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
-        write_json(note, settings)
+        write_json(note, {"identity": spec.identity, "seed": spec.seed} | spec.to_dict())
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise InputError(f"{folder}: cannot be used ({type(error).__name__}: {error}); choose another --out") from error
 
 
-def drawable() -> bool:
-    """Whether there is what pictures and pages need, the extra `report`."""
-    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
 def run_stack(
-    specs: Sequence[RunSpec],
-    folders: Sequence[Path],
-    device: torch.device,
-    progress: Callable[[TrainingState], None] | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = 20.0,
-    keep_model: bool = False,
-    library: Library | None = None,
-    write: bool = True,
-) -> list[FinishedRun]:
+    specs: Sequence[RunSpec], folders: Sequence[Path], device: torch.device,
+    progress: Callable[[TrainingState], None] | None = None, checkpoint: Path | None = None,
+    checkpoint_seconds: float = 20.0, keep_model: bool = False, library: Library | None = None, write: bool = True,
+) -> list[FinishedRun]:  # fmt: skip
     """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
 
     Runs whose folder holds their record already are read, and where all do, nothing is trained.
@@ -119,13 +103,14 @@ def run_stack(
     splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    found = {place: _read(folder, keep_model) for place, folder in enumerate(folders) if done[place]}
+    found = {
+        place: FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
+        for place, folder in enumerate(folders)
+        if done[place]
+    }
     if all(done):
         return list(found.values())
     started = time.monotonic()
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        torch.cuda.reset_peak_memory_stats(device)
     known = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
         Run(spec.recipe, library.training(spec, split), spec.seed, evidence.train_checks)
@@ -158,11 +143,6 @@ def run_stack(
         if write:
             found[place].write(folders[place])
     return [found[place] for place in range(len(specs))]
-
-
-def _read(folder: Path, keep_model: bool) -> FinishedRun:
-    """A run that was finished before; with its model where that is wanted."""
-    return FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
 
 
 def model_says(model: Model, windows: Windows) -> dict[str, Tally]:
@@ -237,10 +217,8 @@ def _covering(
 
 def decided_record(record: Record, evidence: ModelEvidence, recordings: Sequence[Observation]) -> Record:
     """The record with the decision on the model, by this evidence and by its recordings, and then on each of them."""
-    healthy, said = (
-        healthy_class(record.data.classes),
-        [each.nearest for each in recordings if each.nearest is not None],
-    )
+    healthy = healthy_class(record.data.classes)
+    said = [each.nearest for each in recordings if each.nearest is not None]
     faulty = None if healthy is None else sum(label != healthy for label in said)
     one_class = evidence.one_class if all(label == evidence.one_class for label in said) else None
     physics, number = physics_check(recordings), len(recordings)

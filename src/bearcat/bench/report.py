@@ -286,5 +286,5 @@ def _tidy(result: Result) -> dict[str, Any]:
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
     row |= {name: getattr(record, name) for name in ("temperature", "at_bound", "failed", "collapsed")}
     row |= {"seconds": record.run_seconds, "together": record.stack, "parameters": record.parameters}
-    row |= {"memory": record.memory, "device": record.device, "identity": record.data.identity}
+    row |= {"device": record.device, "identity": record.data.identity}
     return row

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from bearcat.errors import InputError
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
 from bearcat.report.typeset import NARROW, PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
-from bearcat.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,13 +84,6 @@ def reliability_by_method(results: Sequence[Result]) -> ReportFigure | None:
             caption = f"The methods side by side on the {domain}; bars below the diagonal mean too much confidence."
             return ReportFigure("reliability-methods", "Reliability by method", caption, _draw_reliability(panels))
     return None
-
-
-@house_style()
-def write_reliability(recorded: Reliability, path: Path) -> None:
-    """The same figure of one run as a PNG, from its record's `reliability`."""
-    figure = ReportFigure("reliability", "", "", _draw_reliability(_panels([recorded])))
-    write_atomically(path, figure.render("png"))
 
 
 def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
