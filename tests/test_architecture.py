@@ -13,9 +13,9 @@ import bearcat
 ROOT = Path(bearcat.__file__).parent
 # Each layer may import from itself and from those above it. docs/design.md shows the same list.
 LAYERS = [
-    {"errors", "names", "child"},
+    {"errors", "child"},
     {"findings", "sentences"},
-    {"settings", "storage", "ranges"},
+    {"settings", "storage"},
     {"plugins", "requests"},
     {"data"},
     {"diagnosis"},

@@ -39,8 +39,7 @@ from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 from bearcat.diagnosis.recording import Observation
-from bearcat.errors import InputError
-from bearcat.names import csv_cell
+from bearcat.errors import InputError, csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report.results import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json

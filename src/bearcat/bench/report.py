@@ -26,8 +26,7 @@ import numpy as np
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
-from bearcat.errors import InputError
-from bearcat.names import csv_cell
+from bearcat.errors import InputError, csv_cell
 from bearcat.record import DomainScores
 from bearcat.report import figures
 from bearcat.report.results import (

@@ -24,8 +24,7 @@ import typer
 from typer import Option
 
 from bearcat.cli.options import Commands
-from bearcat.errors import InputError
-from bearcat.names import shown
+from bearcat.errors import InputError, shown
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # the exit status after Ctrl-C, and after SIGPIPE as shells have it
 BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
 
-from bearcat.errors import InputError
-from bearcat.names import csv_cell, shown, to_json
+from bearcat.errors import InputError, csv_cell, shown, to_json
 from bearcat.requests import ADVANCED, Request
 
 if TYPE_CHECKING:

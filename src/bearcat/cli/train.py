@@ -23,8 +23,7 @@ from bearcat.cli.options import (
     reading_bar,
     takes,
 )
-from bearcat.errors import InputError, suggest
-from bearcat.names import shown
+from bearcat.errors import InputError, shown, suggest
 from bearcat.requests import AdaptRequest
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from bearcat.cli.options import (
     takes,
     use_one_core,
 )
-from bearcat.errors import InputError
-from bearcat.names import to_json
+from bearcat.errors import InputError, to_json
 from bearcat.requests import ServeRequest, WatchRequest
 
 if TYPE_CHECKING:

@@ -42,8 +42,7 @@ from bearcat.data.manifest import MANIFEST, ManifestRow, number_in, read_manifes
 from bearcat.data.recording import Floats, Recording, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.stream import FORMATS, STATING
-from bearcat.errors import RANGES, InputError, check_range, suggest
-from bearcat.names import shown
+from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 
 
 class FileReader:

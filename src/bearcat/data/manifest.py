@@ -25,8 +25,7 @@ from bearcat.data.catalogue import Problem, inside
 from bearcat.data.channels import CHANNELS, Declared
 from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import Samples, Signals, reading
-from bearcat.errors import InputError, check_range, suggest
-from bearcat.names import shown
+from bearcat.errors import InputError, check_range, shown, suggest
 from bearcat.storage import read_regular, real_path
 
 MANIFEST = "manifest.csv"

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.errors import InputError, check_range, suggest
-from bearcat.names import shown
+from bearcat.errors import InputError, check_range, shown, suggest
 
 Samples = NDArray[Any]
 Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as a number

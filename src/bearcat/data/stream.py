@@ -39,8 +39,7 @@ from bearcat.data.signals import (
     rate_of,
     reading,
 )
-from bearcat.errors import InputError
-from bearcat.names import shown
+from bearcat.errors import InputError, shown
 from bearcat.storage import check_regular
 
 MOST_CHUNKS = 10_000  # of a wav file, before its samples

@@ -18,8 +18,7 @@ from bearcat.data.stream import FORMATS
 from bearcat.deploy.diagnose import Given, read
 from bearcat.deploy.diagnose import diagnose as run
 from bearcat.deploy.find import find_files
-from bearcat.errors import InputError
-from bearcat.names import shown, to_json
+from bearcat.errors import InputError, shown, to_json
 from bearcat.requests import DiagnoseRequest
 from bearcat.storage import real_path
 

@@ -33,8 +33,7 @@ from bearcat.data.manifest import MANIFEST, ManifestRow
 from bearcat.data.recording import Floats, Recording, parts_of
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.deploy.predictor import Predictor
-from bearcat.errors import InputError
-from bearcat.names import shown
+from bearcat.errors import InputError, shown
 from bearcat.storage import real_path
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie

@@ -45,8 +45,7 @@ from bearcat.deploy.opened import open_model
 from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
-from bearcat.errors import InputError
-from bearcat.names import to_json
+from bearcat.errors import InputError, to_json
 from bearcat.report.figures import draw_evidence
 from bearcat.requests import DiagnoseRequest, ServeRequest
 

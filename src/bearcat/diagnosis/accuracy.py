@@ -32,7 +32,7 @@ from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
 from bearcat.data.recording import spectrum
 from bearcat.diagnosis.decision import LEVEL, Estimate, ModelEvidence, binomial_interval
 from bearcat.diagnosis.pooling import Booleans, Floats, Integers
-from bearcat.names import without_nan
+from bearcat.errors import without_nan
 
 STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
 UNCERTAIN = 5  # recordings to be checked first, at most

@@ -38,9 +38,8 @@ from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError, suggest, to_json
 from bearcat.findings import DERIVED, GROWN, PRIOR, Finding, highest
-from bearcat.names import to_json
 from bearcat.sentences import capitalised, reasons, sentences
 from bearcat.settings import from_plain, to_plain
 

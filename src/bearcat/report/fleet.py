@@ -24,8 +24,7 @@ import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import FAULTS
-from bearcat.errors import InputError, suggest
-from bearcat.names import shown
+from bearcat.errors import InputError, shown, suggest
 from bearcat.report.typeset import NOTHING, count, shortened, templates
 from bearcat.storage import write_atomically
 from bearcat.watch.memory import PointState

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.data.splits import SENTENCES, specimens_sentence
-from bearcat.errors import InputError
-from bearcat.names import from_csv_cell
+from bearcat.errors import InputError, from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.typeset import Caveat, count
 

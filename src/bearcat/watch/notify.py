@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bearcat.errors import InputError
-from bearcat.names import shown
+from bearcat.errors import InputError, shown
 from bearcat.report.typeset import count
 from bearcat.watch.snapshot import Event, written_time
 from bearcat.watch.store import Store

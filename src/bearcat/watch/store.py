@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.errors import InputError, suggest
-from bearcat.names import csv_cell
+from bearcat.errors import InputError, csv_cell, suggest
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import drafted
 from bearcat.watch.alarm import acknowledge, relearn

@@ -27,8 +27,7 @@ from bearcat import __version__
 from bearcat.data.bearing import asked_bearing
 from bearcat.deploy.diagnose import Given
 from bearcat.deploy.find import measurements_of_file, number_or_channel
-from bearcat.errors import InputError
-from bearcat.names import shown
+from bearcat.errors import InputError, shown
 from bearcat.requests import WatchRequest
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess, unreadable
