@@ -8,7 +8,7 @@ Symbols are the paper's. Three phases begin at T_DA, T_PL and, for calibration, 
     from T_cal on   its confidence is calibrated on the source before labels are selected (Section 3.2)
 
 Settings and their values are in recipes.py (`Schedule`, `Recipe`), each loss in losses.py, the teacher in teacher.py,
-SAM in sam.py, calibrators in scaling.py, the networks of Table 2 in networks.py. What the published code does otherwise
+calibrators in scaling.py, the networks of Table 2 in networks.py. What the published code does otherwise
 is in published.py. The first axis of every tensor is the run: one training, or a stack of them (fast/). A run gives the
 same result alone, in any stack, and after a resume. Nothing here has, or could reach, a target label.
 
@@ -27,13 +27,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bearcat.cat import evaluate, losses, published, sam, teacher
+from bearcat.cat import evaluate, losses, published, teacher
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, TargetFinding, View
-from bearcat.cat.losses import Adversarial, Confusion
+from bearcat.cat.losses import Adversarial, Confusion, Sharpness
 from bearcat.cat.networks import Network, path_of
 from bearcat.cat.recipes import Recipe
-from bearcat.cat.sam import Sharpness
 from bearcat.cat.state import Checkpoint, TrainingState, begin, set_rate
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
@@ -175,7 +174,7 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
     if sharpness:
         L_task, _ = objective(state, feed, batch, epoch, climbed=True)
         gradients = torch.autograd.grad(L_task.sum(), weights, materialize_grads=True)
-        before = sam.ascend(weights, gradients, sharpness.radius)
+        before = climb(weights, gradients, sharpness.radius)
         if labels and labels.relabel and epoch >= T_PL:
             state.batch_labels = teacher.pseudo_labels(labels, state, shown)
     if state.batch_labels is not None:
@@ -187,13 +186,27 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
     parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
     gradients = torch.autograd.grad(L_CAT.sum(), parameters, materialize_grads=True)
     if sharpness:
-        sam.descend(weights, before)
+        torch._foreach_copy_([weight.detach() for weight in weights], before)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient.contiguous()  # fused Adam wants the parameter's own strides
     for optimiser in optimisers:
         optimiser.step()
     for name, value in terms.items():
         state.add(f"loss_{name}", value)
+
+
+def climb(weights: Sequence[Tensor], gradients: Sequence[Tensor], radius: float) -> list[Tensor]:
+    """Moves every run's weights uphill by the radius (SAM, Foret et al. 2021): w + radius · g/‖g‖, the norm over all of
+    a run's weights. Returns what they were.
+    """
+    with torch.no_grad():
+        before = [weight.detach().clone() for weight in weights]
+        norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients]
+        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+        scale = torch.full_like(norm, radius) / (norm + 1e-12)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
+    return before
 
 
 def objective(

@@ -132,7 +132,6 @@ class Ingredient:
     phase: ClassVar[str | None] = None  # with which it begins: "alignment" (T_DA), "labels" (T_PL); None: with training
     uses_target: ClassVar[bool] = False  # whether a step needs target windows for it
     reads_target: ClassVar[bool] = True  # whether it uses the target at all
-    version: ClassVar[int] = 1  # as Input.version
 
     def __post_init__(self) -> None:
         check_choices(self, f"{self.name}.")

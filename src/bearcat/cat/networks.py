@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bearcat.cat.plain import PlainModule, is_stacked, seeded
+from bearcat.cat.plain import PlainModule, seeded
 from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
 from bearcat.fast.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
@@ -209,11 +209,10 @@ class Encoder:
     """
 
     shortest: ClassVar[int] = 1  # points of a window it can take
-    version: ClassVar[int] = 1  # raise it when what it builds changes and its code does not, such as weights in a file
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        """The module for a stack of runs, called as ConvolutionalEncoder is; its `features` says how many it makes. Or
-        any torch module that takes windows (batch, channel, point) alone: then it is built for each run by itself.
+        """Any torch module that makes features (batch, feature) of windows (batch, channel, point); such a run trains
+        alone. An `Accelerated` one, as ConvolutionalEncoder, does so for a stack of runs.
         """
         raise NotImplementedError(f"{type(self).__name__} does not build a module")
 
@@ -307,25 +306,18 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
         )
     with seeded(0):
         module = found.build(runs, channels, points, dropout)
-        if not is_stacked(module):
+        if not isinstance(module, Accelerated):
             if runs > 1:
                 raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")
             make = partial(found.build, 1, channels, points, dropout)
             module = PlainModule(module, make, (channels, points), encoder)
-    network = Network(module, runs, classes)
-    for name, tensor in network.state_dict().items():
-        if tensor.ndim == 0 or len(tensor) != runs:
-            raise InputError(
-                f"the encoder '{encoder}': '{name}' has the shape {tuple(tensor.shape)}, but the first axis of every"
-                f" weight and buffer is the run, {runs} here; register other buffers with persistent=False"
-            )
-    return network
+    return Network(module, runs, classes)
 
 
 def trains_alone(encoder: str, channels: int, points: int) -> bool:
     """Whether the encoder is a plain module, or cannot be built."""
     with suppress(Exception), seeded(0):
-        return not is_stacked(find_encoder(encoder).build(1, channels, points, 0.5))
+        return not isinstance(find_encoder(encoder).build(1, channels, points, 0.5), Accelerated)
     return True
 
 
@@ -366,15 +358,9 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
     drawn = [module for module in network.modules() if isinstance(module, StackedConvolution | StackedDense)]
     plain = [module for module in network.modules() if isinstance(module, PlainModule)]
-    by_themselves = {part for module in plain for part in module.modules()}
     for module in network.modules():
         if isinstance(module, StackedNorm):
             module.reset()
-        elif module not in drawn and module not in by_themselves:  # it would depend on what else is drawn
-            for name, _ in module.named_parameters(recurse=False):
-                raise InputError(
-                    f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.fast.stacked"
-                )
     for run, seed in enumerate(seeds):
         word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
         word &= 0x7FFF_FFFF_FFFF_FFFF

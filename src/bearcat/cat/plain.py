@@ -10,7 +10,6 @@ and put back as it was.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -24,15 +23,6 @@ from bearcat.fast.stacked import Randomness
 from bearcat.plugins import error_sentence
 
 TRIED = 2  # windows of the pass that finds out how many features there are
-
-
-def is_stacked(module: nn.Module) -> bool:
-    """Whether a module is made for runs: it says its `features`, and is called as networks.Network does it."""
-    try:
-        inspect.signature(module.forward).bind(*range(4))
-    except TypeError:
-        return False
-    return isinstance(getattr(module, "features", None), int)
 
 
 @contextmanager

@@ -5,6 +5,6 @@
 torch.Size([2, 8, 3])
 """
 
-from bearcat.fast.stacked import Randomness, StackedConvolution, StackedDense, StackedNorm
+from bearcat.fast.stacked import Randomness, StackedDense
 
-__all__ = ["Randomness", "StackedConvolution", "StackedDense", "StackedNorm"]
+__all__ = ["Randomness", "StackedDense"]

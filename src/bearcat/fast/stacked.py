@@ -23,11 +23,7 @@ RESERVED = 4  # dropout layers of this package: 0 and 1 of the convolutional enc
 
 
 class StackedConvolution(nn.Module):
-    """Convolution over time without padding.
-
-    >>> StackedConvolution(runs=2, inputs=3, outputs=4, width=5).of_run(1, torch.zeros(8, 3, 1, 100)).shape
-    torch.Size([8, 4, 1, 96])
-    """
+    """Convolution over time without padding."""
 
     def __init__(self, runs: int, inputs: int, outputs: int, width: int) -> None:
         super().__init__()
@@ -41,11 +37,7 @@ class StackedConvolution(nn.Module):
 
 
 class StackedNorm(nn.Module):
-    """Batch normalisation with statistics for each run and channel.
-
-    >>> StackedNorm(runs=2, channels=4).of_run(1, torch.zeros(8, 4, 1, 96), batch_statistics=True).shape
-    torch.Size([8, 4, 1, 96])
-    """
+    """Batch normalisation with statistics for each run and channel."""
 
     momentum = 0.1
     epsilon = 1e-5
