@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from bearcat.cat.evaluate import _equal_classes, balanced_accuracy, macro_f1
+from bearcat.cat.evaluate import balanced_accuracy, equal_classes, macro_f1
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.fast.batches import balanced
@@ -54,9 +54,9 @@ def test_every_class_comes_equally_often_and_none_of_its_windows_before_all_have
         assert max(times.values()) - min(times.get(place, 0) for place in np.flatnonzero(labels == name)) <= 1
 
 
-def test_weights_of_equal_classes_are_the_repetition_of_windows():
+def test_weights_ofequal_classes_are_the_repetition_of_windows():
     labels = torch.tensor([[0, 0, 0, 0, 1, 1, 0, 0], [2, 2, 2, 0, 1, 1, 1, 1]])
-    weight = _equal_classes(labels, 3)
+    weight = equal_classes(labels, 3)
     for run in range(2):
         times = np.bincount(repeated(labels[run].tolist()), minlength=8)
         assert weight[run].tolist() == pytest.approx((times / times.sum() * 8).tolist())

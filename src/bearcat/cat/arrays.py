@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import timedelta
 from numbers import Integral
 from typing import Any, Self, cast
 
@@ -116,8 +117,10 @@ class CAT:
         batch = min(self.batch, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
         device, watch = chosen_device(self.device), None
-        if y_target is not None:
-            watch = _watcher(unlabelled, self._codes(y_target, "y_target", len(unlabelled)), order, device)
+        if target is not None and y_target is not None:
+            known, zeros = self._codes(y_target, "y_target", len(target)), np.zeros(len(target), dtype=np.int64)
+            windows = Windows(unlabelled, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
+            watch = watcher([HeldBack(windows, known, known[order])], device)
         bar = training_progress(self.name, recipe.schedule.epochs) if self.progress else nullcontext()
         with bar as show:
             trained = train([Run(recipe, data, self.seed)], device, watch, progress=show)
@@ -235,15 +238,6 @@ class CAT:
         return np.array([places[label] for label in labels], dtype=np.int64)
 
 
-def _watcher(
-    target: Floats, codes: Integers, order: Integers, device: torch.device
-) -> Callable[[TrainingState], dict[str, Tensor]]:
-    """Scores on the target after each epoch; training does not see them."""
-    zeros = np.zeros(len(target), dtype=np.int64)
-    windows = Windows(values=target, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
-    return watcher([HeldBack(windows, codes, codes[order])], device)
-
-
 @dataclass(frozen=True, eq=False)
 class GivenModule(Encoder):
     """A user's module as encoder; each training has a copy of it."""
@@ -266,34 +260,24 @@ def training_progress(name: str, epochs: int) -> Iterator[Callable[[TrainingStat
     def show(state: TrainingState) -> None:
         nonlocal printed
         now, done = time.monotonic(), state.epoch + 1
-        if terminal or now - printed >= EVERY:
-            printed = now
-            left = duration((now - began) / done * (epochs - done))
-            text = f"{name}: epoch {done} of {epochs}, {numbers(state)}, {left} left"
-            print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+        if not terminal and now - printed < EVERY:
+            return
+        printed = now
+        last = {key: float(values[-1][0]) for key, values in state.history.items() if len(values) == done}
+        text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
+        if "pseudo_label_share" in last:
+            text += f" {last['pseudo_label_share']:.0%} labelled"
+        if "temperature" in last:
+            text += f" T {last['temperature']:.1f}"
+        left = timedelta(seconds=round((now - began) / done * (epochs - done)))
+        text = f"{name}: epoch {done} of {epochs}, {text}, {left} left"
+        print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
     try:
         yield show
     finally:
         if terminal:
             print(file=sys.stderr)
-
-
-def numbers(state: TrainingState) -> str:
-    """Losses of the epoch, the share of target windows that were labelled, and the temperature."""
-    last = {key: float(values[-1][0]) for key, values in state.history.items() if len(values) == state.epoch + 1}
-    text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
-    if "pseudo_label_share" in last:
-        text += f" {last['pseudo_label_share']:.0%} labelled"
-    return text + (f" T {last['temperature']:.1f}" if "temperature" in last else "")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as 45 s, 3 min or 2 h 05 min."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 def read_windows(values: Any, name: str) -> Floats:

@@ -10,8 +10,8 @@ training does not depend on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import fields, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Source, Target, expected_value
 from bearcat.errors import InputError, suggest
-from bearcat.fast.batches import Batches, Checked, padded_stack
+from bearcat.fast.batches import Checked, padded_stack
 from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
 
@@ -76,18 +76,12 @@ def scores(
     known = labels.clamp(min=0)
     plain = logits.softmax(dim=-1)
     calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
-    every: dict[str, Callable[[], Tensor]] = {
-        "accuracy": lambda: accuracy(calibrated, known, weight),
-        "accuracy_uncalibrated": lambda: accuracy(plain, known, weight),
-        "balanced_accuracy": lambda: balanced_accuracy(calibrated, labels),
-        "macro_f1": lambda: macro_f1(calibrated, labels),
-        "ece": lambda: ece(calibrated, known, weight),
-        "ece_uncalibrated": lambda: ece(plain, known, weight),
-        "ece15": lambda: ece(calibrated, known, weight, bins=15),
-        "ece15_uncalibrated": lambda: ece(plain, known, weight, bins=15),
-        "nll": lambda: nll(calibrated, known, weight),
-        "brier": lambda: brier(calibrated, known, weight),
-    }
+    measures: dict[str, Callable[..., Tensor]] = {"accuracy": accuracy, "ece": ece, "ece15": partial(ece, bins=15)}
+    every = {name: partial(measure, calibrated, known, weight) for name, measure in measures.items()}
+    every |= {f"{name}_uncalibrated": partial(measure, plain, known, weight) for name, measure in measures.items()}
+    every |= {"nll": partial(nll, calibrated, known, weight), "brier": partial(brier, calibrated, known, weight)}
+    every["balanced_accuracy"] = partial(balanced_accuracy, calibrated, labels)
+    every["macro_f1"] = partial(macro_f1, calibrated, labels)
     return {name: every[name]() for name in wanted or every}
 
 
@@ -147,66 +141,44 @@ def check_calibrator(text: str | None) -> None:
                 raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
 
 
-@dataclass(frozen=True, eq=False)
-class Fitting:
-    """Fits calibrators to a network, with what is known without target labels; a part is computed when one needs it."""
-
-    network: Network
-    batches: Batches
-    checks: Sequence[Checked]  # as in TrainingState
-    balance: bool = False  # classes of the source count the same, however many windows each has
-
-    @cached_property
-    def source_test(self) -> tuple[Tensor, Tensor]:
-        return predict(self.network, self.batches.source_test)
-
-    @cached_property
-    def source_train(self) -> tuple[Tensor, Tensor]:
-        return predict(self.network, self.batches.source_train)
-
-    @cached_property
-    def target(self) -> tuple[Tensor, Tensor]:
-        return predict(self.network, self.batches.target_train)
-
-    @torch.no_grad()
-    def fit(self, text: str) -> Calibration:
-        """The calibration by a row of CALIBRATORS."""
-        calibrator = find_calibrator(text)
-        return calibrator.fit(self.evidence(needs_of(calibrator)))
-
-    def evidence(self, needs: Sequence[str]) -> Evidence:
-        """The source test windows, and of the rest what is needed."""
-        network, batches = self.network, self.batches
-        logits, labels = self.source_test[0], batches.source_test_labels
-        available: dict[str, Callable[[], Any]] = {
-            "source_features": lambda: self.source_test[1],
-            "source_train_features": lambda: self.source_train[1],
-            "target_logits": lambda: self.target[0],
-            "target_features": lambda: self.target[1],
-            "target_recording": lambda: torch.from_numpy(np.stack([each.recording for each in self.checks])),
-            "head": lambda: lambda features: network.head(features.to(logits.dtype)),
-            "estimates": lambda: {"accuracy": self.expected_accuracy()},
-            "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),
-        }
-        weight = _equal_classes(labels, logits.shape[-1]) if self.balance else None
-        found = {name: available[name]() for name in needs}
-        return Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found)
-
-    def expected_accuracy(self) -> Tensor:
-        """The share of right predictions to expect on the target's training windows, (run,)."""
-        logits, labels = self.source_test[0], self.batches.source_test_labels
-        source, target = (each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, self.target[0]))
-        found = []
-        for run, checked in enumerate(self.checks):
-            tested = Source(source[run], labels[run].cpu().numpy())
-            found.append(expected_value(tested, Target(target[run], checked.recording, checked.said)))
-        return torch.tensor(found, dtype=torch.float64, device=logits.device)
-
-
+@torch.no_grad()
 def fit_calibration(state: TrainingState, text: str | None = None) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator, or by another."""
-    fitting = Fitting(state.reported, state.batches, state.checks, state.recipe.balance)
-    return fitting.fit(text or state.recipe.calibration or "")
+    """The calibration of the reported network by the recipe's calibrator, or by another. What it needs beyond logits
+    and labels of the source test windows is computed when it does.
+    """
+    calibrator, network, batches = (
+        find_calibrator(text or state.recipe.calibration or ""),
+        state.reported,
+        state.batches,
+    )
+    source_train, target = (
+        cache(partial(predict, network, windows)) for windows in (batches.source_train, batches.target_train)
+    )
+    logits, features = predict(network, batches.source_test)
+    labels, device = batches.source_test_labels, logits.device
+    available: dict[str, Callable[[], Any]] = {
+        "source_features": lambda: features,
+        "source_train_features": lambda: source_train()[1],
+        "target_logits": lambda: target()[0],
+        "target_features": lambda: target()[1],
+        "target_recording": lambda: torch.from_numpy(np.stack([each.recording for each in state.checks])),
+        "head": lambda: lambda features: network.head(features.to(logits.dtype)),
+        "estimates": lambda: {"accuracy": expected_accuracy(logits, labels, target()[0], state.checks)},
+        "seeds": lambda: torch.tensor(batches.seeds, device=device),
+    }
+    weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
+    found = {name: available[name]() for name in needs_of(calibrator)}
+    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found))
+
+
+def expected_accuracy(logits: Tensor, labels: Tensor, target: Tensor, checks: Sequence[Checked]) -> Tensor:
+    """The share of right predictions to expect on the target's training windows, (run,)."""
+    likely = zip(*(each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, target)), strict=True)
+    found = [
+        expected_value(Source(source, codes), Target(unlabelled, checked.recording, checked.said))
+        for (source, unlabelled), codes, checked in zip(likely, labels.cpu().numpy(), checks, strict=True)
+    ]
+    return torch.tensor(found, dtype=torch.float64, device=logits.device)
 
 
 def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:
@@ -235,7 +207,7 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
     return earlier
 
 
-def _equal_classes(labels: Tensor, classes: int) -> Tensor:
+def equal_classes(labels: Tensor, classes: int) -> Tensor:
     """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
     member = functional.one_hot(labels, classes)
     counts = member.sum(dim=1, keepdim=True).double()
