@@ -114,7 +114,7 @@ def work(way: str, folder: Path) -> None:
 
     def run(file: Path, model: Any, given: Any) -> Any:
         if new:
-            return module.diagnose(module.read([file], given, model), model, given=given)
+            return module.diagnose([file], model, given=given)
         find: Any = importlib.import_module("bearcat.deploy.find")
         measured = find.find_measurements([file], model)
         return [each for found in measured for each in module.diagnose_measurement(found, model, given)]

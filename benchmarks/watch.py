@@ -36,8 +36,7 @@ import bearcat
 from bearcat.data.simulate import Simulated, make_specimen
 from bearcat.data.stream import Stream
 from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics, random_stream, simulate
-from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.watch.alarm import acknowledge, assess, relearn

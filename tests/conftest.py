@@ -112,7 +112,7 @@ def traced_once(_graphs: dict[tuple[object, ...], Any]) -> Iterator[None]:
         tensors = model.network.state_dict() | (model.calibration.state() if model.calibration else {})
         tensors.pop("at_bound", None)
         computed = tuple((name, value.numpy().tobytes()) for name, value in tensors.items())
-        key = (model.encoder, model.input, model.preparation.length, model.sampling_rate, computed)
+        key = (model.encoder, model.preparation.input, model.preparation.length, model.sampling_rate, computed)
         if key not in _graphs:
             _graphs[key] = honest(model)
         _graphs[key].model.metadata_props.clear()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bearcat.data.stream import Stream
-from bearcat.deploy.diagnose import Given, evidence_of, listen, network_evidence
-from bearcat.deploy.find import FoundMeasurement
-from bearcat.deploy.predictor import Predictor, tally_stream
+from bearcat.deploy.ask import tally_stream
+from bearcat.deploy.diagnose import evidence_of, listen, network_evidence
+from bearcat.deploy.find import FoundMeasurement, Given
+from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together

@@ -30,7 +30,7 @@ from bearcat.data.isolated import open_stream, open_upload
 from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
 from bearcat.data.stream import FORMATS, LONGEST_LINE, open_signals
-from bearcat.deploy.diagnose import Given
+from bearcat.deploy.find import Given
 from bearcat.errors import InputError, check_range, csv_cell, from_csv_cell, shown, to_json
 from tests.test_artefact import made_model, save_model
 from tests.test_serve import as_npy, as_wav, noise

@@ -15,17 +15,20 @@ from bearcat.data.folder import Folder
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.simulate import Simulated
 from bearcat.data.stream import TO_DIAGNOSE
-from bearcat.deploy.diagnose import Given, listen
-from bearcat.deploy.find import FoundRecording, find_measurements
+from bearcat.deploy.diagnose import listen
+from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.comparison import cross_talk, loudness
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitudes
 from bearcat.diagnosis.spectra import Spectra
 from bearcat.errors import InputError
 from tests.reference import quality as slow
-from tests.test_artefact import made_model
 from tests.test_once import openings
 
 ORDERS = BEARINGS["6203"].orders()
+
+
+def find_measurements(paths, usual=None, **options) -> list[FoundMeasurement]:
+    return [measurement for unit in find_units(paths, Given(**options), usual) for measurement in unit.open()]
 
 
 def noise(channels: int, samples: int = 30_000, seed: int = 0) -> np.ndarray:
@@ -167,8 +170,7 @@ def test_names_or_the_caller_say_what_is_one_point(tmp_path):
 def test_a_model_reads_the_channel_it_was_adapted_to_where_it_is_there(tmp_path):
     path = write_csv(tmp_path / "a.csv", ["b1", "b2"], noise(2, 2000))
     for channel, points in (("b2", [("b2",)]), ("DE", [("b1",), ("b2",)])):
-        model = made_model(channel=channel)
-        assert shapes([path], model=model) == points
+        assert shapes([path], usual=channel) == points
 
 
 def test_a_manifest_says_what_is_one_point(tmp_path):

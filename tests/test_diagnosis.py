@@ -15,8 +15,7 @@ from scipy.io import wavfile
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import alone, array_recording
+from bearcat.deploy.find import Given, alone, array_recording
 from bearcat.diagnosis.physics import (
     FAULTS,
     SCALES,

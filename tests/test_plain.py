@@ -141,11 +141,13 @@ def test_it_is_saved_loaded_and_exported(tmp_path):
     windows = raw_windows(model)
     save_model(tmp_path / "model", model)
     again = load_model(tmp_path / "model")
-    assert np.array_equal(again.log_probabilities(windows), model.log_probabilities(windows))
+    assert np.array_equal(again.outputs(windows).log_probabilities, model.outputs(windows).log_probabilities)
     graph = load_onnx(export_onnx(again, tmp_path / "model.onnx"), threads=1)
     for number in (1, len(windows)):
-        expected = model.log_probabilities(windows[:number])
-        assert np.abs(graph.log_probabilities(windows[:number]) - expected).max() <= 1e-4 * np.abs(expected).max()
+        expected = model.outputs(windows[:number]).log_probabilities
+        assert (
+            np.abs(graph.outputs(windows[:number]).log_probabilities - expected).max() <= 1e-4 * np.abs(expected).max()
+        )
 
 
 def test_a_graph_that_takes_one_number_of_windows_alone_is_not_written(tmp_path):

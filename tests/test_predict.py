@@ -20,16 +20,16 @@ from scipy.io import wavfile
 from bearcat.api import diagnose
 from bearcat.data.isolated import open_stream
 from bearcat.data.recording import spectral_shape
-from bearcat.deploy.diagnose import Given
+from bearcat.deploy.ask import at_rate_of, cut_stream, resampled
 from bearcat.deploy.diagnose import diagnose as diagnose_units
-from bearcat.deploy.find import FoundUnit, find_files
+from bearcat.deploy.find import FoundUnit, Given, find_files
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.predictor import at_rate_of, cut_stream, resampled
 from bearcat.diagnosis.decision import UNREADABLE
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.errors import InputError
+from bearcat.requests import DiagnoseRequest
 from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
@@ -88,11 +88,11 @@ def test_resampling_blocks_is_resampling_the_whole(samples, up, down, sizes):
 
 
 def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr("bearcat.deploy.predictor.BATCH", 7)
+    monkeypatch.setattr("bearcat.deploy.ask.BATCH", 7)
     signal = noise(256 * 31 + 17)
     np.save(tmp_path / "a.npy", signal)
     model = made_model()
-    expected = pool(tally(model.log_probabilities(signal[: 256 * 31].reshape(31, 1, 256))))
+    expected = pool(tally(model.outputs(signal[: 256 * 31].reshape(31, 1, 256)).log_probabilities))
     for place in ("model", "model.onnx"):
         opened = open_model(model_folder / place)
         stream, findings = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
@@ -227,7 +227,7 @@ def knowing_folder(tmp_path_factory):
 
 
 def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_onnx(knowing_folder, monkeypatch):
-    monkeypatch.setattr("bearcat.deploy.predictor.BATCH", 7)
+    monkeypatch.setattr("bearcat.deploy.ask.BATCH", 7)
     for place in ("model", "model.onnx"):
         opened = open_model(knowing_folder / place)
         for name, familiar in (("noise", True), ("hum", False)):
@@ -372,6 +372,6 @@ def refusing() -> None:
 
 def test_a_process_that_dies_is_a_sentence_about_each_recording_without_an_answer():
     units = [FoundUnit("0.wav", refusing), FoundUnit("1.wav", ending)]
-    answers = diagnose_units(units, jobs=2)
+    answers = diagnose_units(units, request=DiagnoseRequest(jobs=2))
     assert [answer.recording for answer in answers] == ["0.wav", "1.wav"]
     assert "jobs" in str(answers[1].problem)

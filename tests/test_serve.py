@@ -49,7 +49,6 @@ sys.meta_path.insert(0, Without())
 {START}
 """
 BINARY = {"Content-Type": "application/octet-stream"}
-TOKEN = "a-token-for-tests"
 
 
 class Forked:
@@ -104,7 +103,7 @@ class Server:
         """A connection whose request has a head, but not all of its body."""
         connection = socket.create_connection((self.place.hostname, self.place.port), timeout=60)
         head = (
-            f"POST /predict?filename=a.wav HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            "POST /predict?filename=a.wav HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/octet-stream\r\nContent-Length: {size}\r\n\r\n"
         )
         connection.sendall(head.encode() + sent)
@@ -140,13 +139,12 @@ def server(models, tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def tight(models, tmp_path_factory) -> Iterator[Server]:
-    """Of the same file, with a token, and little patience."""
+    """Of the same file, with little patience."""
     limits = ("--max-bytes", 2**23, "--timeout", 2, "--concurrency", 2)
-    running = Server(tmp_path_factory.mktemp("tight"), models / "model.onnx", *limits, BEARCAT_TOKEN=TOKEN)
-    running.client.headers["Authorization"] = f"Bearer {TOKEN}"
+    running = Server(tmp_path_factory.mktemp("tight"), models / "model.onnx", *limits)
     yield running
     assert running.stop() == 0
-    assert running.logged() == ""
+    assert set(running.logged().splitlines()) <= {"WARNING:  Exceeded concurrency limit."}
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +181,7 @@ def refused(answer: httpx.Response, status: int, field: str | None) -> str:
     found = answer.json()
     assert (answer.status_code, found["field"]) == (status, field), found
     assert found["reason"]
-    assert "/" not in found["reason"].replace("application/", "").replace("ASCII/", ""), "no path is shown"
+    assert "/" not in found["reason"].replace("application/", ""), "no path is shown"
     return found["reason"]
 
 
@@ -309,7 +307,7 @@ def test_missing_fields_wrong_types_and_unreadable_files_are_named(server):
 
 
 def test_too_much_too_slow_and_too_many_are_refused_with_a_reason(tight):
-    """413 before and while a body comes, 408 for one that does not, 429 while such bodies hold all places."""
+    """413 before and while a body comes, 408 for one that does not, 503 while such bodies hold all places."""
     declared = tight.client.post("/predict?filename=a.npy", content=b"1" * (2**23 + 1), headers=BINARY)
     assert "8388608 bytes" in refused(declared, 413, "body")
     chunked = tight.client.post("/predict?filename=a.npy", content=iter([b"1" * 2**20] * 9), headers=BINARY)
@@ -317,35 +315,21 @@ def test_too_much_too_slow_and_too_many_are_refused_with_a_reason(tight):
     packed = io.BytesIO()
     np.savez_compressed(packed, a=np.zeros(9 * 2**20))
     assert "unpacks" in refused(tight.upload("a.npz", packed.getvalue(), rate=RATE), 413, "file")
+    tight.client.close()  # its connection counts too
     for _ in range(10):  # a loaded machine may give these up before it sees the next
         slow = [tight.slow_request(100_000) for _ in range(2)]
         time.sleep(0.2)
-        if (busy := tight.upload("a.npy", as_npy(noise(1000)), rate=RATE)).status_code == 429:
+        if httpx.get(f"{tight.url}/health").status_code == 503:
             break
-    assert "busy" in refused(busy, 429, None)
-    assert int(busy.headers["Retry-After"]) >= 1
+    else:
+        raise AssertionError("connections are not counted")
     for connection in slow:
         with connection, connection.makefile("rb") as file:
             answer = file.read()
         assert answer.startswith(b"HTTP/1.1 408"), answer
         assert b"longer than 2 s" in answer
-    answers = (tight.upload("a.npy", as_npy(noise(1000)), rate=RATE).status_code for _ in range(20))
-    assert 200 in answers
-    assert [list(folder.iterdir()) for folder in tight.temporary.iterdir()] == [[]], "uploads are gone"
-
-
-def test_a_token_is_asked_for_everywhere_but_on_health(tight):
-    with httpx.Client(base_url=tight.url) as stranger:
-        answers = {path: stranger.get(path).status_code for path in ("/health", "/", "/model", "/openapi.json", "/x")}
-        assert answers == {"/health": 200, "/": 401, "/model": 401, "/openapi.json": 401, "/x": 401}
-        answer = stranger.post("/predict?filename=a.npy", content=as_npy(noise(1000)), headers=BINARY)
-        assert "Authorization: Bearer TOKEN" in refused(answer, 401, "authorization")
-        assert answer.headers["WWW-Authenticate"].startswith("Basic"), "browsers ask for a password"
-        for wrong in (f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer", "Bearer \xe9"):
-            assert stranger.get("/model", headers={"Authorization": wrong.encode("latin-1")}).status_code == 401
-        assert stranger.get("/model", auth=("any name", TOKEN)).status_code == 200
-    assert tight.client.get("/model").json()["limits"] == {"max_bytes": 2**23, "timeout": 2, "concurrency": 2}
-    assert TOKEN not in tight.said
+    assert httpx.get(f"{tight.url}/model").json()["limits"] == {"max_bytes": 2**23, "timeout": 2, "concurrency": 2}
+    assert list(tight.temporary.iterdir()) == [], "uploads are gone"
 
 
 def test_loopback_is_the_default_and_other_names_and_careless_browsers_are_kept_out(server):
@@ -368,12 +352,15 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, mon
             ServeRequest.of(**limits)
         assert refused.value.field == next(iter(limits))
     for path, words, sentence in (
-        (tmp_path / "no.onnx", {}, "there is no such file"), (models / "model.onnx", {"token": "one\ntwo"}, "BEARCAT_TOKEN"),
-        (None, {"alarm": ["inner"]}, "--alarm"),
+        (tmp_path / "no.onnx", {}, "there is no such file"), (None, {"alarm": ["inner"]}, "--alarm"),
         (models / "model.onnx", {"alarm": ["iner"]}, "no class 'iner'; did you mean 'inner'"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=sentence):
-            serve(path, ServeRequest.of(port=0, alarm=words.get("alarm")), words.get("token"))
+            serve(path, ServeRequest.of(port=0, alarm=words.get("alarm")))
+    monkeypatch.setenv("BEARCAT_TOKEN", "of an earlier version")
+    with pytest.raises(InputError, match="BEARCAT_TOKEN"):
+        serve(None, ServeRequest())
+    monkeypatch.delenv("BEARCAT_TOKEN")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         status, _, said = command("serve", models / "model.onnx", "--port", taken.getsockname()[1])
     assert status == 2

@@ -11,8 +11,7 @@ from scipy.signal import lfilter
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import FoundMeasurement, alone, array_recording
+from bearcat.deploy.find import FoundMeasurement, Given, alone, array_recording
 from bearcat.diagnosis.combs import (
     GRID,
     Lines,

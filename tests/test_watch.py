@@ -20,7 +20,7 @@ import pytest
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.deploy.diagnose import Given
+from bearcat.deploy.find import Given
 from bearcat.errors import InputError
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.store import Store

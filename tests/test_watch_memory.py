@@ -10,8 +10,7 @@ import pytest
 from bearcat.data.simulate import Simulated
 from bearcat.data.stream import Stream
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
-from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
 from bearcat.findings import Finding
 from bearcat.watch.alarm import acknowledge, assess, relearn, unreadable
 from bearcat.watch.memory import PointState, observe

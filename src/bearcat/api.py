@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.manifest import MANIFEST
-from bearcat.deploy.diagnose import Given, read, usual_lines
+from bearcat.deploy.diagnose import Recorded
 from bearcat.deploy.diagnose import diagnose as run
-from bearcat.deploy.find import FoundUnit, alone, array_recording
-from bearcat.deploy.opened import open_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.requests import AdaptRequest, DiagnoseRequest
 
 if TYPE_CHECKING:
     from bearcat.adaptation.adapt import Adaptation
-    from bearcat.deploy.predictor import Predictor
-
-Recorded = str | Path | NDArray[Any]
 
 
 def adapt(
@@ -141,31 +135,14 @@ def diagnose(
     {'ok': 1, 'check': 0, 'alarm': 0}
     """
     path = None if model is None else Path(model) if isinstance(model, str | Path) else model.model
-    asked, opened = DiagnoseRequest.of(**request), None if path is None else open_model(path)
-    found = diagnosed(_several(files), asked, opened, _several(healthy))
+    asked, opened = DiagnoseRequest.of(**request), None
+    if path is not None:
+        from bearcat.deploy.opened import open_model
+
+        opened = open_model(path)
+    found = run(_several(files), opened, _several(healthy), asked)
     single = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
     return found.usable() if single and Path(str(files)).name != MANIFEST else found
-
-
-def diagnosed(
-    files: Sequence[Recorded], request: DiagnoseRequest, model: Predictor | None = None,
-    healthy: Sequence[Recorded] = (),
-) -> Diagnoses:  # fmt: skip
-    """Diagnoses by an opened model, or without, beside recordings that are known to be healthy."""
-    given = Given.of(request, model)
-
-    def units(files: Sequence[Recorded]) -> Iterator[FoundUnit]:
-        for number, each in enumerate(files):
-            if isinstance(each, np.ndarray):
-                if given.speed is not None:
-                    raise InputError(f"rpm: an array has no channel '{given.speed}'; give a number", "rpm")
-                array = array_recording(each, request.rate, f"array {number}" if len(files) > 1 else "array")
-                yield FoundUnit(array.name, partial(iter, [alone(array)]))
-            else:
-                yield from read([Path(each)], given, model)
-
-    history = usual_lines(units(healthy), given) if len(healthy) else None
-    return run(units(files), model, history, given, request.jobs)
 
 
 def _several(files: Recorded | Sequence[Recorded]) -> Sequence[Recorded]:

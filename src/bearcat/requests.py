@@ -140,7 +140,7 @@ class ServeRequest(Request):
     port: int = option(8000, "0 takes one that is free.", "N", limits="port")
     max_bytes: int = option(64 * 2**20, "The longest body of a request.", "N", limits="max_bytes", group=ADVANCED)
     timeout: float = option(30.0, "Seconds for a request.", "S", limits="timeout", group=ADVANCED)
-    concurrency: int = option(64, "Requests at once; others get status 429.", "N", limits="concurrency", group=ADVANCED)
+    concurrency: int = option(64, "Connections at once; others get 503.", "N", limits="concurrency", group=ADVANCED)
     alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".", "CLASS", group=ADVANCED)
 
 

@@ -79,7 +79,7 @@ for words in (["model.onnx", "recording.npy", "--rate", "12000", "--format", "js
     modules, printed = result.stdout.split("\n", 1)
     assert json.loads(modules) == [None] * 4
     (row,) = json.loads(printed)["recordings"]
-    expected = pool(tally(model.log_probabilities(windows)), model.pooled_temperature)
+    expected = pool(tally(model.outputs(windows).log_probabilities), model.pooled_temperature)
     assert np.abs(np.array(list(row["network"]["probabilities"].values())) - expected.probabilities).max() <= PARITY
     *_, first, sentence, last = result.stderr.splitlines()
     assert first in ("status 0", "status 1", "status 3")
@@ -98,7 +98,7 @@ def test_the_examples_of_the_documentation_run(tmp_path, exported):
     page = (DOCS / "deploy.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert len(examples) == 2
-    diagnosis = pool(tally(model.log_probabilities(signal[: 256 * 20].reshape(20, 1, 256))))
+    diagnosis = pool(tally(model.outputs(signal[: 256 * 20].reshape(20, 1, 256)).log_probabilities))
     for example in examples:
         (tmp_path / "example.py").write_text(example, encoding="utf-8")
         name, confidence = python(tmp_path / "example.py", folder=tmp_path).split()[:2]

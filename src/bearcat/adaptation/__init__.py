@@ -13,7 +13,6 @@ it is kept: its folder in a store, run.json in the folder of `bearcat adapt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -34,8 +33,8 @@ from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import Preparation, cached_windows, fingerprint, metadata
-from bearcat.deploy.diagnose import Given, Heard, evidence_of, listen
-from bearcat.deploy.find import FoundMeasurement, FoundUnit, units_of
+from bearcat.deploy.diagnose import Heard, evidence_of, hear
+from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.errors import InputError
@@ -175,11 +174,7 @@ class Library:
         """What the signals of the run's target say by themselves; each is measured once."""
         key = spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
         if key not in self._heard:
-            self._heard[key] = []
-            for unit in self.units(spec):
-                with closing(unit.measurements()) as measurements:
-                    for found in measurements:
-                        self._heard[key].append((found.closed(), listen(found, spec.given)))
+            self._heard[key] = [each for unit in self.units(spec) for each in hear(unit, spec.given)]
         return self._heard[key]
 
     def catalogue(self, dataset: Dataset) -> Catalogue:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
     from rich.progress import Progress, ProgressColumn
 
-    from bearcat.deploy.predictor import Predictor
+    from bearcat.deploy.opened import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
 KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
@@ -218,7 +218,7 @@ REMOVED = {
     "--precision": "write --method-set precision=bfloat16",
     "--specimen": "name it in a manifest's column 'specimen'",
     "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
-    "--by": "bearcat.deploy.predictor has the windows' probabilities",
+    "--by": "bearcat.deploy.opened.open_model gives the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",
     "--decimals": "runs.csv has every digit",
     "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
@@ -226,7 +226,7 @@ REMOVED = {
     "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
     "--mqtt": "write --notify mqtt://host/topic",
     "FOLDER --healthy": "leave it out: recordings are judged at once; acknowledge what you know of a machine",
-    "--token": "set BEARCAT_TOKEN instead, which other users of the machine cannot see",
+    "--token": "let a reverse proxy ask for a password",
 }
 
 

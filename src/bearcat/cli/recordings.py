@@ -29,7 +29,7 @@ from bearcat.settings import pairs
 if TYPE_CHECKING:
     from bearcat.data import Preparation, Recording
     from bearcat.data.survey import Survey
-    from bearcat.deploy.predictor import Predictor
+    from bearcat.deploy.opened import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
@@ -91,10 +91,10 @@ def _diagnose(
     files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: Names, png: Path | None
 ) -> int:
     """Prints the diagnoses of recordings, a table worst first; the exit status."""
-    from bearcat.api import diagnosed
+    from bearcat.deploy.diagnose import diagnose as run
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED
 
-    found = diagnosed(files, request, model, healthy or ())
+    found = run(files, model, healthy or (), request)
     for note in found.notes:
         print_note(note)
     if png is not None:
@@ -179,10 +179,10 @@ def report(
 
 
 def _diagnosed(files: list[Path], request: DiagnoseRequest, model: Path | None) -> Diagnoses:
-    from bearcat.api import diagnosed
+    from bearcat.deploy.diagnose import diagnose as run
     from bearcat.deploy.opened import open_model
 
-    return diagnosed(files, request, None if model is None else open_model(model))
+    return run(files, None if model is None else open_model(model), request=request)
 
 
 def _is_store(path: Path) -> bool:

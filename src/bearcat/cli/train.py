@@ -151,7 +151,7 @@ def export(
     model: Annotated[Path, Argument(metavar="MODEL", help="A model's folder.")],
     onnx: Annotated[Path, Option("--onnx", metavar="FILE", help="The file to write; its name ends in .onnx.")],
 ) -> None:
-    """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
+    """Write a model as one ONNX file, from prepared windows to calibrated probabilities (docs/deploy.md)."""
     from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,19 +201,14 @@ def serve(
     request: ServeRequest,
     model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
 ) -> None:
-    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C.
-
-    With $BEARCAT_TOKEN, requests must carry it: Authorization: Bearer TOKEN, or as a password.
-    """
+    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C."""
     use_one_core()
     from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
 
-    token, store = os.environ.get("BEARCAT_TOKEN"), request.store
-    if token == "":  # as a secret that is missing often is
-        raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
-    if token is None and not is_loopback(request.host):
-        print_note(f"everyone who can reach {request.host} may send requests; set BEARCAT_TOKEN to restrict that")
+    store = request.store
+    if not is_loopback(request.host):
+        print_note(f"everyone who can reach {request.host} may send requests; a reverse proxy can restrict that")
     fleet = None
     if store is not None:
         from bearcat.report.fleet import fleet_pages
@@ -227,7 +221,7 @@ def serve(
         served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
         print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, request, token, started, print_decision, fleet)
+    run(model, request, started, print_decision, fleet)
 
 
 def mcp(

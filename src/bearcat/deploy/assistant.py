@@ -8,15 +8,14 @@ Every tool only reads. Files lie below one folder, and names of others are escap
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.diagnose import Given, read
-from bearcat.deploy.diagnose import diagnose as run
+from bearcat.deploy.diagnose import diagnose as diagnosed
 from bearcat.deploy.find import find_files
 from bearcat.errors import InputError, shown, to_json
 from bearcat.requests import DiagnoseRequest
@@ -40,30 +39,14 @@ ABOUT = (
 READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
-def escaped(value: Any, hidden: str = "") -> Any:
+def escaped(value: Any, hidden: str) -> Any:
     """Plain values with every text cut, without control characters and without the `hidden` folder."""
     if isinstance(value, str):
-        text = value.replace(hidden, "") if hidden else value
+        text = value.replace(hidden, "")
         return shown(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
-    if isinstance(value, Mapping):
-        return {escaped(name): escaped(item, hidden) for name, item in value.items()}
-    return [escaped(item, hidden) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(value: Any, hidden: str = "") -> Any:
-    """The same, with null for NaN."""
-    return json.loads(to_json(escaped(value, hidden)))
-
-
-@contextmanager
-def sentences(hidden: str = "") -> Iterator[None]:
-    """What the assistant reads where a tool cannot answer."""
-    try:
-        yield
-    except InputError as error:
-        raise ToolError(escaped(str(error), hidden)) from error
-    except OSError as error:  # a file that has gone
-        raise ToolError(escaped(f"a file cannot be read ({error.strerror}); ask again")) from error
+    if isinstance(value, dict):
+        return {escaped(name, hidden): escaped(item, hidden) for name, item in value.items()}
+    return [escaped(item, hidden) for item in value] if isinstance(value, list) else value
 
 
 def recordings_below(root: Path) -> list[Path]:
@@ -77,18 +60,36 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder; give the one whose recordings may be asked about")
     root = real_path(folder)
-    above = shown(f"{root}/")
     assistant: MCPServer[Any] = MCPServer("bearcat", version=__version__, instructions=ABOUT, log_level="ERROR")
 
-    @assistant.tool(annotations=READS)
+    def plain(value: Any) -> Any:
+        return escaped(json.loads(to_json(value)), shown(f"{root}/"))
+
+    def tool(answer: Callable[..., dict[str, Any]]) -> None:
+        """Adds a tool; where it cannot answer, the assistant reads a sentence."""
+
+        @wraps(answer)
+        def run(*given: Any, **named: Any) -> dict[str, Any]:
+            try:
+                return dict(plain(answer(*given, **named)))
+            except InputError as error:
+                raise ToolError(plain(str(error))) from error
+            except OSError as error:  # a file that has gone
+                raise ToolError(plain(f"a file cannot be read ({error.strerror}); ask again")) from error
+
+        assistant.tool(annotations=READS)(run)
+
+    def names(name: Path | str) -> tuple[str, str]:
+        """A name, and as it is shown."""
+        return str(name), plain(str(name))
+
+    @tool
     def list_recordings(containing: str = "") -> dict[str, Any]:
         """Names of recordings below the folder, 200 at most; `containing` is a part of the name."""
-        with sentences():
-            names = [str(path.relative_to(root)) for path in recordings_below(root)]
-        names = [name for name in names if containing in name]
-        return dict(_plain({"recordings": names[:ROWS], "left_out": max(len(names) - ROWS, 0)}))
+        found = [name for path in recordings_below(root) if containing in (name := str(path.relative_to(root)))]
+        return {"recordings": found[:ROWS], "left_out": max(len(found) - ROWS, 0)}
 
-    @assistant.tool(annotations=READS)
+    @tool
     def diagnose(
         file: str, rpm: float | None = None, bearing: str | None = None, rate: float | None = None,
         channel: str | None = None,
@@ -98,16 +99,12 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         `rpm` is the speed of the shaft, `bearing` a designation such as 6205 or balls=9,ball=7.94,pitch=39.04 (mm);
         they are for recordings whose manifest does not say them. `rate` in Hz is for files that do not say their own.
         """
-        with sentences(above):
-            known = {name: path for path in recordings_below(root) for name in _names(path.relative_to(root))}
-            if file not in known:
-                name = escaped(file[:SHORT])
-                raise InputError(f"{name}: is no recording below the folder; list_recordings names those", "file")
-            asked = {"rpm": rpm, "bearing": bearing, "rate": rate, "channel": channel}
-            given = Given.of(DiagnoseRequest.of(**asked))
-            found = run(read([known[file]], given), given=given).usable()
-        rows = [{name: row[name] for name in FIELDS} for row in (each.to_dict() for each in found)]
-        return {"recordings": _plain(rows, above)}
+        known = {name: path for path in recordings_below(root) for name in names(path.relative_to(root))}
+        if file not in known:
+            raise InputError(f"{file[:SHORT]}: is no recording below the folder; list_recordings names those", "file")
+        request = DiagnoseRequest.of(rpm=rpm, bearing=bearing, rate=rate, channel=channel)
+        rows = [each.to_dict() for each in diagnosed([known[file]], request=request).usable()]
+        return {"recordings": [{name: row[name] for name in FIELDS} for row in rows]}
 
     if store is not None:
         from bearcat.watch.snapshot import Fleet
@@ -115,19 +112,14 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
 
         Store.open(store).close()  # what is wrong with it is said at once
 
-        @assistant.tool(annotations=READS)
+        @tool
         def machine_status(machine: str | None = None) -> dict[str, Any]:
             """Watched points, worst first: status (alarm, check, no signal, ok), since when, why."""
-            with sentences(), Store.open(store) as opened:
-                points = Fleet(each for each in opened.fleet() if machine in (None, *_names(each.machine)))
+            with Store.open(store) as opened:
+                points = Fleet(each for each in opened.fleet() if machine in (None, *names(each.machine)))
             if machine is not None and not points:
-                raise ToolError(escaped(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them"))
+                raise InputError(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them")
             rows, left = points.rows()[:ROWS], max(len(points) - ROWS, 0)
-            return dict(_plain({"summary": points.summary, "points": rows, "left_out": left}))
+            return {"summary": points.summary, "points": rows, "left_out": left}
 
     return assistant
-
-
-def _names(name: Path | str) -> tuple[str, str]:
-    """A name, and as it is shown."""
-    return str(name), escaped(str(name))

@@ -3,8 +3,8 @@
 `bearcat diagnose`, `predict`, `adapt`, `watch`, `bearcat.diagnose`, the server and the assistant all come here. A
 signal is measured once, a block of samples at a time, and decided once, beside the others of its point.
 
->>> model, given = open_model(Path("out/model")), Given.of(DiagnoseRequest(rpm="1480", bearing="6205"))
->>> diagnose(read([Path("pump")], given, model), model, given=given).summary
+>>> request = DiagnoseRequest(rpm="1480", bearing="6205")
+>>> diagnose([Path("pump")], open_model(Path("out/model")), request=request).summary
 '14 recordings: 9 alarm, 5 ok.'
 """
 
@@ -14,26 +14,32 @@ import os
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
 from itertools import chain
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing, asked_bearing
-from bearcat.data.channels import Declared, unit_of
+from bearcat.data.channels import unit_of
 from bearcat.data.manifest import is_time
-from bearcat.data.recording import Floats, stated_speed
+from bearcat.data.recording import Floats
 from bearcat.data.stream import Stream
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, FoundUnit, find_units, number_or_channel
-from bearcat.deploy.opened import GENERAL, open_model
-from bearcat.deploy.predictor import Predictor, at_rate_of, tally_stream
+from bearcat.deploy.find import (
+    FoundMeasurement,
+    FoundPoint,
+    FoundRecording,
+    FoundUnit,
+    Given,
+    alone,
+    array_recording,
+    closed,
+    find_units,
+)
 from bearcat.diagnosis.comparison import cross_talk, known_baseline, loudness
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
@@ -41,7 +47,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled, Tally, pool
 from bearcat.diagnosis.quality import QualityCheck
-from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Observation
+from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import (
     FOLLOWED,
     SignalAnalysis,
@@ -50,113 +56,58 @@ from bearcat.diagnosis.signal import (
     speed_course,
     speed_of_channel,
 )
-from bearcat.errors import InputError, check_range
-from bearcat.findings import PRIOR, SHOWN_LINE, Finding
+from bearcat.errors import InputError
+from bearcat.findings import SHOWN_LINE, Finding
 from bearcat.requests import DiagnoseRequest
 
+if TYPE_CHECKING:
+    from bearcat.deploy.opened import Predictor
+
 MOST_HELD = 1 << 23  # samples of a recording's beginning
-SAME_RATE = 1e-4  # by which two statements of one rate may differ
 History = Mapping[str | None, Sequence[PhysicsEvidence]]  # of recordings known to be healthy, by point
 
 
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What a user says of all recordings, where they do not say it themselves; what is None is the model's.
-
-    With `override`, what the user says replaces what files, manifests and folders say.
-    """
-
-    rate: float | None = None
-    rpm: float | None = None
-    speed: str | None = None  # the channel that holds it
-    bearing: Bearing | None = None
-    search: bool = False  # look for lines of any bearing where a recording's is not known
-    channel: str | None = None
-    channels: str | None = None  # of a file: axes of one bearing (together) or bearings of their own (apart)
-    rule: AlarmRule | None = None
-    trust_speed: bool = False  # a stated speed is not checked
-    declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
-    override: bool = False
-    measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
-    without: str | None = None  # the dataset that is tested: what was learnt from its bench does not count
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, field="rate")
-        check_range("rpm", self.rpm, field="rpm")
-
-    @staticmethod
-    def of(request: DiagnoseRequest, model: Predictor | None = None) -> Given:
-        """From what was asked for."""
-        rpm, speed = number_or_channel(request.rpm)
-        bearing, search = asked_bearing(request.bearing)
-        return Given(
-            request.rate, rpm, speed, bearing, search, request.channel, request.channels,
-            AlarmRule.of([] if model is None else model.classes, request.alarm or None, request.prior or PRIOR),
-            request.trust_speed,
-            Declared(request.unit, request.group, request.mounting), request.override,
-        )  # fmt: skip
-
-    def rate_of(self, stream: Stream) -> float | None:
-        """The stream's own, else the given one; InputError where they differ and nothing is to be overridden."""
-        if self.rate is None or stream.rate is None or self.override or abs(stream.rate / self.rate - 1) < SAME_RATE:
-            return (self.rate or stream.rate) if self.override else (stream.rate or self.rate)
-        differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
-        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or override", "rate")
-
-    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
-        """The stated speed, and what a person should know where the file says otherwise."""
-        return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
-
-    def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
-        """The recording's or the given one, else the `assumed` one; None where it is said to be unknown."""
-        said = self.search or self.bearing is not None
-        if found.bearing is not None and not (said and self.override):
-            return found.bearing
-        return self.bearing if said else assumed
-
-    def declared_of(self, found: FoundRecording) -> Declared:
-        """What a user or a manifest says of the measurement, and the unit that a channel's name says."""
-        return self.declared.completed(found.declared, found.channel or "")
-
-    def differences(self, found: FoundRecording) -> list[Finding]:
-        """Where a recording says otherwise than the user."""
-        said, own = (None if each is None else each.orders() for each in (self.bearing, found.bearing))
-        differing = list[dict[str, Any]]()
-        if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
-            differing.append({"about": "rpm", "stated": found.rpm, "given": self.rpm})
-        if said is not None and own is not None and any(abs(said[name] / own[name] - 1) > 1e-3 for name in said):
-            differing.append({"about": "bearing", "stated": str(found.bearing)})
-        if self.search and self.override and own is not None:
-            differing.append({"about": "unknown bearing", "stated": str(found.bearing)})
-        counts = {"overridden": self.override}
-        return [Finding("statements differ", "remark", values | counts) for values in differing]
-
-
-def read(paths: Sequence[Path], given: Given, model: Predictor | None = None) -> Iterator[FoundUnit]:
-    """The measurements of files and folders, not opened yet; a path that cannot be used is one with a problem."""
-    return find_units(paths, model, given.channel, given.channels, given.speed, given.override)
+Recorded = str | Path | NDArray[Any]  # a file, a folder, a manifest, or a signal (time,)
 
 
 def diagnose(
-    units: Iterable[FoundUnit], model: Predictor | None = None, history: History | None = None,
-    given: Given | None = None, jobs: int = 1,
+    recordings: Sequence[Recorded | FoundUnit], model: Predictor | None = None, healthy: Sequence[Recorded] = (),
+    request: DiagnoseRequest | None = None, given: Given | None = None,
 ) -> Diagnoses:  # fmt: skip
-    """A diagnosis of every point, by so many processes (0: one for each core); nothing raises InputError.
+    """A diagnosis of every point; a recording that cannot be used has one that says why, and stops no other.
 
-    `history` holds the lines of healthy recordings (`usual_lines`).
+    `healthy` are known good recordings: lines that were always there are no alarm. `given` stands in place of what the
+    request says of the recordings.
     """
+    request = request or DiagnoseRequest()
+    given = given or Given.of(request, () if model is None else model.classes)
+    history = _usual_lines(healthy, given) if len(healthy) else {}
+    units, work = _units(recordings, given, model), partial(examine, model=model, history=history, given=given)
     evidence, notes = list[Observation](), list[str]()
-    work = partial(examine, model=model, history=history or {}, given=given or Given())
-    for found, said in map(work, units) if jobs == 1 else _in_processes(list(units), work, jobs):
+    for found, said in map(work, units) if request.jobs == 1 else _in_processes(list(units), work, request.jobs):
         evidence += found
         notes += said
     return Diagnoses(decide_together(evidence), notes)
 
 
-def usual_lines(units: Iterable[FoundUnit], given: Given) -> History:
+def _units(recordings: Sequence[Recorded | FoundUnit], given: Given, model: Predictor | None) -> Iterator[FoundUnit]:
+    """The measurements of files, folders and arrays, not opened yet."""
+    for number, each in enumerate(recordings):
+        if isinstance(each, FoundUnit):
+            yield each
+        elif isinstance(each, np.ndarray):
+            if given.speed is not None:
+                raise InputError(f"rpm: an array has no channel '{given.speed}'; give a number", "rpm")
+            array = array_recording(each, given.rate, f"array {number}" if len(recordings) > 1 else "array")
+            yield FoundUnit(array.name, partial(list, [alone(array)]))
+        else:
+            yield from find_units([Path(each)], given, None if model is None else model.channel)
+
+
+def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
     """What physics reads in recordings that are known to be healthy, by point; InputError where it can read none."""
     usual = defaultdict[str | None, list[PhysicsEvidence]](list)
-    for each in diagnose(units, given=given):
+    for each in diagnose(healthy, given=given):
         if each.problem is not None:
             raise each.problem
         if each.physics is not None:
@@ -166,25 +117,21 @@ def usual_lines(units: Iterable[FoundUnit], given: Given) -> History:
     return dict(usual)
 
 
-Examined = tuple[list[Observation], tuple[str, ...]]  # of each point, and notes on the channels
+Examined = tuple[list[Observation], list[str]]  # of each point, and notes on the channels
 
 
 def examine(unit: FoundUnit, model: Predictor | None, history: History, given: Given) -> Examined:
     """The evidence of one measurement; an error of ours is printed, and concerns this one alone."""
-    name = unit.name
     try:
-        with closing(unit.measurements()) as measurements:  # its file too, whatever happens
-            found = next(measurements)
-            name = found.name
-            heard = listen(found, given, model)
-            notes = tuple(f"{name}: {note}" for note in found.notes) if len(found.points) > 1 else ()
-            return evidence_of(found, heard, given, model, history), notes
-    except InputError as error:
-        return [Observation(name, problem=error.with_traceback(None))], ()
+        evidence, notes = list[Observation](), list[str]()
+        for found, heard in hear(unit, given, model):
+            evidence += evidence_of(found, heard, given, model, history)
+            notes += [f"{found.name}: {note}" for note in found.notes if len(found.points) > 1]
+        return evidence, notes
     except Exception as error:
         traceback.print_exc()
-        sentence = f"{name}: {type(error).__name__}; please report this bug with the lines above"
-        return [Observation(name, problem=InputError(sentence, readable=True))], ()
+        sentence = f"{unit.name}: {type(error).__name__}; please report this bug with the lines above"
+        return [Observation(unit.name, problem=InputError(sentence, readable=True))], []
 
 
 def _in_processes(units: Sequence[FoundUnit], work: partial[Examined], jobs: int) -> Iterator[Examined]:
@@ -195,20 +142,17 @@ def _in_processes(units: Sequence[FoundUnit], work: partial[Examined], jobs: int
 
     model: Predictor | None = work.keywords["model"]
     # Processes are kept for later calls, when the model or the current folder may have changed.
-    place = None if model is None else model.place
-    task, done = delayed(partial(_examine_there, work=partial(work, model=None), place=place, call=uuid4().hex)), 0
+    place, done = None if model is None else model.place, 0
+    task = partial(_examine_there, work=partial(work, model=None), place=place, call=uuid4().hex, folder=Path.cwd())
     try:
         with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
-            for found in Parallel(return_as="generator")(task(unit, folder=Path.cwd()) for unit in units):
+            for found in Parallel(return_as="generator")(delayed(task)(unit) for unit in units):
                 done += 1
                 yield found
     except BrokenProcessPool:
+        ended = "a process that diagnosed recordings ended, for want of memory perhaps; run it again with fewer jobs"
         for unit in units[done:]:
-            ended = "a process that diagnosed recordings ended, for want of memory perhaps"
-            yield (
-                [Observation(unit.name, problem=InputError(f"{unit.name}: {ended}; run it again with fewer jobs"))],
-                (),
-            )
+            yield [Observation(unit.name, problem=InputError(f"{unit.name}: {ended}"))], []
 
 
 def _examine_there(
@@ -220,6 +164,8 @@ def _examine_there(
 
 @lru_cache(maxsize=1)
 def _opened(path: Path, _: str) -> Predictor:
+    from bearcat.deploy.opened import open_model
+
     return open_model(path)
 
 
@@ -241,6 +187,15 @@ class Heard:
             return None
         unknown = signal.speed is not None and signal.speed.rpm is None
         return None if unknown and problem.field == "rpm" else InputError(str(problem), problem.field, readable=True)
+
+
+def hear(unit: FoundUnit, given: Given, model: Predictor | None = None) -> list[tuple[FoundMeasurement, list[Heard]]]:
+    """Opens a unit and measures it; its files are closed then."""
+    try:
+        return [(found.closed(), listen(found, given, model)) for found in unit.open()]
+    except (InputError, OSError) as error:
+        problem = error if isinstance(error, InputError) else InputError(f"{unit.name}: {error}")
+        return [(alone(FoundRecording(closed, unit.name)), [Heard(problem=problem.with_traceback(None))])]
 
 
 def listen(found: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[Heard]:
@@ -345,34 +300,20 @@ def _listen(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fou
             for _ in blocks:
                 pass
         else:
-            tallied, about = _ask(model, axis.found, replace(axis.stream, blocks=blocks), course, given)
+            from bearcat.deploy.ask import ask  # which nobody else needs
+
+            tallied, about = ask(model, axis.found, replace(axis.stream, blocks=blocks), course, given)
             tallies.append(tallied)
             noticed += about
     signal, network = _united(analyses, axes, course, given), None
     if model is not None:
         pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
-        if model.metadata.get("recipe") == GENERAL.name:
+        if model.metadata.get("recipe") == "general":
             signal = replace(signal, general=None)  # it would be heard twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
     return Heard(signal, network, tuple(noticed))
-
-
-def _ask(
-    model: Predictor, found: FoundRecording, stream: Stream, course: SpeedCourse, given: Given
-) -> tuple[Tally, list[Finding]]:
-    """What the model says of the windows of a channel; it reads them at the speed that was measured or stated."""
-    (rpm, _), measured, noticed = given.rpm_of(found, stream), course.evidence, list[Finding]()
-    unknown = "rpm" in model.needs and rpm is None and model.rpm is None
-    if measured.corrected or measured.by == "tacho" or unknown:
-        rpm = measured.rpm
-    if unknown and rpm is not None:
-        noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
-    elif "rpm" in model.needs and rpm is None:
-        noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
-    stream, about_rate = at_rate_of(model, stream, given.rate)
-    return tally_stream(model, stream, rpm, given.bearing_of(found)), noticed + about_rate
 
 
 def _united(

@@ -1,14 +1,14 @@
-"""What there is to diagnose: files, folders and manifests → measurements, their points and channels.
+"""What there is to diagnose, and what a user says of it: files, folders and manifests → measurements.
 
 A measurement is what was recorded at once: points that are neighbours, each one channel or several axes of one bearing.
 
->>> for measurement in find_measurements([Path("pump")]):
-...     print([point.name for point in measurement.points])
+>>> for unit in find_units([Path("pump")]):
+...     print([point.name for measurement in unit.open() for point in measurement.points])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,38 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import Bearing
+from bearcat.data.bearing import Bearing, asked_bearing
 from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
-from bearcat.data.folder import (
-    FileReader,
-    Folder,
-    FolderEntry,
-    entry_of,
-    folder_entries,
-    speed_in_name,
-)
+from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_name
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.manifest import MANIFEST, ManifestRow
-from bearcat.data.recording import Floats, Recording, parts_of
+from bearcat.data.recording import Floats, Recording, parts_of, stated_speed
 from bearcat.data.stream import FORMATS, Stream
-from bearcat.deploy.predictor import Predictor
-from bearcat.errors import InputError, shown
+from bearcat.diagnosis.recording import AlarmRule
+from bearcat.errors import InputError, check_range, shown
+from bearcat.findings import PRIOR, Finding
+from bearcat.requests import DiagnoseRequest
 from bearcat.storage import real_path
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
-
-
-def find_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files named, and those of supported formats in folders named, in order of name; hidden ones are left out."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS and file.name != MANIFEST)
-        inside = (file for file in known if not file.is_dir())  # reading names a pipe and a link to nothing
-        visible = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-        yield from visible or [path]  # reading names an empty folder
+SAME_RATE = 1e-4  # by which two statements of one rate may differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +70,8 @@ class FoundMeasurement:
 
     def closed(self) -> FoundMeasurement:
         """The same by its names, without what is read."""
-        shut = partial(_refuse, InputError(f"{self.name}: was closed"))
         points = tuple(
-            replace(point, recordings=tuple(replace(each, open=shut) for each in point.recordings))
+            replace(point, recordings=tuple(replace(each, open=closed) for each in point.recordings))
             for point in self.points
         )
         return replace(self, points=points, speed=None)
@@ -96,17 +79,83 @@ class FoundMeasurement:
 
 @dataclass(frozen=True, eq=False)
 class FoundUnit:
-    """A measurement that nothing was opened of yet."""
+    """A file, or a part of one, that nothing was opened of yet; InputError where it cannot be opened."""
 
     name: str
-    find: Callable[[], Iterator[FoundMeasurement]]
+    open: Callable[[], Sequence[FoundMeasurement]]  # one, or several where a recording is cut
 
-    def measurements(self) -> Generator[FoundMeasurement, None, None]:
-        """The one measurement."""
-        try:
-            yield from self.find()
-        except (InputError, OSError) as error:  # others go on
-            yield from _refused(error, self.name).find()
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a user says of all recordings, where they do not say it themselves; what is None is the model's.
+
+    With `override`, what the user says replaces what files, manifests and folders say.
+    """
+
+    rate: float | None = None
+    rpm: float | None = None
+    speed: str | None = None  # the channel that holds it
+    bearing: Bearing | None = None
+    search: bool = False  # look for lines of any bearing where a recording's is not known
+    channel: str | None = None
+    channels: str | None = None  # of a file: axes of one bearing (together) or bearings of their own (apart)
+    rule: AlarmRule | None = None
+    trust_speed: bool = False  # a stated speed is not checked
+    declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
+    override: bool = False
+    measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
+    without: str | None = None  # the dataset that is tested: what was learnt from its bench does not count
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
+        points_of((), self.channels)  # refuses other words
+
+    @staticmethod
+    def of(request: DiagnoseRequest, classes: Sequence[str] = ()) -> Given:
+        """From what was asked for; `classes` are a model's."""
+        rpm, speed = number_or_channel(request.rpm)
+        bearing, search = asked_bearing(request.bearing)
+        return Given(
+            request.rate, rpm, speed, bearing, search, request.channel, request.channels,
+            AlarmRule.of(classes, request.alarm or None, request.prior or PRIOR), request.trust_speed,
+            Declared(request.unit, request.group, request.mounting), request.override,
+        )  # fmt: skip
+
+    def rate_of(self, stream: Stream) -> float | None:
+        """The stream's own, else the given one; InputError where they differ and nothing is to be overridden."""
+        if self.rate is None or stream.rate is None or self.override or abs(stream.rate / self.rate - 1) < SAME_RATE:
+            return (self.rate or stream.rate) if self.override else (stream.rate or self.rate)
+        differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
+        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or override", "rate")
+
+    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
+        """The stated speed, and what a person should know where the file says otherwise."""
+        return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
+
+    def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
+        """The recording's or the given one, else the `assumed` one; None where it is said to be unknown."""
+        said = self.search or self.bearing is not None
+        if found.bearing is not None and not (said and self.override):
+            return found.bearing
+        return self.bearing if said else assumed
+
+    def declared_of(self, found: FoundRecording) -> Declared:
+        """What a user or a manifest says of the measurement, and the unit that a channel's name says."""
+        return self.declared.completed(found.declared, found.channel or "")
+
+    def differences(self, found: FoundRecording) -> list[Finding]:
+        """Where a recording says otherwise than the user."""
+        said, own = (None if each is None else each.orders() for each in (self.bearing, found.bearing))
+        differing = list[dict[str, Any]]()
+        if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
+            differing.append({"about": "rpm", "stated": found.rpm, "given": self.rpm})
+        if said is not None and own is not None and any(abs(said[name] / own[name] - 1) > 1e-3 for name in said):
+            differing.append({"about": "bearing", "stated": str(found.bearing)})
+        if self.search and self.override and own is not None:
+            differing.append({"about": "unknown bearing", "stated": str(found.bearing)})
+        counts = {"overridden": self.override}
+        return [Finding("statements differ", "remark", values | counts) for values in differing]
 
 
 def number_or_channel(rpm: str | float | None) -> tuple[float | None, str | None]:
@@ -117,41 +166,41 @@ def number_or_channel(rpm: str | float | None) -> tuple[float | None, str | None
         return None, str(rpm)
 
 
-def find_measurements(
-    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None, channels: str | None = None,
-    speed: str | None = None, override: bool = False,
-) -> Iterator[FoundMeasurement]:  # fmt: skip
+def find_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """The files named, and those of supported formats in folders named, in order of name; hidden ones are left out."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS and file.name != MANIFEST)
+        inside = (file for file in known if not file.is_dir())  # reading names a pipe and a link to nothing
+        visible = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        yield from visible or [path]  # reading names an empty folder
+
+
+def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | None = None) -> Iterator[FoundUnit]:
     """The recordings of files and folders, or those a manifest lists, with what a manifest in a folder above says.
 
-    `speed` is the channel that holds the speed where no manifest says one, and with `override` everywhere.
-
-    Files with several channels are read by `channel`, by the one that the model was adapted to, or else by all that may
-    be vibrations: each is a point (`channels` "apart"), all are one ("together"), or a manifest and their names say
-    which. A file is decoded once, if its samples fit into memory.
+    Nothing is opened but manifests, and what cannot be used is a unit that says so when it is opened. Of several
+    channels, the one that the user names is read, or the `usual` one, which the model was adapted to, or all that may
+    be vibrations: each is a point, all are one, or a manifest and their names say which.
     """
-    for unit in find_units(paths, model, channel, channels, speed, override):
-        yield from unit.measurements()
-
-
-def find_units(
-    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None, channels: str | None = None,
-    speed: str | None = None, override: bool = False,
-) -> Iterator[FoundUnit]:  # fmt: skip
-    """The same before anything is opened but manifests."""
-    points_of((), channels)  # which refuses other words
+    given = given or Given()
+    override = given.override and given.speed is not None
     # The only channel of a file without names is "1", which says nothing of a file with several.
-    usual = None if model is None or channels is not None or model.channel == "1" else model.channel
+    usual = None if given.channels is not None or usual == "1" else usual
 
     @cache
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
-        return Folder(root, rpm=speed).catalogue(only) if (root / MANIFEST).exists() else None
+        return Folder(root, rpm=given.speed).catalogue(only) if (root / MANIFEST).exists() else None
 
     def as_listed(entries: Sequence[FolderEntry], called: Callable[[ManifestRow], str]) -> Iterator[FoundUnit]:
-        replaced: dict[str, Any] = {"rpm": None, "rpm_channel": speed} if override and speed else {}
+        replaced: dict[str, Any] = {"rpm": None, "rpm_channel": given.speed} if override else {}
         for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
             rows = [replace(entry.row, origin=called(entry.row), **replaced) for entry in same]
             renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
-            yield FoundUnit(renamed[0].origin, partial(_listed_measurement, renamed, channel, usual, channels))
+            opening = partial(_listed_measurement, renamed, given.channel, usual, given.channels)
+            yield FoundUnit(renamed[0].origin, opening)
 
     def found_in(path: Path) -> Iterator[FoundUnit]:
         root = path.parent if path.name == MANIFEST else path
@@ -171,9 +220,8 @@ def find_units(
             if entries := [entry for entry in above if real_path(entry.row.path) == place]:
                 yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
             else:  # a domain may be called after its speed
-                stated = None if override and speed else speed_in_name(place.parent.name)
-                read = partial(_file_measurement, file, channel, usual, channels, stated, speed)
-                yield FoundUnit(shown(str(file)), read)
+                rpm = None if override else speed_in_name(place.parent.name)
+                yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files
                 yield _refused(InputError(sentence, readable=True), origin)
@@ -188,30 +236,25 @@ def find_units(
 def measurements_of_file(
     file: Path, rows: Sequence[ManifestRow] = (), channel: str | None = None, channels: str | None = None,
     rpm: float | None = None,
-) -> Iterator[FoundMeasurement]:  # fmt: skip
+) -> list[FoundMeasurement]:  # fmt: skip
     """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
     if rows:
         reader = FileReader()
-        yield from _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
-    else:
-        yield from _file_measurement(file, channel, None, channels, rpm)
+        return _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
+    return _file_measurement(file, Given(channel=channel, channels=channels), None, rpm)
 
 
-def _file_measurement(
-    file: Path, channel: str | None, usual: str | None, channels: str | None, rpm: float | None,
-    speed: str | None = None,
-) -> Iterator[FoundMeasurement]:  # fmt: skip
-    """The one measurement of a file; `speed` is a channel."""
-    name = shown(str(file))
-    stated = None if speed is None else FoundRecording(
-        partial(_open_speed, file, speed, name), f"{name}#{speed}", channel=speed, said_speed=True
-    )  # fmt: skip
+def _file_measurement(file: Path, given: Given, usual: str | None, rpm: float | None) -> list[FoundMeasurement]:
+    """The one measurement of a file."""
+    name, channel, stated = shown(str(file)), given.channel, None
+    if given.speed is not None:
+        opening = partial(_open_speed, file, given.speed, name)
+        stated = FoundRecording(opening, f"{name}#{given.speed}", channel=given.speed, said_speed=True)
     if channel is not None:
-        yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), stated)
-        return
+        return [alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), stated)]
     opened = open_channels(file, name, usual)
     vibrating = vibrations(opened)
-    names = [each for each in vibrating if each != speed]
+    names = [each for each in vibrating if each != given.speed]
     if not names:
         raise InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
 
@@ -221,7 +264,7 @@ def _file_measurement(
 
     if stated is None:
         stated = next((found(each) for each in opened if each not in vibrating), None)
-    yield _grouped(name, [found(each) for each in names], channels, stated)
+    return [_grouped(name, [found(each) for each in names], given.channels, stated)]
 
 
 def _open_speed(file: Path, channel: str, name: str) -> Stream:
@@ -234,7 +277,7 @@ def _open_speed(file: Path, channel: str, name: str) -> Stream:
 def _listed_measurement(
     entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None,
     folder: str | None = None, rate: float | None = None,
-) -> Iterator[FoundMeasurement]:  # fmt: skip
+) -> list[FoundMeasurement]:  # fmt: skip
     """Rows of a manifest that are of one file, or of one part of it."""
     recordings = []
     for entry in entries:
@@ -250,12 +293,12 @@ def _listed_measurement(
                 partial(read, each), each.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
                 row.point, row.channel, row.declared,
             ))  # fmt: skip
-    first = entries[0]
-    name, channel = first.origin, first.row.rpm_channel
-    speed = None if channel is None else FoundRecording(
-        partial(_read_speed, first), f"{name}#{channel}", channel=channel, said_speed=True
-    )  # fmt: skip
-    yield _grouped(name if len(entries) == 1 else name.partition("#")[0], recordings, channels, speed)
+    first, speed = entries[0], None
+    if (channel := first.row.rpm_channel) is not None:
+        opening = partial(_read_speed, first)
+        speed = FoundRecording(opening, f"{first.origin}#{channel}", channel=channel, said_speed=True)
+    name = first.origin if len(entries) == 1 else first.origin.partition("#")[0]
+    return [_grouped(name, recordings, channels, speed)]
 
 
 def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
@@ -292,13 +335,16 @@ def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> Fou
 
 
 def _refused(error: InputError | OSError, name: str) -> FoundUnit:
-    """A recording that raises this error when it is opened."""
-    problem = error if isinstance(error, InputError) else InputError(f"{name}: {error}")
-    return FoundUnit(name, lambda: iter([alone(FoundRecording(partial(_refuse, problem), name))]))
+    """What cannot be used."""
+    return FoundUnit(name, partial(_refuse, error))
 
 
-def _refuse(error: InputError, _: object = None) -> Stream:
+def _refuse(error: InputError | OSError, _: object = None) -> Any:
     raise error
+
+
+def closed() -> Stream:
+    raise ValueError("what is measured is not read again")
 
 
 def _read(entry: FolderEntry, rate: float | None = None) -> Stream:
@@ -327,21 +373,21 @@ def _same_measurement(entry: Entry, cut: float | None) -> Hashable:
     return entry.origin
 
 
-def _of_catalogue(entries: Sequence[Entry], rate: float | None, cut: float | None) -> Iterator[FoundMeasurement]:
+def _of_catalogue(entries: Sequence[Entry], rate: float | None, cut: float | None) -> list[FoundMeasurement]:
     rows = [entry for entry in entries if isinstance(entry, FolderEntry)]
     if rows and cut is None:
-        yield from _listed_measurement(rows, None, None, None, rows[0].domain, rate)
-        return
+        return _listed_measurement(rows, None, None, None, rows[0].domain, rate)
+    found = []
     for whole in (entry.read() for entry in entries):
         for part in [whole] if cut is None else parts_of(whole, cut):
-            found = FoundRecording(
+            recording = FoundRecording(
                 partial(_stream_of, part, part.signal, rate), part.origin, part.rpm, part.bearing, part.machine,
                 part.domain, None, part.channel, part.declared,
             )  # fmt: skip
-            speed = None if part.speed is None else FoundRecording(
-                partial(_stream_of, part, part.speed, rate), part.origin
-            )  # fmt: skip
-            yield alone(found, speed)
+            speed = part.speed
+            opening = None if speed is None else FoundRecording(partial(_stream_of, part, speed, rate), part.origin)
+            found.append(alone(recording, opening))
+    return found
 
 
 def _stream_of(recording: Recording, samples: Floats, rate: float | None = None) -> Stream:

@@ -11,10 +11,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,11 +27,21 @@ from bearcat import __version__
 from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, restore
 from bearcat.cat.plain import PlainModule
-from bearcat.data.inputs import WHAT, find_input
-from bearcat.deploy.opened import CACHED, DENSE, METADATA, WEIGHTS, NumpyModel, read_folder
-from bearcat.deploy.predictor import FORMAT, IN_GRAPH, Predictor, naming
+from bearcat.deploy.opened import (
+    CACHED,
+    DENSE,
+    FORMAT,
+    GRAPH_FORMAT,
+    METADATA,
+    WEIGHTS,
+    NumpyModel,
+    Predictor,
+    encoded,
+    naming,
+    read_folder,
+)
 from bearcat.diagnosis.decision import Decision
-from bearcat.diagnosis.pooling import Familiarity, Outputs
+from bearcat.diagnosis.pooling import Outputs
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
 from bearcat.storage import (
@@ -149,101 +157,55 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
     preparation, known = metadata["preparation"], metadata.get("familiarity")
     rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
-    needs = find_input(preparation["input"]).needs
-    needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
     fitted = metadata["calibrated"] and not metadata["calibration_at_bound"]
     limits = [
-        "It knows the classes above. Another fault is given one of these names, unless it looks unfamiliar (unknown).",
+        "It knows these classes. Another fault is given one of their names, unless it looks unfamiliar (unknown).",
         "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
-        "Recordings at another sampling rate are resampled; nothing above half the lower rate is left then.",
         *([] if fitted else ["Its confidence is NOT calibrated: it has no calibrator, or the fit ended at a bound."]),
-        "It cannot notice unfamiliar recordings."
-        if known is None
-        else f"Recordings are compared with {known['windows']} windows of those it was adapted to.",
+        *([] if known else ["It cannot notice unfamiliar recordings."]),
         *metadata.get("limits", ()),
     ]  # fmt: skip
     plain = {name: metadata.get(name, "unknown") for name in ("recipe", "task", "seed", "data", "scores", "versions")}
     return "\n\n".join([
         f"# A bearing diagnosis model: {plain['recipe']}, {plain['task']}",
         f"**{from_plain(Decision, metadata['decision']).sentence}**",
-        f"Written by bearcat {__version__}. Use it with `bearcat predict`, or export it with `bearcat export`.",
-        f"It takes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at {rate}"
-        f" ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes"
-        f" {len(metadata['classes'])} classes: {', '.join(metadata['classes'])}."
-        f"{f' It needs {needed} of each recording.' if needed else ''}",
+        f"Use it with `bearcat predict`. It takes windows of {preparation['length']} samples of {metadata['channels']}"
+        f" channel(s) at {rate} ({preparation['input']} input) and distinguishes {', '.join(metadata['classes'])}.",
         "## Limits\n" + "\n".join(f"- {limit}" for limit in limits),
         "## How it was made\n```\n" + json.dumps(plain, indent=1, ensure_ascii=False) + "\n```",
     ]) + "\n"  # fmt: skip
 
 
-class StandardisedWaveform(nn.Module):
-    """The input `time`: windows (window, channel, time) float32 as bearcat.data.recording.standardise has them."""
-
-    def forward(self, windows: Tensor) -> Tensor:
-        return _standardised(windows.double())[0]
-
-
-class StandardisedSpectrum(nn.Module):
-    """The input `frequency`, by two matrix products, whose tables are gathered to keep a graph small."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-        turn = 2 * math.pi * torch.arange(length, dtype=torch.float64) / length
-        self.cosine = nn.Buffer(turn.cos().float())
-        self.sine = nn.Buffer(turn.sin().float())
-        self.samples = nn.Buffer(torch.arange(length)[:, None])
-        self.bins = nn.Buffer(torch.arange(1, length // 2)[None])
-
-    def forward(self, windows: Tensor) -> Tensor:
-        signal, mean = _standardised(windows.double())  # for precision; the last one cancels it, and bin 0 is the mean
-        place = (self.samples * self.bins) % self.length
-        parts = [(signal @ table[place]).double().square() for table in (self.cosine, self.sine)]
-        magnitude = (parts[0] + parts[1]).sqrt() / self.length
-        return _standardised(torch.cat([mean.abs(), magnitude], dim=-1))[0]
-
-
-def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Values (…, time) float64 by their mean and deviation, zeros where they are constant; and the mean so scaled."""
-    mean = values.mean(dim=-1, keepdim=True)
-    centred = values - mean
-    deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
-    scale = torch.where(deviation == 0, 1.0, deviation)
-    return (centred / scale).float(), mean / scale
-
-
 class ExportForm(nn.Module):
-    """The model as a graph has it: windows as recorded, or what `form` leaves to do → what it says of them."""
+    """The model as a graph has it: prepared windows → what it says of them."""
 
-    def __init__(self, form: nn.Module, model: Model) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
-        self.form, self.network = form, model.network
+        self.network = model.network
         calibration = model.calibration or Calibration.identity(1, len(model.classes))
         matrix = calibration.matrix if calibration.matrix is not None else torch.eye(len(model.classes))[None]
         self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
         self.register_buffer("bias", calibration.bias[0].float())
 
-    def forward(self, given: Tensor) -> tuple[Tensor, ...]:
-        """Windows (window, …) → probabilities, log-probabilities, logits, features."""
-        logits, features = self.network(self.form(given)[None])
+    def forward(self, values: Tensor) -> tuple[Tensor, ...]:
+        """Values (window, channel, point) → probabilities, log-probabilities, logits, features."""
+        logits, features = self.network(values[None])
         calibrated = logits[0] @ self.factor.T + self.bias
         return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
 
 def export_onnx(model: Model, path: Path) -> Path:
-    """Writes the model as one graph; `probabilities`, `log_probabilities`, `logits` and `features` come out.
-
-    It takes `windows` as recorded where the input is one of IN_GRAPH, else their prepared `values`.
+    """Writes the model as one graph, which takes prepared `values` (docs/inputs.md); `probabilities`,
+    `log_probabilities`, `logits` and `features` come out.
     """
     path = Path(path)
     if path.suffix != ".onnx":
         raise InputError(f"{path}: the file's name must end in .onnx")
     program = _traced(model)
     metadata = model.to_dict() | {
-        "bearcat_format": FORMAT,
-        "bearcat_version": __version__,
+        "bearcat_format": GRAPH_FORMAT,
         "calibrated": model.calibrated,
-        "familiarity": None if model.familiarity is None else _encoded(model.familiarity),
+        "familiarity": None if model.familiarity is None else encoded(model.familiarity),
         "made_by": {
             key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata
         },
@@ -256,22 +218,18 @@ def export_onnx(model: Model, path: Path) -> Path:
 
 def _traced(model: Model) -> Any:
     """The model as torch.onnx sees it; one sentence where the encoder has no such form."""
-    length = model.preparation.length
-    within = model.input in IN_GRAPH
-    forms: dict[str, nn.Module] = {"time": StandardisedWaveform(), "frequency": StandardisedSpectrum(length)}
-    given = torch.zeros(2, model.channels, length if within else model.preparation.points)
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)  # it speaks of packages that no graph here needs
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
-                ExportForm(forms.get(model.input, nn.Identity()), model).eval(),
-                (given,),
+                ExportForm(model).eval(),
+                (torch.zeros(2, model.channels, model.preparation.points),),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
-                input_names=["windows" if within else "values"],
+                input_names=["values"],
                 output_names=["probabilities", "log_probabilities", "logits", "features"],
                 dynamic_shapes=({0: torch.export.Dim("window")},),
             )
@@ -289,12 +247,3 @@ def _traced(model: Model) -> Any:
         fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}'"
         raise InputError(f"{fixing} fixes the number of windows; write x.shape[0], not len(x)")
     return program
-
-
-def _encoded(familiarity: Familiarity) -> dict[str, Any]:
-    """As JSON has it: arrays as their shape and their bytes in base64, row by row, and numbers."""
-    encoded: dict[str, Any] = {}
-    for name, value in familiarity.state().items():
-        content = base64.b64encode(value.astype("<f2" if value.ndim == 2 else "<f4").tobytes()).decode()
-        encoded[name] = {"shape": list(value.shape), "base64": content} if value.ndim else value.item()
-    return encoded

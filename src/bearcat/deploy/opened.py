@@ -1,5 +1,7 @@
 """Models as they are opened: dense layers of a folder in numpy, ONNX files, and torch where a network needs it.
 
+A model may come from anywhere, so its metadata are read by type and range before anything is built of them.
+
 >>> open_model(Path("out/model")).outputs(windows)   # windows as recorded (window, channel, sample)
 >>> open_model(Path("bearing.onnx"))                 # pip install 'bearcat[runtime]'
 """
@@ -7,30 +9,173 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
+from bearcat.data.inputs import find_input
 from bearcat.data.recording import Speed
 from bearcat.data.windows import Preparation
-from bearcat.deploy.predictor import IN_GRAPH, Array, Predictor, check_format, naming, read_metadata
+from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs
-from bearcat.errors import InputError
+from bearcat.errors import InputError, check_range
+from bearcat.settings import from_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
 
+FORMAT, GRAPH_FORMAT = 3, 4  # of model folders and ONNX files: rise when an old reader would misunderstand a new model
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 DENSE = ("dense", "linear")  # encoders that need no torch
 CACHED = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/recording_speed.py)
+
+Array = NDArray[Any]
 Parts = dict[str, dict[str, Array]]  # tensors by what they are of: network, calibration, familiarity
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor(ABC):
+    """What all models have in common. Of `metadata`, rpm, channel and bearing are of the adapted target."""
+
+    classes: tuple[str, ...]
+    preparation: Preparation
+    rate: float | None  # of the recordings it was trained on
+    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
+    channels: int = 1
+    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnosis.pooling)
+    familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
+    place: Path | None = None  # which it was read from
+
+    @property
+    @abstractmethod
+    def calibrated(self) -> bool:
+        """Whether it has a calibration; one that ended at its bound is none."""
+
+    @abstractmethod
+    def classify(self, values: Array) -> Outputs:
+        """Prepared windows (window, channel, point) → log-probabilities, logits, features."""
+
+    def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
+        """The same of windows (window, channel, sample) as recorded, at its rate. Speed and bearing are for inputs that
+        use them.
+        """
+        return self.classify(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What of "rate", "rpm" and "bearing" its input needs."""
+        return find_input(self.preparation.input).needs
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """Of the windows it takes, where that is known."""
+        return self.preparation.rate or self.rate
+
+    @property
+    def rpm(self) -> float | None:
+        """The speed of recordings that say none."""
+        return self.metadata.get("rpm")
+
+    @property
+    def channel(self) -> str | None:
+        """The channel which files with several are read by."""
+        return self.metadata.get("channel")
+
+    @cached_property
+    def bearing(self) -> Bearing | None:
+        geometry = self.metadata.get("bearing")
+        return None if geometry is None else Bearing(**geometry)
+
+    @property
+    def shift(self) -> str | None:
+        """From its source to its target: condition, specimen, machine, …; None where that is not known."""
+        found = self.metadata.get("shift")
+        return found if isinstance(found, str) else None
+
+    @cached_property
+    def decision(self) -> Decision:
+        """What to do with it, by the run that made it."""
+        found: Decision = from_plain(Decision, self.metadata["decision"])
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """What both formats hold of it in the same way."""
+        return {
+            "classes": list(self.classes), "channels": self.channels, "preparation": asdict(self.preparation),
+            "rate": self.rate, "rpm": self.rpm, "channel": self.channel, "bearing": self.metadata.get("bearing"),
+            "pooled_temperature": self.pooled_temperature, "decision": self.metadata["decision"], "shift": self.shift,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Metadata:
+    """What both formats say of a model, by type and range."""
+
+    classes: tuple[str, ...]
+    channels: int
+    preparation: Preparation
+    rate: float | None
+    rpm: float | None
+    channel: str | None
+    bearing: Bearing | None
+    pooled_temperature: float
+    decision: Decision
+    calibrated: bool
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
+        low, high = self.decision.interval or (0, 1)
+        names = {name.strip() for name in self.classes}
+        wrong = {
+            "classes": not names or "" in names or len(names) != len(self.classes),
+            "channels": self.channels < 1,
+            "pooled_temperature": not 0 < self.pooled_temperature < math.inf,
+            "decision": self.decision.action not in (USE, CHECK, REFUSE)
+            or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
+        }  # fmt: skip
+        for name in (name for name, value in wrong.items() if value):
+            raise ValueError(f"'{name}' has a value that cannot be")
+
+
+def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a Predictor; ValueError or InputError names one that is missing or of a wrong type."""
+    known: Metadata = from_plain(Metadata, metadata)
+    names = ("classes", "preparation", "rate", "channels", "pooled_temperature")
+    return {name: getattr(known, name) for name in names} | {"metadata": metadata}
+
+
+def check_format(found: int, known: int, place: Path) -> None:
+    """InputError where another version wrote a model, with what to do."""
+    if found != known:
+        writer, advice = ("a newer", "upgrade") if found > known else ("an older", "train or export it again with")
+        raise InputError(f"{place}: was written by {writer} bearcat; {advice} this one")
+
+
+@contextmanager
+def naming(place: Path, problem: str) -> Iterator[None]:
+    """Every error is a sentence that begins with the model's place."""
+    try:
+        yield
+    except InputError as error:  # a row that is not in INPUTS or ENCODERS is named without the place
+        raise error if str(error).startswith(f"{place}") else InputError(f"{place}: {error}") from error
+    except ModuleNotFoundError:  # nothing is wrong with the model
+        raise
+    except Exception as error:  # damaged files raise nearly every kind
+        what = str(error) if isinstance(error, ValueError) else type(error).__name__
+        raise InputError(f"{place}: {problem} ({what:.200}); copy or make the model again") from error
 
 
 def open_model(path: Path) -> Predictor:
@@ -119,7 +264,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
 
     _check_place(folder)
     metadata = read_json(folder / METADATA)
-    check_format(metadata["format"], folder)
+    check_format(metadata["format"], FORMAT, folder)
     weights = folder / _weights_name(metadata)
     content = read_regular(weights)
     if digest(content) != metadata["sha256"]:
@@ -176,7 +321,7 @@ def _session(content: bytes, threads: int | None) -> Any:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnnxModel(Predictor):
-    """A graph and its metadata. The graph takes windows as recorded where it holds its input (IN_GRAPH)."""
+    """A graph, which takes prepared windows, and its metadata."""
 
     session: Any
 
@@ -184,17 +329,11 @@ class OnnxModel(Predictor):
     def calibrated(self) -> bool:
         return bool(self.metadata["calibrated"])
 
-    def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        given, length = np.ascontiguousarray(windows, dtype=np.float32), self.preparation.length
-        if given.ndim != 3 or given.shape[1:] != (self.channels, length):
-            raise InputError(f"windows must have the shape (window, {self.channels}, {length}), not {given.shape}")
-        return self.classify(given) if self.input in IN_GRAPH else super().outputs(given, rpm, bearing)
-
     def classify(self, values: Array) -> Outputs:
-        (given,), names = self.session.get_inputs(), ["log_probabilities", "logits", "features"]
-        starts = range(0, max(len(values), 1), CACHED)
+        starts, names = range(0, max(len(values), 1), CACHED), ["log_probabilities", "logits", "features"]
+        given = np.ascontiguousarray(values, dtype=np.float32)
         try:
-            parts = [self.session.run(names, {given.name: values[start : start + CACHED]}) for start in starts]
+            parts = [self.session.run(names, {"values": given[start : start + CACHED]}) for start in starts]
         except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
             raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
         return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
@@ -211,42 +350,36 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
     if "bearcat_format" not in texts:
         raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
     with naming(path, "has damaged metadata"):
-        check_format(int(texts["bearcat_format"]), path)
+        check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
         fields, known = read_metadata(metadata), metadata.pop("familiarity")
-        familiarity = None if known is None else _decoded(known)
-        _check_graph(session, metadata, fields["preparation"], familiarity)
+        familiarity = None if known is None else decoded(known)
+        _check_graph(session, fields, familiarity)
         return OnnxModel(session=session, familiarity=familiarity, **fields)
 
 
-def _check_graph(
-    session: Any, metadata: Mapping[str, Any], preparation: Preparation, familiarity: Familiarity | None
-) -> None:
+def _check_graph(session: Any, fields: Mapping[str, Any], familiarity: Familiarity | None) -> None:
     """ValueError where the graph takes or gives something else than its metadata say."""
     taken, given = (  # their axes but the first
         {node.name: list(node.shape[1:]) for node in nodes} for nodes in (session.get_inputs(), session.get_outputs())
     )
-    if (within := preparation.input in IN_GRAPH) and taken != {"windows": [metadata["channels"], preparation.length]}:
-        raise ValueError("the graph takes other windows")
-    if not within and "windows" in taken:
-        raise InputError(f"holds its input '{preparation.input}', as graphs of an older bearcat do; export it again")
-    if not within and taken != {"values": [metadata["channels"], preparation.points]}:
+    if taken != {"values": [fields["channels"], fields["preparation"].points]}:
         raise ValueError("the graph takes other values")
-    expected = {name: [len(metadata["classes"])] for name in ("probabilities", "log_probabilities", "logits")}
+    expected = {name: [len(fields["classes"])] for name in ("probabilities", "log_probabilities", "logits")}
     if given | expected != given:
         raise ValueError("the graph gives other outputs")
-    width = given.get("features", [])
-    known = width if familiarity is None else [familiarity.features.shape[1]]
-    if width != known or [type(size) for size in width] != [int]:
+    if familiarity is not None and given.get("features") != [familiarity.features.shape[1]]:
         raise ValueError("the graph gives other features")
 
 
-def _decoded(encoded: Mapping[str, Any]) -> Familiarity:
-    """A familiarity as `export_onnx` writes it: arrays as their shape and their bytes in base64, and numbers."""
-    state = dict(encoded)
-    for name, value in encoded.items():
-        if isinstance(value, dict):
-            kind = "<f2" if len(value["shape"]) == 2 else "<f4"
-            content = base64.b64decode(value["base64"], validate=True)
-            state[name] = np.frombuffer(content, dtype=kind).reshape(value["shape"])
-    return Familiarity.from_state(state)
+def encoded(familiarity: Familiarity) -> str:
+    """The arrays of a familiarity, as the metadata of a graph hold them."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **familiarity.state())
+    return base64.b64encode(content.getvalue()).decode()
+
+
+def decoded(text: str) -> Familiarity:
+    """The familiarity that `encoded` wrote."""
+    with np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False) as arrays:
+        return Familiarity.from_state(dict(arrays))

@@ -1,8 +1,8 @@
 """`bearcat serve`: diagnoses over HTTP, and a page to drop recordings on (docs/deploy.md).
 
-FastAPI and uvicorn as they are, for one machine or a trusted network; a reverse proxy keeps strangers out. Recordings
-are raw bodies rather than multipart forms: they go from the socket into a temporary file, and browsers ask before they
-send such bodies elsewhere. Workers are threads, one for each core.
+FastAPI and uvicorn as they are, for one machine; a reverse proxy keeps strangers out. Recordings are raw bodies rather
+than multipart forms: they go from the socket into a temporary file, and browsers ask before they send such bodies
+elsewhere. Workers are threads, one for each core.
 
 >>> serve(Path("out/model"), ServeRequest(port=8000))  # until SIGTERM or Ctrl-C; None: without a model
 """
@@ -13,18 +13,15 @@ import asyncio
 import base64
 import hashlib
 import ipaddress
-import itertools
 import os
 import re
-import secrets
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
@@ -39,10 +36,9 @@ from bearcat.data.isolated import open_upload
 from bearcat.data.recording import Floats
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.diagnose import Given, diagnose
-from bearcat.deploy.find import FoundRecording, FoundUnit, alone
-from bearcat.deploy.opened import open_model
-from bearcat.deploy.predictor import Predictor
+from bearcat.deploy.diagnose import diagnose
+from bearcat.deploy.find import FoundRecording, FoundUnit, Given, alone
+from bearcat.deploy.opened import Predictor, open_model
 from bearcat.diagnosis.physics import FAULTS, STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError, to_json
@@ -55,15 +51,11 @@ try:
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
     from pydantic import BaseModel, ConfigDict, Field, create_model
-    from starlette.datastructures import Headers, MutableHeaders
     from starlette.requests import ClientDisconnect
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
 GRACE = 5  # seconds beyond a request's time, after which a shutdown no longer waits for it
-CONNECTIONS = 256  # beyond the requests that are answered; uvicorn answers 503 to others
-HEAD_BYTES = 2**14  # of the head of a request, with its address
 EXPANSION = 8  # a recording may unpack to so many times max_bytes; reading it may take twice that
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -75,20 +67,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 ABOUT = "Diagnoses recordings of bearings: send one, and read the decision and what it rests on."
-REMOVED = {  # parameters of earlier versions
-    "view": "was removed; picture=true draws the evidence",
-    "by": "was removed; the answer is on the recording",
-}
 
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this machine alone can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 class Upload(BaseModel):
@@ -137,11 +117,10 @@ class Served:
     def answer(self, path: Path, query: Upload, until: float, most: int) -> dict[str, Any]:
         """The diagnosis of an uploaded recording as `bearcat diagnose --format json` has it; `path` is never shown."""
         origin = query.filename
-        _check_time(until)
         with open_upload(path, query.given(self.rule).channel, origin, until, most) as stream:
             stream = replace(stream, blocks=_timed(stream.blocks, until))
             measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
-            unit = FoundUnit(origin, lambda: iter([measurement]))
+            unit = FoundUnit(origin, partial(list, [measurement]))
             (found,) = diagnose([unit], self.model, given=query.given(self.rule))
         if (problem := found.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
             raise problem
@@ -170,146 +149,57 @@ def _picture(found: Diagnosis) -> str | None:
     return f"data:image/png;base64,{base64.b64encode(draw_evidence(found).render('png')).decode()}"
 
 
-def _check_time(until: float) -> None:
-    """TimeoutError where the request has no time left."""
-    if time.monotonic() > until:
-        raise TimeoutError
-
-
 def _timed(blocks: Iterable[Floats], until: float) -> Iterator[Floats]:
     """The blocks, until the request has no time left."""
     for block in blocks:
-        _check_time(until)
+        if time.monotonic() > until:
+            raise TimeoutError
         yield block
 
 
-class PredictionService:
-    """Receives recordings and hands them to workers."""
-
-    def __init__(self, served: Served, limits: ServeRequest) -> None:
-        self.served, self.limits = served, limits
-        self.accepted, self.numbers = 0, itertools.count()
-
-    @asynccontextmanager
-    async def running(self, _: FastAPI) -> AsyncIterator[None]:
-        with (
-            tempfile.TemporaryDirectory(prefix="bearcat-") as folder,
-            ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat") as self.workers,
-        ):
-            self.folder = Path(folder)
-            yield
-
-    async def answer(self, request: Request, query: Upload) -> Response:
-        """The answer as JSON, or a refusal."""
-        if self.accepted >= self.limits.concurrency:
-            busy = f"the server is busy with {self.accepted} requests; try again in a second"
-            return _refuse(429, busy, headers={"Retry-After": "1"})
-        self.accepted += 1
-        until = time.monotonic() + self.limits.timeout
-        path = self.folder / f"{next(self.numbers)}{Path(query.filename).suffix.lower()}"
-        try:
-            async with asyncio.timeout(self.limits.timeout):
-                await self._receive(request, query, path)
-                work = partial(self.served.answer, path, query, until, EXPANSION * self.limits.max_bytes)
-                answer = await asyncio.get_running_loop().run_in_executor(self.workers, work)
-        except TimeoutError:
-            slow = f"the request took longer than {self.limits.timeout:g} s; send less at once"
-            return _refuse(408, slow, headers={"Connection": "close"})
-        except ClientDisconnect:
-            return _refuse(499, "the client went away")
-        except InputError as error:
-            status = 413 if isinstance(error, TooLargeError) else 415 if error.field == "content-type" else 422
-            return _refuse(status, str(error), error.field or "file")
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else "its folder is gone"
-            return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
-        finally:
-            self.accepted -= 1
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-        return Response(to_json(answer), media_type="application/json")
-
-    async def _receive(self, request: Request, query: Upload, path: Path) -> None:
-        """Writes the body to a file, once all is checked that can be without reading it."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/octet-stream":
-            wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
-            raise InputError(f"send {wanted}", "content-type")
-        if path.suffix not in FORMATS:
-            known = ", ".join(FORMATS)
-            raise InputError(f"filename: unknown format '{path.suffix}'; use one of {known}", "filename")
-        query.given(self.served.rule)  # a wrong one need not wait for the recording
-        with path.open("xb") as file:
-            async for chunk in self._bounded(request, self.limits.max_bytes):
-                file.write(chunk)
-
-    async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """The body's chunks; 413 as soon as it is known to be longer than `most`."""
-        longer = TooLargeError(f"the body is longer than {most} bytes; send less at once, or cut the recording", "body")
-        if int(request.headers.get("content-length", 0)) > most:
-            raise longer
-        received = 0
+async def _receive(request: Request, path: Path, most: int) -> None:
+    """Writes the body to a file; TooLargeError as soon as it is known to be longer than `most` bytes."""
+    longer = TooLargeError(f"the body is longer than {most} bytes; send less at once, or cut the recording", "body")
+    if int(request.headers.get("content-length", 0)) > most:
+        raise longer
+    with path.open("xb") as file:
         async for chunk in request.stream():
-            received += len(chunk)
-            if received > most:
+            file.write(chunk)
+            if file.tell() > most:
                 raise longer
-            yield chunk
 
 
-class AccessMiddleware:
-    """Around every request: who may ask, and the headers of every answer."""
-
-    def __init__(self, app: ASGIApp, token: str | None, loopback: bool) -> None:
-        self.app, self.token, self.loopback = app, token, loopback
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self.app)(scope, receive, send_with_headers)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
-        if self.token is None:
-            if not self.loopback or _is_local(headers.get("host", "")):
-                return None
-            local = "this server answers to localhost and addresses alone; start it with a token to use other names"
-            return _refuse(403, local)
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "basic":  # how browsers send a password
-            given = _password(given)
-        if scope["path"] == "/health" or secrets.compare_digest(given.strip().encode(), self.token.encode()):
-            return None
-        reason = "this server wants its token, as the header Authorization: Bearer TOKEN, or as a password"
-        asked = 'Basic realm="bearcat: any name, the token as password", charset="UTF-8"'
-        return _refuse(401, reason, "authorization", {"WWW-Authenticate": asked})
+def _check_head(request: Request, query: Upload, rule: AlarmRule) -> None:
+    """InputError for what need not wait for the recording."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/octet-stream":
+        wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
+        raise InputError(f"send {wanted}", "content-type")
+    if Path(query.filename).suffix.lower() not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise InputError(f"filename: unknown format; use one of {known}", "filename")
+    query.given(rule)
 
 
-def _password(credentials: str) -> str:
-    """Of HTTP's basic scheme; empty where there is none."""
-    try:
-        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
-    except ValueError:
-        return ""
-
-
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether a Host header is localhost or a plain address; under another name, a foreign page may have found us."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        ipaddress.ip_address(name)
+        ipaddress.ip_address(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return host.partition(":")[0].lower() in ("localhost", "")
     return True
 
 
-def _refuse(status: int, reason: str, field: str | None = None, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"reason": reason, "field": field}, status, headers)
+def is_loopback(host: str) -> bool:
+    """Whether this machine alone can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
+    return JSONResponse({"reason": reason, "field": field}, status)
 
 
 ANSWER = "The diagnosis (docs/record.md), and `picture`."
@@ -335,27 +225,17 @@ def page_policy(text: str) -> str:
     return f"{CLOSED}; connect-src 'self'; img-src data:; {sources}"
 
 
-def make_app(
-    served: Served | None,
-    limits: ServeRequest,
-    token: str | None = None,
-    loopback: bool = True,
-    fleet: Pages | None = None,
-) -> ASGIApp:
-    """The whole application, with its middleware: for a model, for pages of watched machines, or for both."""
-    service = None if served is None else PredictionService(served, limits)
-    app = FastAPI(
-        title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
-        lifespan=None if service is None else service.running,
-    )  # fmt: skip
-    if service is not None:
-        _add_model(app, service)
+def make_app(served: Served | None, limits: ServeRequest, loopback: bool = True, fleet: Pages | None = None) -> FastAPI:
+    """The application: for recordings, for pages of watched machines, or for both."""
+    app = FastAPI(title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
+    if served is not None:
+        _add_recordings(app, served, limits)
     if fleet is not None:
-        _add_fleet(app, fleet, first=service is None)
+        _add_fleet(app, fleet, first=served is None)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Whether the server is there; needs no token."""
+        """Whether the server is there."""
         return {"status": "ok"}
 
     @app.exception_handler(RequestValidationError)
@@ -363,23 +243,51 @@ def make_app(
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         problem = first["msg"][:1].lower() + first["msg"][1:]  # pydantic's begin sentences
-        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else REMOVED.get(name, problem)
+        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else problem
         return _refuse(422, f"{name}: {problem}", name)
 
-    return AccessMiddleware(app, token, loopback)
+    @app.middleware("http")
+    async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        if loopback and not is_local(request.headers.get("host", "")):
+            response: Response = _refuse(403, "this server answers to localhost and plain addresses alone")
+        else:
+            response = await answer(request)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return app
 
 
-def _add_model(app: FastAPI, service: PredictionService) -> None:
-    """The addresses of the model, and its page."""
-    limits = {name: getattr(service.limits, name) for name in ("max_bytes", "timeout", "concurrency")}
-    description = service.served.describe(limits)
+def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest) -> None:
+    """The addresses for recordings, and the page to drop them on."""
+    description = served.describe({name: getattr(limits, name) for name in ("max_bytes", "timeout", "concurrency")})
     text = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
-    policy = page_policy(text)
+    policy, workers = page_policy(text), ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
     @app.post("/predict", openapi_extra=BODY, response_description=ANSWER)
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         """Diagnose a recording."""
-        return await service.answer(request, query)
+        until = time.monotonic() + limits.timeout
+        try:
+            _check_head(request, query, served.rule)
+            with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
+                path = Path(folder) / f"upload{Path(query.filename).suffix.lower()}"
+                async with asyncio.timeout(limits.timeout):
+                    await _receive(request, path, limits.max_bytes)
+                    work = partial(served.answer, path, query, until, EXPANSION * limits.max_bytes)
+                    answer = await asyncio.get_running_loop().run_in_executor(workers, work)
+        except TimeoutError:
+            return _refuse(408, f"the request took longer than {limits.timeout:g} s; send less at once")
+        except ClientDisconnect:
+            return _refuse(499, "the client went away")
+        except InputError as error:
+            status = 413 if isinstance(error, TooLargeError) else 415 if error.field == "content-type" else 422
+            return _refuse(status, str(error), error.field or "file")
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else "its folder is gone"
+            return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
+        return Response(to_json(answer), media_type="application/json")
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
@@ -411,17 +319,16 @@ def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
 
 
 def serve(
-    path: Path | None, request: ServeRequest, token: str | None = None, say: Callable[[str], None] = print,
+    path: Path | None, request: ServeRequest, say: Callable[[str], None] = print,
     warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
 ) -> None:  # fmt: skip
     """Serves the model, pages of watched machines, or both, until SIGTERM or SIGINT; then finishes what was accepted.
 
     With neither, recordings are diagnosed by fault lines and the general model. `say` is called with the address once
-    the server listens, `warn` with the model before that. Requests must carry the `token`, where there is one.
+    connections are taken, `warn` with the model before that.
     """
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        one = "must be one token of printable ASCII, without blanks at its ends; a reverse proxy can accept several"
-        raise InputError(f"BEARCAT_TOKEN: {one}")
+    if "BEARCAT_TOKEN" in os.environ:  # who set it counts on it
+        raise InputError("BEARCAT_TOKEN: was removed; let a reverse proxy ask for a password (docs/deploy.md)")
     served = None
     if path is not None:
         warn(model := open_model(path))
@@ -429,24 +336,16 @@ def serve(
     elif fleet is None:
         served = Served(None, AlarmRule.of((), request.alarm or None))
     config = uvicorn.Config(
-        make_app(served, request, token, is_loopback(request.host), fleet), http="h11", ws="none", log_level="warning",
-        access_log=False, server_header=False, proxy_headers=False, limit_concurrency=request.concurrency + CONNECTIONS,
-        timeout_graceful_shutdown=int(request.timeout) + GRACE, h11_max_incomplete_event_size=HEAD_BYTES,
+        make_app(served, request, is_loopback(request.host), fleet), http="h11", ws="none", log_level="warning",
+        access_log=False, server_header=False, proxy_headers=False, limit_concurrency=request.concurrency + 1,
+        timeout_graceful_shutdown=int(request.timeout) + GRACE,
     )  # fmt: skip
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when it has shut down
+        signal.signal(number, lambda *_: sys.exit(0))
     with listening(request.host, request.port) as listener:
         host, port = listener.getsockname()[:2]
-
-        class Server(uvicorn.Server):
-            """Says where it listens once a signal would stop it in order."""
-
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets)
-                if self.started:
-                    say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-
-        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when it has shut down
-            signal.signal(number, lambda *_: sys.exit(0))
-        Server(config).run(sockets=[listener])
+        say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def listening(host: str, port: int) -> socket.socket:

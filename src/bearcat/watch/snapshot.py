@@ -1,6 +1,6 @@
 """What is measured of one point at one time, what is known of the point then, and what happened to it.
 
->>> [found] = find_measurements([Path("2024-05-01T10-32-39.wav")])
+>>> [found] = measurements_of_file(Path("2024-05-01T10-32-39.wav"))
 >>> measure(found, Given(bearing=find_bearing("6205")), time=1714559559.0, machine="pump 3")[0].values["rms"]
 0.31
 """
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy.diagnose import Given, listen
-from bearcat.deploy.find import FoundMeasurement
+from bearcat.deploy.diagnose import listen
+from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS

@@ -25,8 +25,7 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import asked_bearing
-from bearcat.deploy.diagnose import Given
-from bearcat.deploy.find import measurements_of_file, number_or_channel
+from bearcat.deploy.find import Given, measurements_of_file, number_or_channel
 from bearcat.errors import InputError, shown
 from bearcat.requests import WatchRequest
 from bearcat.storage import digest_file
