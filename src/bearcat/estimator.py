@@ -1,8 +1,7 @@
 """The scikit-learn face of bearcat.cat.arrays: a method of bearcat as a classifier of windows.
 
->>> CATClassifier().fit(Xs, ys, X_target=Xt)                       # two arrays
->>> CATClassifier().fit(X, y, domain=names, target="load3")        # one array, domains by name
->>> CATClassifier().fit(X, y, sample_domain=domain)                # skada's: source ≥ 0, target < 0
+>>> CATClassifier().fit(Xs, ys, X_target=Xt)           # two arrays
+>>> CATClassifier().fit(X, y, sample_domain=domain)    # one array, as skada has it: source ≥ 0, target < 0
 
 Windows are given raw (docs/python.md). Importing this changes no setting of scikit-learn's, and target labels are
 never read, masked or not.
@@ -24,11 +23,11 @@ from torch import nn
 
 from bearcat.cat.arrays import CAT
 from bearcat.cat.recipes import Recipe
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 
 MASKED = ("-1", "-1.0", "nan")  # skada's labels of windows that have none, as text
 # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
-FIT = dict.fromkeys(("sample_domain", "groups", "domain", "target"), True)
+FIT = dict.fromkeys(("sample_domain", "groups"), True)
 PREDICT = dict.fromkeys(("sample_domain", "allow_source"), True)
 
 
@@ -70,24 +69,23 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     rate: float | None = None
 
     def fit(
-        self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, groups: Any = None,  # noqa: N803
-        domain: Any = None, target: Any = None,
+        self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, groups: Any = None  # noqa: N803
     ) -> Self:  # fmt: skip
         """Trains on labelled source windows and unlabelled target ones, then calibrates.
 
-        X is (window, samples) or (window, channel, samples), and y has a label for each. Target are `X_target`, the
-        rows whose `domain` is `target`, or those with a negative `sample_domain`; with none of these the source alone
-        is learnt from, with a warning. `groups` has a name for each row, such as its bearing: none is trained on and
-        calibrated on, where each class has two or more.
+        X is (window, samples) or (window, channel, samples), and y has a label for each. Target are `X_target`, or the
+        rows with a negative `sample_domain`; with neither the source alone is learnt from, with a warning. `groups`
+        has a name for each row, such as its bearing: none is trained on and calibrated on, where each class has two
+        or more.
 
         >>> model.fit(Xs, ys, X_target=Xt)          # the third argument by its name: by position it is sample_domain
         """
-        if sum(given is not None for given in (sample_domain, X_target, domain)) > 1:
-            raise InputError("the target is given twice; use one of X_target, domain and sample_domain")
+        if sample_domain is not None and X_target is not None:
+            raise InputError("the target is given twice; use one of X_target and sample_domain")
         X, labels = self._validated(X, reset=True), column_or_1d(y, warn=True)  # noqa: N806
         check_consistent_length(X, labels)
-        source = source_rows(sample_domain, domain, target, len(labels))
-        if source is not None:
+        if sample_domain is not None:
+            source = source_rows(sample_domain, len(labels))
             X, X_target, labels = X[source], None if source.all() else X[~source], labels[source]  # noqa: N806
             groups = None if groups is None else np.asarray(groups)[source]
             if (masked := np.isin(labels.astype(str), MASKED)).any():
@@ -147,25 +145,14 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.asarray(validate_data(self, X, dtype=np.float32, reset=reset, allow_nd=True))
 
 
-def source_rows(sample_domain: Any, domain: Any, target: Any, rows: int) -> NDArray[np.bool_] | None:
-    """(row,) whether the domain is another than the target, or its number not negative; None where none is given."""
-    if (domain is None) != (target is None):
-        raise InputError("domain, a name for each row of X, and target, one of these names, go together; give both")
-    if sample_domain is None and domain is None:
-        return None
-    domains = np.asarray(sample_domain if domain is None else domain)
+def source_rows(sample_domain: Any, rows: int) -> NDArray[np.bool_]:
+    """(row,) whether the number of its domain is not negative."""
+    domains = np.asarray(sample_domain)
     if domains.shape != (rows,):
-        name = "sample_domain, by position the third argument," if domain is None else "domain"
-        advice = "the target's windows go by name: fit(Xs, ys, X_target=Xt)"
-        raise InputError(f"{name} must hold one value for each of {rows} rows, not {domains.shape}; {advice}")
-    if domain is not None:
-        if str(target) not in (names := domains.astype(str)):
-            raise InputError(f"target: no row's domain is '{target}'{suggest(str(target), sorted(set(names)))}")
-        source = names != str(target)
-    elif not np.issubdtype(domains.dtype, np.number) or (domains != np.round(domains)).any():
-        raise InputError("sample_domain must hold whole numbers, source ≥ 0 > target; names go into domain and target")
-    else:
-        source = domains >= 0
-    if not source.any():
+        what = f"sample_domain, the third argument, must hold one number for each of {rows} rows, not {domains.shape}"
+        raise InputError(f"{what}; the target's windows go by name: fit(Xs, ys, X_target=Xt)")
+    if not np.issubdtype(domains.dtype, np.number) or (domains != np.round(domains)).any():
+        raise InputError("sample_domain must hold whole numbers, source ≥ 0 > target; names are no numbers")
+    if not (domains >= 0).any():
         raise InputError("there is no source, because every row's domain is a target; target domains are below 0")
-    return np.asarray(source)
+    return np.asarray(domains >= 0)

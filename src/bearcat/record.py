@@ -101,7 +101,7 @@ class Estimates:
     """What is known of the run without target labels."""
 
     mean_confidence: float | None
-    accuracy: Mapping[str, Any]  # by estimator; None where it is not a number; up to v0.3 each with its interval
+    accuracy: Mapping[str, float | None]  # by estimator; None where it is not a number
     expected: Estimate | None  # the accuracy to expect, from all of them
     familiarity: Mapping[str, Any]  # limits, the rate they were set for, and shares beyond them (diagnosis/pooling.py)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
@@ -236,8 +236,7 @@ class Record:
     @property
     def agreement(self) -> float | None:
         """Of check models that never adapt with the run."""
-        found = self.estimates.accuracy.get("agreement")
-        return found["value"] if isinstance(found, Mapping) else found
+        return self.estimates.accuracy.get("agreement")
 
     @property
     def adaptation_sentence(self) -> str:
