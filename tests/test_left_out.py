@@ -40,9 +40,9 @@ def bad_files(root: Path) -> set[str]:
     os.mkfifo(root / "b/pipe.wav")
     put(root / "loose.csv", 21)
     put(root / "a/inner/deep/1.csv", 22)
-    (root / "a/link.wav").symlink_to("/etc/hostname")
-    target = ("same.csv", "rate.npz", "far.npz", "two.npz", "none.npz", "short.csv", "pipe.wav")
-    source = ("inner/\\x1b[31m<b>.mat", "healthy/empty.csv", "healthy/self.wav", "inner/deep/1.csv", "link.wav")
+    (root / "b/link.wav").symlink_to("/etc/hostname")
+    target = ("same.csv", "rate.npz", "far.npz", "two.npz", "none.npz", "short.csv", "pipe.wav", "link.wav")
+    source = ("inner/\\x1b[31m<b>.mat", "healthy/empty.csv", "healthy/self.wav", "inner/deep/1.csv")
     return {"loose.csv", *(f"a/{name}" for name in source), *(f"b/{name}" for name in target)}
 
 

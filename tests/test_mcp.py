@@ -18,7 +18,7 @@ import bearcat
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.assistant import make_assistant
 from tests.commands import PYTHON
-from tests.test_isolated import CRASH
+from tests.test_bad_files import CRASH
 
 RATE = 12_000
 KNOWN = {"rpm": 1500, "bearing": "balls=8,ball=6.75,pitch=28.5"}
