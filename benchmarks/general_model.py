@@ -33,10 +33,10 @@ from bearcat.adaptation.run import run_stack
 from bearcat.cat import ece
 from bearcat.data.benches import BENCHES
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry
-from bearcat.data.inputs import find_input
+from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Split, Task
-from bearcat.data.windows import Preparation, prepare
+from bearcat.data.windows import prepare
 from bearcat.deploy.model import Model, save_model
 from bearcat.diagnosis.decision import Decision, binomial_interval
 from bearcat.diagnosis.general import LEFT_OUT

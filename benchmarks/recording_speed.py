@@ -65,8 +65,8 @@ def make_models(folder: Path) -> None:
     from bearcat.cat import Calibration
     from bearcat.cat.networks import InputScaling, build_network, initialise
     from bearcat.data.bearing import find_bearing
+    from bearcat.data.inputs import Preparation
     from bearcat.data.recording import BANDS
-    from bearcat.data.windows import Preparation
     from bearcat.deploy.model import Model, export_onnx, save_model
     from bearcat.diagnosis.decision import Decision
     from bearcat.diagnosis.pooling import fit_familiarity

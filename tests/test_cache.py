@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def forbid_preparing(monkeypatch) -> None:
     def refuse(*_):
         raise AssertionError("prepared again")
 
-    monkeypatch.setattr(sys.modules[Preparation.__module__], "prepare", refuse)
+    monkeypatch.setattr("bearcat.data.windows.prepare", refuse)
 
 
 @pytest.mark.parametrize("settings", [{}, {"input": "frequency"}, {"stride": 100}])

@@ -12,9 +12,8 @@ import pytest
 from bearcat.data import Folder, Split, Task, open_dataset, prepare, split_task
 from bearcat.data.catalogue import load
 from bearcat.data.choose import DataSettings, Requested, choose, choose_settings, paper_settings
-from bearcat.data.inputs import find_input
+from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.survey import ChannelMeasurement, Measurement
-from bearcat.data.windows import Preparation
 from bearcat.errors import InputError
 
 TASK = Task("a", "b")

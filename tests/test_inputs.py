@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.inputs import PARTS, Physics, find_input
+from bearcat.data.inputs import PARTS, Physics, Preparation, find_input
 from bearcat.data.recording import Recording, RecordingInfo
-from bearcat.data.windows import Preparation, prepare
+from bearcat.data.windows import prepare
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
 

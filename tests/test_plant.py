@@ -15,8 +15,9 @@ from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
 from bearcat.data import Split, Task, split_task
+from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
-from bearcat.data.windows import Preparation, prepare
+from bearcat.data.windows import prepare
 from bearcat.errors import InputError
 from bearcat.methods.before_training import Standardise
 from bearcat.methods.matching import ClusterMatch, MatchClusters, match

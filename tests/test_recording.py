@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import signal as processing
 
 from bearcat.data.bearing import BEARINGS
+from bearcat.data.inputs import Preparation
 from bearcat.data.recording import (
     RecordingInfo,
     change_rate,
@@ -20,7 +21,7 @@ from bearcat.data.recording import (
     cut,
     standardise,
 )
-from bearcat.data.windows import Preparation, prepare
+from bearcat.data.windows import prepare
 from bearcat.errors import InputError
 from tests.conftest import make_recording
 from tests.reference import windows as reference

@@ -12,8 +12,9 @@ from bearcat.adaptation import RunSpec
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.recipes import RECIPES
 from bearcat.data import Simulated, Split, Task
+from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, mixed_task
-from bearcat.data.windows import Preparation, prepare
+from bearcat.data.windows import prepare
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError

@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from bearcat.data.inputs import Preparation
 from bearcat.data.recording import RecordingInfo, Windows
 from bearcat.data.tasks import UNKNOWN, Split, Task, split_task
-from bearcat.data.windows import Preparation, prepare
+from bearcat.data.windows import prepare
 from bearcat.errors import InputError
 from bearcat.settings import override
 from tests.conftest import make_recording

@@ -29,10 +29,10 @@ from bearcat.cat.state import RESULT_VERSION, recipe_rows
 from bearcat.data.catalogue import OMIT_DEFAULT, Catalogue, Dataset, Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
-from bearcat.data.inputs import find_input, suited_input
+from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
-from bearcat.data.windows import Preparation, cached_windows, fingerprint, metadata
+from bearcat.data.windows import cached_windows, fingerprint, metadata
 from bearcat.deploy.diagnose import Heard, evidence_of, hear
 from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given, units_of
 from bearcat.diagnosis.fusion import fuse

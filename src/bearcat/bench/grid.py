@@ -18,8 +18,8 @@ from bearcat.adaptation import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data.catalogue import Dataset, find_domain
 from bearcat.data.datasets import dataset_label, open_dataset, takes_root
+from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Split, Task
-from bearcat.data.windows import Preparation
 from bearcat.errors import InputError, suggest
 from bearcat.methods.before_training import without_own_benches
 from bearcat.settings import override

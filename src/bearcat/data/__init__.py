@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
     from bearcat.data.datasets import DATASETS, open_dataset
     from bearcat.data.folder import Folder
-    from bearcat.data.inputs import INPUTS, Input, find_input
+    from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
     from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
     from bearcat.data.simulate import Simulated
     from bearcat.data.tasks import Split, SplitTask, Task, split_task
-    from bearcat.data.windows import Preparation, cached_windows, prepare
+    from bearcat.data.windows import cached_windows, prepare
 
 __all__ = [
     "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing",

@@ -17,7 +17,7 @@ from itertools import product
 
 from bearcat.data.catalogue import Catalogue, Dataset, Problem
 from bearcat.data.folder import Folder, with_channel
-from bearcat.data.inputs import PhysicalInput, find_input, suited_input
+from bearcat.data.inputs import PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import count_windows
 from bearcat.data.splits import choose_scheme
 from bearcat.data.survey import (
@@ -34,7 +34,7 @@ from bearcat.data.survey import (
     without_unusable,
 )
 from bearcat.data.tasks import Split, Task, classes_of
-from bearcat.data.windows import Preparation, metadata
+from bearcat.data.windows import metadata
 from bearcat.errors import InputError
 from bearcat.settings import cache_folder
 

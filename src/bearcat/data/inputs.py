@@ -3,17 +3,16 @@
 The same object serves training, prediction and the estimator. docs/inputs.md says what each row is for;
 docs/extend.md adds one in a file of its own.
 
->>> inputs = find_input("frequency").transform(windows)        # (window, channel, time) → (window, channel, point)
 >>> inputs = find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError, check_range
-from bearcat.settings import find_name, from_text, to_text
+from bearcat.settings import find_name, from_text, spell_out, to_text
 
 Rate = float | None  # of a recording, in Hz; None: it is not known
 WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
@@ -37,9 +36,7 @@ class Input:
     ('rate', 'rpm')
     """
 
-    # Raise it when the transform changes and its code does not: cached windows and runs are made again. Of rows of the
-    # package the code does not count, so these raise it whenever the transform changes.
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 1  # raise it when the transform changes: cached windows and runs are made again
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
 
     @property
@@ -91,9 +88,7 @@ class Waveform(Input):
     def points(self, length: int) -> int:
         return length
 
-    def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
+    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(windows)
 
 
@@ -103,9 +98,7 @@ class Spectrum(Input):
     def points(self, length: int) -> int:
         return length // 2
 
-    def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
+    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(spectrum(windows))
 
 
@@ -127,26 +120,31 @@ class PhysicalInput(Input):
     def transform(
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        return np.concatenate(list(self._measured(windows, rate, rpm, bearing)))
-
-    def _measured(self, windows: Floats, rate: Rate, rpm: Speed | None, bearing: Bearing | None) -> Iterator[Floats]:
-        """What is measured of windows, a block of them at a time; each by its own speed."""
-        if rpm is not None and np.ndim(rpm):
-            for number, speed in enumerate(np.asarray(rpm)):
-                yield from self._measured(windows[number : number + 1], rate, float(speed), bearing)
-            return
+        if rpm is not None and np.ndim(rpm):  # each window by its own speed
+            each = zip(np.split(windows, len(windows)), np.asarray(rpm), strict=True)
+            return np.concatenate([self.transform(window, rate, float(speed), bearing) for window, speed in each])
         length, size = windows.shape[-1], max(1, physical.BLOCK // math.prod(windows.shape[1:]))
         self.check(length, rate, rpm, bearing)
         speed = math.nan if rpm is None else float(rpm)
         turns = speed / 60 * length / (rate or math.nan)
         known = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
         orders = np.array([known[name] for name in KINEMATIC])
-        for first in range(0, max(len(windows), 1), size):
-            yield self.measure(WindowSpectra.of(windows[first : first + size]), rate, turns, orders)
+        blocks = (windows[first : first + size] for first in range(0, max(len(windows), 1), size))
+        return np.concatenate([self.measure(WindowSpectra.of(block), rate, turns, orders) for block in blocks])
 
 
 @dataclass(frozen=True)
-class LogSpectrum(PhysicalInput):
+class BandInput(PhysicalInput):
+    """An input of a number for each band."""
+
+    bands: int = 16
+
+    def points(self, length: int) -> int:
+        return self.bands
+
+
+@dataclass(frozen=True)
+class LogSpectrum(BandInput):
     """Logarithms of the power in equal bands, without their mean: the shape of the spectrum, whatever the gain."""
 
     bands: int = 128
@@ -160,22 +158,15 @@ class LogSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return 4 * self.bands + 4
 
-    def points(self, length: int) -> int:
-        return self.bands
-
-    def edges(self, length: int, rate: Rate) -> np.ndarray:
-        """(band + 1,) in bins from the lower edge of bin 1."""
-        share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
-        if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
-            raise InputError(f"{self.bands} bands above {self.lowest:g} Hz do not fit; take fewer", "input")
-        return physical.equal_edges(length, self.bands, share)
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return physical.band_levels(spectra, self.edges(spectra.length, rate))
+        share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
+        if not 0 <= share < 1 or (1 - share) * (spectra.length // 2 - 2) < self.bands:
+            raise InputError(f"{self.bands} bands above {self.lowest:g} Hz do not fit; take fewer", "input")
+        return physical.band_levels(spectra, physical.equal_edges(spectra.length, self.bands, share))
 
 
 @dataclass(frozen=True)
-class OctaveSpectrum(PhysicalInput):
+class OctaveSpectrum(BandInput):
     """The same in bands that grow geometrically, for what differs at low frequencies."""
 
     bands: int = 96
@@ -185,25 +176,17 @@ class OctaveSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return math.ceil(2**self.octaves)  # so that the lowest band has a bin
 
-    def points(self, length: int) -> int:
-        return self.bands
-
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.band_levels(spectra, physical.octave_edges(spectra.length, self.bands, self.octaves))
 
 
 @dataclass(frozen=True)
-class BandKurtosis(PhysicalInput):
+class BandKurtosis(BandInput):
     """How impulsive each of some equal bands is."""
-
-    bands: int = 16
 
     @property
     def shortest(self) -> int:
         return 8 * self.bands
-
-    def points(self, length: int) -> int:
-        return self.bands
 
     def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
         return physical.band_kurtosis(spectra, self.bands)
@@ -287,7 +270,7 @@ class BearingOrders(OrderInput):
 
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
-        name, highest = max((("BPFI", orders["BPFI"]), ("2×BSF", 2 * orders["BSF"])), key=lambda strike: strike[1])
+        highest, name = max((orders["BPFI"], "BPFI"), (2 * orders["BSF"], "2×BSF"))
         return f"{self.multiples}×{name}+1", self.multiples * highest + 1
 
     def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
@@ -324,14 +307,12 @@ class Physics(PhysicalInput):
 
     @cached_property
     def members(self) -> list[PhysicalInput]:
-        made = [LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last), FaultOrders()]
-        by_name: dict[str, PhysicalInput] = dict(zip(PARTS, made, strict=True))
-        return [by_name[name] for name in self.use or PARTS[:3]]
+        made = LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last), FaultOrders()
+        return [made[PARTS.index(name)] for name in self.use or PARTS[:3]]
 
     @property
     def needs(self) -> tuple[str, ...]:
-        wanted = {name for member in self.members for name in member.needs}
-        return tuple(name for name in WHAT if name in wanted)
+        return tuple(name for name in WHAT if any(name in member.needs for member in self.members))
 
     @property
     def shortest(self) -> int:
@@ -348,9 +329,7 @@ class Physics(PhysicalInput):
         return np.concatenate([member.measure(spectra, rate, turns, orders) for member in self.members], axis=-1)
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> Physics:
-        """With shaft orders where rate and speed of all are known, up to those that the highest speed for its rate
-        shows in the envelope of a band.
-        """
+        """With shaft orders where rate and speed of all are known, up to the highest that all show in a band."""
         if self.use:
             return self
         speeds = [(recording.rate, recording.rpm / 60) for recording in recordings if recording.rate and recording.rpm]
@@ -384,14 +363,41 @@ def find_input(text: str) -> Input:
     >>> windows = np.random.default_rng(0).normal(size=(3, 1, 4096))
     >>> find_input("log-spectrum:bands=64").transform(windows).shape
     (3, 1, 64)
-    >>> find_input("physics").transform(windows).shape
-    (3, 1, 240)
     """
     return from_text(text, INPUTS, "input")
 
 
 def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> str:
     """The input that these recordings allow, as text."""
-    asked = find_input(text)
-    chosen = asked.suited(recordings)
-    return text if chosen == asked else to_text(chosen, INPUTS)
+    chosen = find_input(text).suited(recordings)
+    return text if chosen == find_input(text) else to_text(chosen, INPUTS)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How windows are made of recordings. The defaults are the paper's (docs/protocol.md).
+
+    >>> Preparation(input="frequency", length=1024).points
+    512
+    """
+
+    input: str = "time"  # a row of INPUTS, as NAME or NAME:SETTING=VALUE; kept with every setting spelt out
+    length: int = 1024  # samples a window
+    stride: int | None = None  # samples from one window to the next; None: the length, no overlap
+    rate: float | None = None  # resample everything to this rate; None: as recorded
+    cut: float | None = None  # seconds: a recording counts as several of so long; None: as one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
+        for name, value in {"length": self.length, "stride": self.stride, "rate": self.rate}.items():
+            check_range(name, value)
+        check_range("seconds", self.cut, "cut")
+
+    @property
+    def step(self) -> int:
+        return self.length if self.stride is None else self.stride
+
+    @property
+    def points(self) -> int:
+        """The length of a prepared window."""
+        return find_input(self.input).points(self.length)

@@ -20,10 +20,11 @@ import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.folder import FolderEntry
+from bearcat.data.inputs import Preparation
 from bearcat.data.recording import Floats, RecordingInfo, count_windows, rate_ratio, unlike_vibration
 from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.data.splits import specimen_counts
-from bearcat.data.windows import Preparation, different_rates
+from bearcat.data.windows import different_rates
 from bearcat.errors import InputError
 from bearcat.sentences import UNLIKE
 

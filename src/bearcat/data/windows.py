@@ -18,14 +18,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, content_digest, load
-from bearcat.data.inputs import INPUTS, find_input
+from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import (
     Floats,
     Recording,
@@ -38,9 +38,8 @@ from bearcat.data.recording import (
     spectral_shape,
 )
 from bearcat.data.signals import reading
-from bearcat.errors import InputError, check_range
+from bearcat.errors import InputError
 from bearcat.plugins import row_identity, source_hash
-from bearcat.settings import spell_out
 from bearcat.storage import abandoned, digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
@@ -48,36 +47,6 @@ from bearcat.storage import abandoned, digest_json, write_atomically
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
 VERSION = 6  # of the cache's layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How windows are made of recordings. The defaults are the paper's (docs/protocol.md).
-
-    >>> Preparation(input="frequency", length=1024).points
-    512
-    """
-
-    input: str = "time"  # a row of INPUTS, as NAME or NAME:SETTING=VALUE; kept with every setting spelt out
-    length: int = 1024  # samples a window
-    stride: int | None = None  # samples from one window to the next; None: the length, no overlap
-    rate: float | None = None  # resample everything to this rate; None: as recorded
-    cut: float | None = None  # seconds: a recording counts as several of so long; None: as one
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
-        for name, value in {"length": self.length, "stride": self.stride, "rate": self.rate}.items():
-            check_range(name, value)
-        check_range("seconds", self.cut, "cut")
-
-    @property
-    def step(self) -> int:
-        return self.length if self.stride is None else self.stride
-
-    @property
-    def points(self) -> int:
-        """The length of a prepared window."""
-        return find_input(self.input).points(self.length)
 
 
 def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Windows:

@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.inputs import find_input
+from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Speed
-from bearcat.data.windows import Preparation
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError, check_range
