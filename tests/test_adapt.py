@@ -173,18 +173,6 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert {row["label"] for row in rows} == {""}
     assert "'=N09/\\xff.npy" in {row["recording"].partition("#")[0] for row in rows}
     assert all(row["recording"].startswith("'=N09/") for row in rows), "no formula"
-    predict = ("predict", tmp_path / "out" / "model", tmp_path / "mine" / "=N09", "--format", "json")
-    answers = [
-        bearcat(*predict),
-        bearcat(*predict, "--channel", 2, "--rate", 16000, "--rpm", 1500, "--bearing", "6205"),
-    ]
-    assert {answer.returncode for answer in answers} <= {0, 1, 3}, answers[0].stderr
-    guessed, given = (json.loads(answer.stdout)["recordings"] for answer in answers)
-    assert len(given) == 3
-    assert all("16000 Hz" in row["notes"].pop(0) for row in guessed)  # nobody said the rate
-    for row in guessed:
-        row["findings"] = [finding for finding in row["findings"] if finding["kind"] != "rate assumed"]
-    assert guessed == given
 
 
 def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_path):
@@ -229,15 +217,12 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
     ("words", "sentence"),
     [
         (["--method", "dense-moved"], "'match-clusters'"),
-        (["--beside", "Dense-Moved"], "'match-clusters'"),
         (["--method", "CAT-Temprature"], "did you mean 'CAT-Temperature'"),
         (["--source", "N15"], "unknown domain 'N15'"),
         (["--target", "N15_M07_F10"], "two different domains"),
         (["--input", "tyme"], "did you mean 'time'"),
         (["--split", "blok"], "did you mean 'block'"),
         (["--device", "cuda"], "CUDA"),
-        (["--device", "tpu"], "unknown device 'tpu'"),
-        (["--epochs", "0"], "epochs"),
         (["--seed", "-1"], "seed"),
         (["--window", "20"], "too short for the encoder"),
         (["--window", "20", "--method", "dense-MCC", "--input", "physics"], "516 samples"),

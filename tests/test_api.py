@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 
 import bearcat
-from bearcat.adaptation import make_plan
 from bearcat.adaptation.adapt import Adaptation
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck
 from bearcat.errors import InputError
-from bearcat.requests import AdaptRequest
 from tests.test_adapt import page_of
 
 
@@ -140,18 +138,3 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
     (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
     assert (answer.nearest, answer.state) == ("outer", "inner race")
     assert answer.decision.action == each.decision.action
-
-
-def test_a_plan_is_of_the_wishes(plant):
-    wishes = AdaptRequest(
-        data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", method="dense-MCC", beside=("dense-CAT*-Temperature",),
-        epochs=3, seed=4, window=1024, split="block", device="cpu", rate=16_000.0,
-    )  # fmt: skip
-    plan = make_plan(wishes)
-    assert (plan.spec.recipe_name, plan.spec.seed, plan.spec.recipe.schedule.epochs) == ("dense-MCC", 4, 3)
-    assert (plan.spec.preparation.length, plan.spec.preparation.rate, plan.spec.split.scheme) == (1024, 16_000, "block")
-    assert (plan.spec.task.sources, plan.spec.task.target) == (("pump-A-1500rpm",), "pump-C-1500rpm")
-    assert [other.recipe_name for other in plan.beside] == ["dense-CAT*-Temperature"]
-    assert not {"split", "rate", "window"} & {choice.setting for choice in plan.choices}
-    assert plan.spec.chosen == plan.choices
-    assert make_plan(wishes).spec.to_dict() == plan.spec.to_dict()

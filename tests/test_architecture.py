@@ -68,12 +68,6 @@ def test_imports_point_upwards_only():
             assert layer_of(other.split(".")[1], LAYERS) <= layer_of(name, LAYERS), f"{path.name} imports {other}"
 
 
-def test_networks_and_calibration_know_nothing_of_data():
-    for name in ("networks", "plain", "calibration", "scaling"):
-        others = {other.split(".")[1] for other in imported(ROOT / "cat" / f"{name}.py")}
-        assert not others & {"data", "diagnosis"}, f"{name} imports {others}"
-
-
 def test_inside_data_too():
     for path in (ROOT / "data").rglob("*.py"):
         for other in imported(path):

@@ -287,11 +287,3 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
     assert site.execute(partial(in_stacks, device=CPU, size=5))
     assert sizes == [4, 2, 2, 4, 2, 2]
     assert site.kinds() == ["done"] * 8
-
-    def nothing_fits(*_, **__):
-        raise MemoryError
-
-    monkeypatch.setattr(executing, "run_stack", nothing_fits)
-    other = make(GRID.replace("seeds = 2", "seeds = 1"), "other")
-    assert other.execute()
-    assert other.kinds() == ["failed", "failed"]

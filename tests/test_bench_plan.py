@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_every_grid_can_be_planned(path, monkeypatch, real_data):
     monkeypatch.setenv("BEARCAT_DATA", str(real_data("cwru").parent))
     assert plan(read_grid(path))
+
+
+def test_the_grid_of_the_page_is_one(tmp_path):
+    page = (GRIDS.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    grid = read_grid(written(tmp_path, example))
+    assert [method.name for method in grid.methods] == ["source-only", "DANN", "AT, τ=0.95"]
 
 
 def test_the_paper_is_960_runs_as_the_published_code_does_them_without_reading_data(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import re
-import sys
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -18,7 +17,6 @@ from bearcat.bench.report import score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
-from bearcat.errors import InputError
 from bearcat.record import DomainScores, FittedCalibration, Scores
 from bearcat.report.results import Cell, Missing, Result, caveats
 from bearcat.report.typeset import ReportFigure, Table, TableEntry, latex
@@ -214,16 +212,3 @@ def test_the_tasks_of_several_datasets_are_also_compared_together(tmp_path: Path
     text = write_bench_report("Two", results, [], tmp_path / "out").read_text(encoding="utf-8")
     assert "all datasets, time input" in text
     assert (tmp_path / "out" / "tables" / "all-datasets-time-accuracy-tests.tex").exists()
-
-
-def test_a_benchmark_of_which_nothing_is_finished_has_a_page_that_says_so(tmp_path: Path):
-    cells = [Cell("rig", "time", "a→b", "DANN", seed) for seed in range(2)]
-    text = write_bench_report("Soon", [], [Missing(cell, "not run") for cell in cells], tmp_path).read_text()
-    assert "No results yet" in text
-    assert "(2 not run)" in text
-
-
-def test_without_pandas_a_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"bearcat\[bench\]"):
-        latex(HOSTILE)

@@ -92,12 +92,6 @@ def test_without_a_target_the_source_alone_is_learnt_from(shift):
     assert np.array_equal(plain.predict_proba(Xt), alike.predict_proba(Xt))
 
 
-def test_two_channels_are_learnt_from(shift):
-    Xs, ys, Xt, _ = shift
-    model = CATClassifier("DANN", **QUICK).fit(np.stack([Xs, Xs**2], axis=1), ys)
-    assert model.predict(np.stack([Xt, Xt**2], axis=1)).shape == (60,)
-
-
 @pytest.mark.parametrize(
     ("settings", "given", "sentence"),
     [

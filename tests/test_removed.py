@@ -84,16 +84,6 @@ def test_a_method_that_is_gone_names_one_that_is_there(name):
     assert any(f"'{instead}'" in str(refused.value) for instead in RECIPES)
 
 
-def test_a_value_may_have_the_name_of_something_that_is_gone(command, tmp_path):
-    for words in (
-        ("diagnose", "recipes"),
-        ("adapt", "--data", "paderborn", "--root", tmp_path, "--set", "bearings=K001"),
-    ):
-        status, _, said = command(*words)
-        assert status == 2
-        assert "removed" not in said
-
-
 def test_every_extra_that_a_sentence_names_is_there():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bearcat.deploy.serve import PredictQuery
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.requests import AdaptRequest, DiagnoseRequest, WatchRequest
-from bearcat.settings import override, pairs
+from bearcat.settings import override
 from tests.test_docs import KNOWN
 
 
@@ -54,19 +54,6 @@ def test_every_type_of_setting_is_read_from_text():
 def test_a_wrong_setting_is_named(name, text, sentence):
     with pytest.raises(InputError, match=sentence):
         override(Example(), {name: text})
-
-
-def test_pairs_need_a_name_and_a_sign():
-    assert pairs(["a=1", "b = x=y"]) == {"a": "1", "b": "x=y"}
-    for wrong in ("a", "=1"):
-        with pytest.raises(InputError, match="write NAME=VALUE"):
-            pairs([wrong])
-
-
-def test_the_nearest_name_is_suggested_whatever_its_case():
-    assert suggest("LOAD1", ["load0", "load1"]) == "; did you mean 'load1'?"
-    assert suggest("zebra", ["load0", "load1"]) == "; choose from load0, load1"
-    assert suggest("zebra", []) == ""
 
 
 def test_texts_and_values_make_the_same_request():

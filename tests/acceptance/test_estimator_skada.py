@@ -12,7 +12,6 @@ import sklearn
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bearcat import CATClassifier
 from tests.test_estimator import QUICK, SHORT, packed, shift  # noqa: F401
@@ -34,11 +33,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 def routing():
     with sklearn.config_context(enable_metadata_routing=True):
         yield
-
-
-@parametrize_with_checks([CATClassifier(epochs=3, batch_size=16)])
-def test_scikit_learns_estimator_checks_pass(estimator, check):
-    check(estimator)
 
 
 def test_skadas_own_pipeline_gives_the_same(packed, routing):

@@ -138,7 +138,7 @@ def test_what_is_added_works_as_its_page_says(tmp_path):
 
 
 def test_the_page_shows_the_files_that_tests_run():
-    """tests/test_seams.py runs the files."""
+    """tests/acceptance/test_seams.py runs the files."""
     text = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```python\n# examples/(\S+)\n(.*?)^```$", text, re.M | re.S)
     assert len(shown) == 4

@@ -93,21 +93,6 @@ def core(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(core, tmp_path):
-    for domain in ("a", "b"):
-        (tmp_path / "mine" / domain / "healthy").mkdir(parents=True)
-        np.savetxt(
-            tmp_path / "mine" / domain / "healthy" / "x.csv",
-            np.random.default_rng(len(domain)).normal(size=2048) + ord(domain),
-        )
-    check, show = ("data", "check", tmp_path / "mine"), ("data", "show", tmp_path / "mine", "--out", tmp_path / "x.png")
-    answer = commands(core, "--version", ",", *check, ",", *show)
-    assert re.findall(r"status (\d+)", answer.stdout) == ["0", "0", "2"], answer.stderr
-    assert f"bearcat {PROJECT['version']}" in answer.stdout
-    assert "2 recordings in 2 domains" in answer.stdout
-    assert "pip install 'bearcat[report]'" in answer.stderr
-
-
 def test_core_alone_adapts_predicts_and_diagnoses(core, tmp_path):
     from bearcat.data import open_dataset
 

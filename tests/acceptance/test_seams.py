@@ -1,19 +1,56 @@
 """Each examples/add_*.py trains, is evaluated, saved, predicts and is exported, as docs/extend.md says."""
-# ruff: noqa: F811 (fixtures of the everyday tests)
 
 from __future__ import annotations
 
 import json
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bearcat.cat import CALIBRATORS
+from bearcat.cat.networks import ENCODERS
+from bearcat.cat.recipes import RECIPES
 from bearcat.cli import main
-from tests.test_seams import EXAMPLES, SEAMS, SMALL, tables  # noqa: F401
+from bearcat.data.inputs import INPUTS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = (
+    "--set", "seconds=0.8", "--set", "severities=4", "--set", "faults=inner,outer", "--window", "256", "--epochs", "4",
+)  # fmt: skip
+SEAMS = {
+    "add_an_ingredient.py": ("--method", "my-CORAL", "--input", "frequency"),
+    "add_a_calibrator.py": ("--method", "CAT-MeanConfidence", "--input", "frequency"),
+    "add_an_input.py": ("--method", "DANN", "--input", "my-log-spectrum:bands=40"),
+    "add_a_torch_module.py": (
+        "--method",
+        "DANN",
+        "--input",
+        "frequency",
+        "--method-set",
+        "encoder=my-network:width=16",
+    ),
+}
+
+
+TABLES = (RECIPES, CALIBRATORS, INPUTS, ENCODERS)
+
+
+@pytest.fixture
+def tables() -> Iterator[Callable[[], None]]:
+    """Takes the rows that an example added out of their tables, when called and when the test ends."""
+    before = [dict(table) for table in TABLES]
+
+    def put_back() -> None:
+        for table, rows in zip(TABLES, before, strict=True):
+            table.clear()
+            table.update(rows)
+
+    yield put_back
+    put_back()
 
 
 @pytest.fixture
