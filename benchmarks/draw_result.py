@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bearcat.report.typeset import PALETTE, empty_figure, house_style
+from bearcat.report.figures import PALETTE, empty_figure, house_style
 
 ROOT = Path(__file__).parent.parent
 METHODS = ("source-only", "DANN*", "AT*", "CAT*-Temperature", "CAT*-recordings", "default of adapt")

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from bearcat.bench.report import paper_figures
-from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style
+from bearcat.report.figures import PALETTE, WIDE, ReportFigure, empty_figure, house_style
 
 PLAIN, CAT, OTHERS = "source-only", "CAT*-Temperature", ("DANN*", "AT*")
 METHODS = (PLAIN, CAT, *OTHERS)

@@ -92,7 +92,7 @@ def narrow_classifier() -> Iterator[None]:
 @pytest.fixture
 def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are composed but come out blank, for tests that read the page around them: rendering takes its most."""
-    from bearcat.report.typeset import ReportFigure
+    from bearcat.report.figures import ReportFigure
 
     monkeypatch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
 

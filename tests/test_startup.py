@@ -56,3 +56,35 @@ def test_diagnosing_starts_without_torch_and_without_most_of_scipy(tmp_path, wor
     words = [*words, "a.wav", "--rpm", "1500", "--bearing", "6205"]
     result = subprocess.run([*call, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+COUNTED = """
+import sys
+from bearcat.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code in (0, 1, 3), ended.code
+print(f"\\n{sum(name.partition('.')[0] == 'bearcat' for name in sys.modules)}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [
+        (40, ("diagnose", "pump/a/0.wav", "--rpm", "1500", "--bearing", "6205")),
+        (89, ("adapt", "--data", ".", "--source", "pump", "--target", "fan", "--epochs", "1", "--window", "1024")),
+    ],
+)
+def test_commands_import_few_modules(tmp_path, most, words):
+    from scipy.io import wavfile
+
+    files = [f"{domain}/{label}/{number}.wav" for domain in ("pump", "fan") for label in "ab" for number in range(2)]
+    for seed, file in enumerate(files):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        signal = np.random.default_rng(seed).standard_normal(24_000).astype(np.float32)
+        wavfile.write(tmp_path / file, 12_000, signal)
+    call = [sys.executable, "-c", COUNTED, *words]
+    result = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout.splitlines()[-1]) <= most, result.stdout

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bearcat.findings import Finding, most_severe
@@ -247,3 +247,12 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "not calibrated": fixed("confidence is not calibrated"),
     "no fault among recordings": _no_fault,
 }
+
+
+def count(number: int, what: str, several: str | None = None) -> str:
+    """ "1 run", "2 runs"."""
+    return f"{number} {what if number == 1 else several or what + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

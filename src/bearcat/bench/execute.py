@@ -35,7 +35,8 @@ from bearcat.errors import InputError
 from bearcat.fast.batches import stack_key
 from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
-from bearcat.report.typeset import count, library
+from bearcat.report.figures import library
+from bearcat.sentences import count
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -29,7 +29,21 @@ from bearcat.data.benches import CONDITIONS
 from bearcat.errors import InputError, csv_cell
 from bearcat.record import DomainScores
 from bearcat.report import figures
+from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style, library
+from bearcat.report.pages import (
+    NOTHING,
+    Section,
+    Table,
+    TableEntry,
+    file_name,
+    latex,
+    number_entry,
+    percent_entry,
+    templates,
+    write_page,
+)
 from bearcat.report.results import (
+    Caveat,
     Cell,
     Missing,
     Result,
@@ -40,25 +54,7 @@ from bearcat.report.results import (
     ordered_names,
     ordered_tasks,
 )
-from bearcat.report.typeset import (
-    NOTHING,
-    WIDE,
-    Caveat,
-    ReportFigure,
-    Section,
-    Table,
-    TableEntry,
-    count,
-    empty_figure,
-    file_name,
-    house_style,
-    latex,
-    library,
-    number_entry,
-    percent_entry,
-    templates,
-    write_page,
-)
+from bearcat.sentences import count
 from bearcat.storage import write_atomically
 
 ALL = "all datasets"  # the name of the group that holds the tasks of every dataset

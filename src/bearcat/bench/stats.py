@@ -23,7 +23,7 @@ from scipy import stats
 
 from bearcat.errors import InputError
 from bearcat.report.results import Floats, Result
-from bearcat.report.typeset import count
+from bearcat.sentences import count
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it

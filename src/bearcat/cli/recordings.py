@@ -195,7 +195,7 @@ def _is_store(path: Path) -> bool:
 def _draw(found: Diagnoses, folder: Path) -> None:
     """A picture of each recording, called after its file; later ones of the same name get a number."""
     from bearcat.report.figures import draw_evidence
-    from bearcat.report.typeset import file_name
+    from bearcat.report.pages import file_name
     from bearcat.storage import write_atomically
 
     drawn = Counter[str]()

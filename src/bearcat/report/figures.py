@@ -9,8 +9,17 @@ task × seed cells that every method finished, so that no method is shown on eas
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module, resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +30,21 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
-from bearcat.report.typeset import NARROW, PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
+from bearcat.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
+RESOLUTION = 200  # dots an inch of the PNG
+
+# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
+_STYLING = threading.RLock()  # matplotlib's settings are those of the whole process
+# Of figures, and what each format would say of itself and the day.
+FORMATS: dict[str, tuple[str, ...]] = {
+    "png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"),
+}  # fmt: skip
 GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows as well as one above
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")  # repeat the colours for grey print
 # Of the figure of curves: a panel's label, and the columns of curves.csv for it; the first counts where it is a number.
@@ -39,7 +58,96 @@ WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
 ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
 Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a recording of it in each domain
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+
+
+def library(name: str, extra: str) -> Any:
+    """A library that not everyone has, or an error that says which extra of bearcat to install."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(f"{name} is not installed; pip install 'bearcat[{extra}]'") from error
+
+
+@dataclass(frozen=True, eq=False)
+class ReportFigure:
+    """A drawing and its caption."""
+
+    name: str  # of its files
+    title: str
+    caption: str
+    drawing: Any
+
+    @cached_property
+    def _rendered(self) -> dict[str, bytes]:
+        return {}
+
+    def render(self, kind: str) -> bytes:
+        """The figure as one of FORMATS; the same results give the same bytes of "png" and "svg"."""
+        if kind not in self._rendered:  # a page and a file want the same
+            content = io.BytesIO()
+            with house_style():
+                metadata = dict.fromkeys(FORMATS[kind])
+                self.drawing.savefig(content, format=kind, dpi=RESOLUTION, metadata=metadata)
+                self.drawing.set_layout_engine("none")  # it is settled, and takes longer than drawing
+            self._rendered[kind] = content.getvalue()
+        return self._rendered[kind]
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the figure as its name says: one of FORMATS."""
+        path = Path(path)
+        if (kind := path.suffix.lower().removeprefix(".")) not in FORMATS:
+            raise InputError(f"{path}: cannot be written; a picture's name ends in .{', .'.join(FORMATS)}", "out")
+        write_atomically(path, self.render(kind))
+        return path
+
+    def _repr_png_(self) -> bytes:
+        return self.render("png")
+
+    @property
+    def source(self) -> str:
+        """The figure as an address that a page can hold."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.render('svg')).decode('ascii')}"
+
+    @property
+    def width(self) -> int:
+        """In a page, in its pixels."""
+        return int(self.drawing.get_figwidth() * 118)
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """The style of all our figures, whatever the user's own settings of matplotlib are."""
+    matplotlib = library("matplotlib", "report")
+    with _STYLING, matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
+            matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
+        matplotlib.rcParams["font.family"] = _installed(*matplotlib.rcParams["font.family"])
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn; no reason to stop
+        yield
+
+
+@cache
+def _installed(*fonts: str) -> list[str]:
+    """Those of them that this machine has; matplotlib complains of others in every text."""
+    from matplotlib import font_manager
+
+    found = set(font_manager.get_font_names())
+    return [name for name in fonts if name in found]
+
+
+def empty_figure(width: float, height: float) -> Any:
+    """A figure that can be drawn without a screen; inside `house_style`, which says what to install."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    return drawing
+
+
+def shortened(text: str, most: int = 26) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -68,22 +176,6 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
         " A bar says nothing of how many windows it stands for."
     )
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
-
-
-@house_style()
-def reliability_by_method(results: Sequence[Result]) -> ReportFigure | None:
-    """Finished networks of several methods on the target, or on the source where the target has no labels, in a row."""
-    for domain in ("target", "source"):
-        panels = []
-        for result in results:
-            found = result.record.reliability[domain] or {}
-            bins: RecordedBins | None = found.get("calibrated") or found.get("uncalibrated")
-            if bins is not None and any(bins.mass):
-                panels.append((shortened(result.cell.method, 20), merge_bins([bins])))
-        if len(panels) > 1:
-            caption = f"The methods side by side on the {domain}; bars below the diagonal mean too much confidence."
-            return ReportFigure("reliability-methods", "Reliability by method", caption, _draw_reliability(panels))
-    return None
 
 
 def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:

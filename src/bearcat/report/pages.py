@@ -1,4 +1,7 @@
-"""The pages of diagnosed recordings, and of one run: for the engineer, and then for researchers.
+"""Tables and pages of HTML: of diagnosed recordings, and of one run, for the engineer and then for researchers.
+
+A page is one file: style, script and figures are inside, it can be read without its script, and whatever comes from
+users' data (names of classes, domains, methods) goes through the template's escaping.
 
 >>> write_recordings_page(bearcat.diagnose("plant"), Path("page.html"), "Plant")
 >>> write_run_page(Path("bearcat-out"))
@@ -7,30 +10,27 @@ PosixPath('bearcat-out/report.html')
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from bearcat.diagnosis.decision import ACTIONS
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report import figures
-from bearcat.report.results import Result, caveats, data_sentences, read_result
-from bearcat.report.typeset import (
-    Caveat,
-    Section,
-    Table,
-    TableEntry,
-    count,
-    number_entry,
-    percent_entry,
-    templates,
-    write_page,
-)
-from bearcat.storage import check_regular, read_json
+from bearcat.report.figures import ReportFigure, library
+from bearcat.report.results import Caveat, Result, caveats, data_sentences, read_result
+from bearcat.sentences import count
+from bearcat.storage import check_regular, read_json, write_atomically
 
+NOTHING = "–"
+SIGNS = {"alarm": "▲", "check": "◆", "no signal": "⊘", "ok": "✓"}  # beside the colour of a status
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
     "ece_uncalibrated": "ECE before", "ece": "ECE after",
@@ -38,6 +38,102 @@ SCORES = {
 USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
 SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings say the others
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One place in a table: the text, and the number behind it (percent where the text is)."""
+
+    text: str
+    value: float | None = None
+    bold: bool = False
+    status: bool = False  # the text is one of SIGNS, and is shown with its sign and colour
+
+
+def number_entry(value: float | None, form: str = "{:.3f}", bold: bool = False) -> TableEntry:
+    """A number in this form, with a true minus and no sign before zero; a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return TableEntry(NOTHING)
+    text = form.format(value)
+    text = text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")
+    return TableEntry(text, value, bold)
+
+
+def percent_entry(fraction: float | None, form: str = "{:.1f}") -> TableEntry:
+    return number_entry(None if fraction is None else 100 * fraction, form)
+
+
+@dataclass(frozen=True)
+class Table:
+    """`name` is the file's; `note` says what is shown, over how many runs, and what bold means."""
+
+    name: str
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[TableEntry, ...], ...]
+
+
+def latex(table: Table) -> str:
+    """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
+    pandas, header = library("pandas", "bench"), list(table.header)
+    numeric = [any(row[place].value is not None for row in table.rows) for place in range(len(header))]
+    texts = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=header)
+    bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
+    marks = pandas.DataFrame(bold, columns=header)
+    styler = texts.style.hide(axis="index").apply(lambda _: marks, axis=None)
+    # After the \\ of the line before, a star or a bracket would be taken for its argument.
+    styler = styler.format(lambda text: "{}" + text if text[:1] in ("*", "[") else text, escape="latex")
+    tabular = styler.format_index(escape="latex", axis=1).to_latex(
+        hrules=True, column_format="".join("r" if number else "l" for number in numeric)
+    )
+    about = " ".join(f"{table.title}. {table.note}".split())
+    return f"% \\usepackage{{booktabs}} \\usepackage[T1]{{fontenc}}\n% {about}\n{tabular}"
+
+
+def file_name(text: str) -> str:
+    """Letters, digits and a few signs that every file system takes; an asterisk is spelt out."""
+    return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands under it, in this order."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[ReportFigure, ...] = ()
+    decision: str = ""  # stands first, in larger letters
+    cards: bool = False  # figures stand beside each other, and tables are never behind a click
+    research: bool = False  # all of it is behind a click
+
+
+def templates() -> Any:
+    """The template engine, with escaping on; an error that says what to install, before anything is drawn."""
+    jinja2 = library("jinja2", "report")
+    strict = jinja2.StrictUndefined
+    environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment.globals["signs"] = SIGNS
+    environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
+    return environment
+
+
+def write_page(
+    path: Path, environment: Any, title: str, subtitle: str, numbers: Sequence[tuple[str, str, str]],
+    sections: Sequence[Section],
+) -> Path:  # fmt: skip
+    """Writes a page whole or not at all; `numbers` stand first: what, how much, and a remark."""
+    files = resources.files("bearcat.report")
+    html, style, script = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    shown = {"title": title, "subtitle": subtitle, "numbers": numbers, "sections": sections}
+    text = environment.from_string(html).render(**shown, style=style, script=script)
+    try:
+        write_atomically(path, text.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
+    return path
 
 
 def read_results(path: Path) -> Diagnoses:
@@ -137,7 +233,6 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
     drawn = [figures.reliability([result])]
-    drawn += [figures.reliability_by_method(together)] if len(together) > 1 else []
     drawn += [figures.confusions(together), figures.curves(together)]
     shown = tuple(figure for figure in drawn if figure is not None)
     return Section("For researchers", sentences, tuple(warned), (_score_table(together),), shown, research=True)

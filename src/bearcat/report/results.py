@@ -27,7 +27,7 @@ from bearcat.data.benches import CONDITIONS
 from bearcat.data.splits import SENTENCES, specimens_sentence
 from bearcat.errors import InputError, from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
-from bearcat.report.typeset import Caveat, count
+from bearcat.sentences import count
 
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
@@ -111,6 +111,15 @@ class Missing:
     @property
     def reason(self) -> str:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A sentence, and the runs, tasks or settings it is about."""
+
+    kind: str  # a word or two, for the eye
+    text: str
+    items: tuple[str, ...] = ()
 
 
 def read_result(folder: Path) -> Result:
