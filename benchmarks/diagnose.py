@@ -12,10 +12,7 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.benches import BENCHES
 from bearcat.data.recording import Recording
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, contact_frequency, simulate
-from bearcat.diagnosis.physics import (
-    STATES,
-    state_of,
-)
+from bearcat.diagnosis.physics import STATES, state_of
 
 RATES = (12_000, 16_000, 20_000, 25_600, 48_000, 51_200, 64_000)
 SPEEDS = (300.0, 3600.0)  # rpm

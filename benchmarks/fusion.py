@@ -36,11 +36,9 @@ from bearcat.data.bearing import find_bearing
 from bearcat.data.benches import BENCHES
 from bearcat.data.recording import Recording, parts_of
 from bearcat.data.simulate import Simulated
-from bearcat.diagnosis.comparison import FEWEST, known_baseline
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
-from bearcat.diagnosis.fusion import FEATURES, Witnesses, fuse, names_of, state_of_class
-from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.physics import COEFFICIENTS, LINELESS, ONE, PhysicsEvidence, score
+from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, names_of, state_of_class
+from bearcat.diagnosis.physics import COEFFICIENTS, FEWEST, LINELESS, ONE, PhysicsEvidence, known_baseline, score
 from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically

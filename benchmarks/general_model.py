@@ -39,7 +39,7 @@ from bearcat.data.tasks import Split, Task
 from bearcat.data.windows import prepare
 from bearcat.deploy.model import Model, save_model
 from bearcat.diagnosis.decision import Decision, binomial_interval
-from bearcat.diagnosis.general import LEFT_OUT
+from bearcat.diagnosis.fusion import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError

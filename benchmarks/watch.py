@@ -38,7 +38,7 @@ from bearcat.data.stream import Stream
 from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics, random_stream, simulate
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
 from bearcat.diagnosis.decision import binomial_interval
-from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.lines import FAULTS
 from bearcat.watch.alarm import acknowledge, assess, relearn
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.memory import PointState, observe

@@ -17,8 +17,8 @@ from bearcat.data.simulate import Simulated
 from bearcat.data.stream import TO_DIAGNOSE
 from bearcat.deploy.diagnose import listen
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
-from bearcat.diagnosis.comparison import cross_talk, loudness
-from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitudes
+from bearcat.diagnosis.lines import cross_talk, line_amplitudes
+from bearcat.diagnosis.physics import PhysicsAnalysis, loudness
 from bearcat.diagnosis.spectra import Spectra
 from bearcat.errors import InputError
 from tests.reference import quality as slow

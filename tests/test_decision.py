@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from bearcat.data.channels import Declared
 from bearcat.deploy.diagnose import network_evidence
-from bearcat.diagnosis.comparison import KNOWN, BaselineEvidence
 from bearcat.diagnosis.decision import (
     UNCLEAR,
     Decision,
@@ -24,10 +23,10 @@ from bearcat.diagnosis.decision import (
     PhysicsCheck,
     decide,
 )
-from bearcat.diagnosis.families import LineFamily, explained
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.physics import FAULTS, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.lines import FAULTS, FaultLines, LineFamily, explained
+from bearcat.diagnosis.physics import KNOWN, BaselineEvidence, PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, Observation

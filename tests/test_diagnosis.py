@@ -16,16 +16,8 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.find import Given, alone, array_recording
-from bearcat.diagnosis.physics import (
-    FAULTS,
-    SCALES,
-    STATES,
-    PhysicsEvidence,
-    find_evidence,
-    levels_over_background,
-    other_orders,
-    state_of,
-)
+from bearcat.diagnosis.lines import DECIBELS, FAULTS, SCALES, find_lines, levels_over_background, other_orders
+from bearcat.diagnosis.physics import STATES, PhysicsEvidence, state_of
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
@@ -89,17 +81,18 @@ def test_evidence_agrees_with_the_slow_twin():
     spectra = Spectra(power, turns, 1, np.full(3, 2.0))
     levels = np.array([[slow.level(row, k, 15, 4) for k in range(row.size)] for row in power])
     np.testing.assert_allclose(levels_over_background(spectra), levels, atol=1e-9)
-    evidence = find_evidence(spectra, ORDERS)
+    faults, reached = find_lines(levels, spectra, ORDERS, 12_000.0, 1500.0)
     best = max(
         (sum(min(max(line, 0), 4) for line in slow.comb(levels[band], ORDERS["BPFO"], scale, turns)) / 3, band, scale)
         for band in range(3)
         for scale in SCALES
     )
-    outer = evidence.faults["outer race"]
-    assert outer.level == pytest.approx(best[0])
-    assert outer.row == 1
+    outer = faults["outer race"]
+    assert sum(min(max(line / DECIBELS, 0), 4) for line in outer.lines) / 3 == pytest.approx(best[0])
+    assert (outer.row, outer.band) == (1, (0.0, 3000.0))
     assert outer.scale == pytest.approx(1.01, abs=0.006)
-    assert outer.lines == pytest.approx(slow.comb(levels[1], ORDERS["BPFO"], outer.scale, turns))
+    assert outer.hertz == pytest.approx(outer.scale * ORDERS["BPFO"] * 25)
+    assert np.array(outer.lines) / DECIBELS == pytest.approx(slow.comb(levels[1], ORDERS["BPFO"], outer.scale, turns))
     usual = [
         max(
             sum(min(max(line, 0), 4) for line in slow.comb(levels[band], order, scale, turns)) / 3
@@ -108,7 +101,7 @@ def test_evidence_agrees_with_the_slow_twin():
         )
         for order in other_orders([times * ORDERS[name] for name, times, _ in FAULTS.values()])
     ]
-    assert evidence.usual == pytest.approx(np.mean(usual))
+    assert reached / DECIBELS == pytest.approx(np.mean(usual))
 
 
 def test_strikes_at_no_order_cannot_be_told_and_a_rate_outside_the_range_is_said():

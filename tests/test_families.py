@@ -16,8 +16,8 @@ from bearcat.diagnosis.decision import (
     CHECK,
     UNCLEAR,
 )
-from bearcat.diagnosis.families import explained, find_family, last_family_order
 from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.lines import explained, find_family, last_family_order
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra
 from bearcat.errors import InputError

@@ -16,12 +16,19 @@ from bearcat.data.recording import Recording, resample
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.model import load_model, save_model
 from bearcat.deploy.opened import GENERAL, open_model
-from bearcat.diagnosis.comparison import Baseline, known_baseline, quiet_baselines
 from bearcat.diagnosis.decision import Decision
-from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of
-from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
+from bearcat.diagnosis.fusion import (
+    FEATURES,
+    GeneralEvidence,
+    GeneralWitness,
+    NetworkEvidence,
+    Witnesses,
+    fuse,
+    names_of,
+)
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
-from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence, shipped
+from bearcat.diagnosis.lines import FAULTS, FaultLines
+from bearcat.diagnosis.physics import STATES, Baseline, PhysicsEvidence, known_baseline, quiet_baselines, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
 from tests.commands import bearcat

@@ -36,7 +36,7 @@ from bearcat.data.windows import cached_windows, fingerprint, metadata
 from bearcat.deploy.diagnose import Heard, evidence_of, hear
 from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given, units_of
 from bearcat.diagnosis.fusion import fuse
-from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.lines import FAULTS
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches

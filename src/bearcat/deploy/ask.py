@@ -22,7 +22,7 @@ from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.pooling import Tally, tally
-from bearcat.diagnosis.signal import SpeedCourse
+from bearcat.diagnosis.speed import SpeedCourse
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 

@@ -40,22 +40,16 @@ from bearcat.deploy.find import (
     closed,
     find_units,
 )
-from bearcat.diagnosis.comparison import cross_talk, known_baseline, loudness
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.lines import cross_talk
+from bearcat.diagnosis.physics import PhysicsEvidence, known_baseline, loudness
 from bearcat.diagnosis.pooling import Pooled, Tally, pool
 from bearcat.diagnosis.quality import QualityCheck
 from bearcat.diagnosis.recording import Diagnoses, Observation
-from bearcat.diagnosis.signal import (
-    FOLLOWED,
-    SignalAnalysis,
-    SignalEvidence,
-    SpeedCourse,
-    speed_course,
-    speed_of_channel,
-)
+from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
+from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, speed_course, speed_of_channel
 from bearcat.errors import InputError
 from bearcat.findings import SHOWN_LINE, Finding
 from bearcat.requests import DiagnoseRequest
@@ -239,7 +233,7 @@ def evidence_of(
         baseline = None if physics is None else known_baseline(known, physics)
         if history and baseline is None and physics is not None:
             noticed.append(Finding("no baseline", "remark"))
-        physics = None if physics is None else replace(physics, evidence=None, levels=None)
+        physics = None if physics is None else replace(physics, levels=None)
         file, quality = Path(first.name.partition("#")[0]), signal.quality
         assumed = None if model is None else model.bearing
         bearing = None if physics is None else given.bearing_of(first) or assumed

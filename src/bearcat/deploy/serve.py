@@ -39,7 +39,8 @@ from bearcat.data.stream import FORMATS
 from bearcat.deploy.diagnose import diagnose
 from bearcat.deploy.find import FoundRecording, FoundUnit, Given, alone
 from bearcat.deploy.opened import Predictor, open_model
-from bearcat.diagnosis.physics import FAULTS, STATES
+from bearcat.diagnosis.lines import FAULTS
+from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError, to_json
 from bearcat.report.figures import draw_evidence

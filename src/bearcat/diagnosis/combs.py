@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, stretch
-from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.spectra import Doubles, Plan, hann
 from bearcat.errors import InputError
 

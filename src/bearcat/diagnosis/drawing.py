@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, Integers
-from bearcat.diagnosis.physics import DECIBELS, FAULTS, MULTIPLES, PhysicsEvidence
+from bearcat.diagnosis.lines import DECIBELS, FAULTS, MULTIPLES
+from bearcat.diagnosis.physics import PhysicsEvidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,12 +58,12 @@ class EvidenceDrawing:
         peak = float(max(high.max(), -low.min())) or 1.0
         waveform = _text(127.5 + 127.5 * np.concatenate([low, high], dtype=np.float64) / peak)
         seconds = None if rate is None else len(shown) / rate
-        if physics is None or physics.evidence is None or physics.levels is None:
+        if physics is None or physics.levels is None:
             return EvidenceDrawing(waveform, peak, seconds)
-        levels = DECIBELS * physics.levels[physics.evidence.faults[physics.likeliest_fault].row]
+        levels = DECIBELS * physics.levels[physics.faults[physics.likeliest_fault].row]
         highest = np.maximum.reduceat(levels, _edges(len(levels)))  # of neighbours: no line is lost
         last = (len(levels) - 1) / physics.turns
-        return EvidenceDrawing(waveform, peak, seconds, _text((highest - LOWEST) / STEP), last, physics.evidence.cage)
+        return EvidenceDrawing(waveform, peak, seconds, _text((highest - LOWEST) / STEP), last, physics.cage)
 
     @property
     def extremes(self) -> tuple[Doubles, Doubles]:

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from bearcat.diagnosis.comparison import KNOWN, known_baseline, quiet_baselines
 from bearcat.diagnosis.decision import (
     CANNOT_TELL,
     HEALTHY,
@@ -29,7 +28,8 @@ from bearcat.diagnosis.decision import (
     by_findings,
 )
 from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
-from bearcat.diagnosis.physics import FAULTS, state_of
+from bearcat.diagnosis.lines import FAULTS
+from bearcat.diagnosis.physics import KNOWN, known_baseline, quiet_baselines, state_of
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import (
     UNDECIDED,

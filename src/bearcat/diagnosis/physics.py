@@ -1,14 +1,18 @@
 """Physics as a witness: a recording, its speed and its bearing → healthy, inner race, outer race, ball or cannot tell.
 
-For each fault the first multiples of its order are read together in the envelope spectra, in every band and at every
-speed within SEARCH of the stated one, and the best combination counts: its lines move together when the speed is off.
-What they say alone is the score of a fault, a weighted sum of its evidence, against zero for "healthy"; all faults
-share the coefficients, which `benchmarks/fusion.py` makes. Nothing is trained here.
+What the lines of each fault say alone is a weighted sum of their evidence, against zero for "healthy"; all faults share
+the coefficients, which `benchmarks/fusion.py` makes. Nothing is trained here.
+
+A line that was always there is no fault: bearings swell, and machines have lines of their own. So levels are compared
+with those of recordings that are known to be healthy, or, where most recordings of the same machine at the same speed
+are quiet, with the median of those.
 
 >>> analysis = PhysicsAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
 >>> for block in stream.blocks: analysis.spectra.add(block)
 >>> analysis.finish().line("outer race")
 'BPFO 53.8 Hz, 24 dB'
+>>> Baseline.of(physics_of_healthy_recordings, KNOWN).compare(physics).change["outer race"]       # in dB
+11.4
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
@@ -25,36 +30,53 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.recording import Integers
 from bearcat.data.signals import SignalLimits
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
-from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, bands, stacked
+from bearcat.diagnosis.lines import (
+    DECIBELS,
+    FAULTS,
+    HIGHEST,
+    MULTIPLES,
+    OF_SIGNAL,
+    REACH,
+    SEARCH,
+    SHOWN,
+    FaultLines,
+    Loudness,
+    find_lines,
+    levels_over_background,
+)
+from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, stacked
 from bearcat.errors import InputError
-from bearcat.findings import CLEAR, CLIPPED, CLIPPED_MUCH, IMPULSIVE, PRIOR, SURE, VERY_CLEAR, Finding
+from bearcat.findings import (
+    CLEAR,
+    CLIPPED,
+    CLIPPED_MUCH,
+    IMPULSIVE,
+    PRIOR,
+    SURE,
+    USUAL_LINE,
+    VERY_CLEAR,
+    Finding,
+)
 from bearcat.sentences import line_words
 from bearcat.settings import to_plain
 
-MULTIPLES = (1, 2, 3)
-SEARCH, SLIP = 0.03, 0.01
-SCALES = 1 + np.linspace(-SEARCH, SEARCH, 61)
-REACH = 1.5  # orders on either side of a bin whose median is its background
-LOWEST = 0.25  # order below which nothing is read: what the mean leaves
-HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
-TIE = 1e-2  # weight of the levels at the very places
-OTHERS = 32  # orders tried that are those of no fault
 # What lines say of each fault: by how much their mean level exceeds what orders of no fault reach, the least of them,
 # sidebands, and how impulsive the recording is.
 FEATURES = ("excess", "least", "sidebands", "impulsive")
 ONE = "one"  # of every fault: what the lines of healthy bearings say
 EVEN = -math.log(3)  # of each of three faults: the coefficients are made where a fault is as likely as health
 LINELESS = 0.2  # share of faults that show no line; test benches have from none to a third (docs/trust.md)
-# A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
-FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
-DECIBELS = 4.342944819  # of a natural logarithm of power
 STATES = (HEALTHY, *FAULTS)
 COEFFICIENTS = Path(__file__).parent / "fusion.json"
 RATES, SPEEDS = (12_000.0, 64_000.0), (300.0, 3600.0)  # Hz and rpm, of the recordings the coefficients were made from
-SHOWN = 4  # times the highest line that half the rate must hold, so that there is something for it to modulate
+KNOWN, QUIET = "healthy recordings", "quiet majority"
+FEWEST = 3  # other quiet recordings that make a baseline
+MAJORITY = 0.6  # of the other recordings that must be quiet
+SAME_SPEED = 0.03  # by which speeds of recordings that are compared may differ
+MOST_CHANGE = 17.4  # dB of change that count: one huge line is not more than a clear one
+BOUND = 2.0  # of the change of the logarithm of the kurtosis
 # How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
 _NAMES = {
     HEALTHY: r"healthy|normal|ok|good|baseline|undamaged",
@@ -72,135 +94,10 @@ def state_of(label: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-@dataclass(frozen=True)
-class FaultEvidence:
-    """How well one fault's lines stand out, in the band that shows it best. Levels are natural logarithms of power."""
-
-    order: float
-    level: float  # mean over the multiples, each bounded
-    lines: tuple[float, ...]  # of each multiple
-    sidebands: float  # mean around the first two multiples, at the order that modulates this fault; 0: none does
-    row: int  # of the spectra: the band
-    band: tuple[float, float]  # its ends as shares of half the rate
-    scale: float  # the speed that fits, over the stated one
-    amplitude: float  # of the lines of all bands together, in units of the signal: who owns a line (points.py)
-
-
-@dataclass(frozen=True)
-class LineEvidence:
-    """Of one recording, or of a part of it."""
-
-    faults: dict[str, FaultEvidence]
-    usual: float  # mean level that orders of no fault reach, searched like those of faults
-    windows: int
-    kurtosis: float  # of the most impulsive band's envelope; 2 is noise
-    cage: float  # its order
-
-
 def last_order(orders: Mapping[str, float]) -> float:
     """The highest order that is read, with its background."""
     highest = max(times * orders[name] for name, times, _ in FAULTS.values())
     return MULTIPLES[-1] * 1.1 * highest * (1 + SEARCH) + REACH
-
-
-def levels_over_background(spectra: Spectra) -> Doubles:
-    """(band, bin) log of the power over the running median around it."""
-    from scipy.ndimage import median_filter
-
-    reach, bins = round(REACH * spectra.turns), spectra.power.shape[1]
-    # All rows behind each other, mirrored at their ends: one call, and none of the bands mixes with another.
-    mirrored = spectra.power[:, ::-1]
-    rows = np.concatenate([mirrored[:, bins - reach :], spectra.power, mirrored[:, :reach]], axis=1)
-    background = median_filter(rows.ravel(), size=2 * reach + 1).reshape(rows.shape)[:, reach : reach + bins]
-    levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
-    levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
-    return levels
-
-
-def read(levels: Doubles, places: Doubles) -> Doubles:
-    """The higher of the two bins around each place (…,), 0 where there are none: (band, …)."""
-    return higher(levels)[:, bins_below(levels, places)]
-
-
-def higher(levels: Doubles) -> Doubles:
-    """(band, bin) the higher of each bin and the next; 0 in the first and the last, where nothing is read."""
-    found = np.zeros_like(levels)
-    np.maximum(levels[:, 1:-1], levels[:, 2:], out=found[:, 1:-1])
-    return found
-
-
-def bins_below(levels: Doubles, places: Doubles) -> Integers:
-    """The bins of `higher` in which to look for places (…,)."""
-    return np.asarray(np.clip(places, 0, levels.shape[1] - 1).astype(np.int64))
-
-
-def bounded(levels: Doubles) -> Doubles:
-    """Levels between 0 and HIGHEST."""
-    return np.clip(levels, 0.0, HIGHEST)
-
-
-def find_evidence(spectra: Spectra, orders: Mapping[str, float], levels: Doubles | None = None) -> LineEvidence:
-    """The evidence for each of FAULTS; `orders` are the bearing's kinematic ones, `levels` those over background."""
-    levels, known = levels_over_background(spectra) if levels is None else levels, {**orders, "shaft": 1.0}
-    multiples, strikes = np.array(MULTIPLES)[:, None], [times * known[name] for name, times, _ in FAULTS.values()]
-    exact = np.array(strikes)[:, None, None] * multiples * SCALES * spectra.turns
-    pairs, rise, below = higher(levels), np.diff(levels, append=levels[:, -1:]), bins_below(levels, exact)
-    heights, lines = bounded(pairs), pairs.take(below, axis=1)  # lines: (band, fault, multiple, scale)
-    # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
-    between = levels.take(below, axis=1) + rise.take(below, axis=1) * (exact - below)
-    combined = (bounded(lines).mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
-    scale = float(SCALES[combined.argmax() % len(SCALES)])
-    near = np.where(abs(SCALES - scale) <= SLIP + 1e-9, combined, -np.inf).reshape(len(FAULTS), -1)
-    chosen = [divmod(int(row.argmax()), len(SCALES)) for row in near]  # band and scale of each fault
-    amplitudes = line_amplitudes(spectra, levels, np.stack([exact[n, :, place] for n, (_, place) in enumerate(chosen)]))
-    faults, ends = {}, bands(len(levels), spectra.axes)
-    for number, (fault, (_, _, modulator)) in enumerate(FAULTS.items()):
-        (band, place), order, sidebands = chosen[number], strikes[number], 0.0
-        own = lines[band, number, :, place].tolist()
-        if modulator is not None:
-            sides = np.array([times * order + side * known[modulator] for times in (1, 2) for side in (-1, 1)])
-            sidebands = float(heights[band, bins_below(levels, sides * SCALES[place] * spectra.turns)].mean())
-        level = sum(min(max(line, 0.0), HIGHEST) for line in own) / len(own)
-        faults[fault] = FaultEvidence(
-            order, level, tuple(own), sidebands, band, ends[band], float(SCALES[place]), amplitudes[number]
-        )
-    others = other_orders(strikes)
-    tried = multiples[:, None] * others[:, None] * SCALES * spectra.turns
-    # (multiple, order, scale, band): rows of bands are taken at once.
-    reached = np.take(np.ascontiguousarray(heights.T), bins_below(levels, tried), axis=0)
-    usual = float(reached.sum(axis=0).max(axis=(1, 2)).mean()) / len(MULTIPLES)
-    return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), known["FTF"])
-
-
-def line_amplitudes(spectra: Spectra, levels: Doubles, places: Doubles) -> list[float]:
-    """How loud lines at bins (fault, line) are in units of the signal: what of the squared envelopes of the narrowest
-    bands exceeds the background, times the mean square that whitening took off, to the fourth root.
-    """
-    below = bins_below(levels, places)
-    beside = np.stack([below, np.minimum(below + 1, levels.shape[1] - 1)])
-    beyond = spectra.power[:, beside] * -np.expm1(-np.maximum(levels[:, beside], 0))  # of a power P: P − background
-    highest = np.where((below > 0) & (below + 1 < levels.shape[1]), beyond.max(axis=1), 0.0)
-    lines = (highest * spectra.loudness[:, None, None] ** 2).reshape(spectra.axes, -1, *places.shape)
-    found: list[float] = (lines[:, lines.shape[1] // 2 :].sum(axis=(0, 1, 3)) ** 0.25).tolist()
-    return found
-
-
-def other_orders(strikes: Sequence[float]) -> Doubles:
-    """Orders between those of faults, further from each than the search reaches: what they show is no evidence."""
-    faults = np.array(strikes)
-    tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
-    return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
-
-
-@dataclass(frozen=True)
-class FaultLines:
-    """The lines of one fault in the envelope spectrum; levels in dB above the background."""
-
-    hertz: float  # of the fault's order at the speed that fits
-    level: float  # mean over the first multiples, not bounded
-    lines: tuple[float, ...]
-    sidebands: float | None
-    band: tuple[float, float]  # in Hz, that shows it best
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,9 +112,11 @@ class PhysicsEvidence:
     reference_level: float  # dB that orders of no fault reach
     kurtosis: float
     windows: int
-    evidence: LineEvidence | None = None  # for drawing, with the levels (band, bin) over background, in natural
-    levels: Doubles | None = None  # logarithms, and how many bins an order has; none of them is kept in a record
+    # For drawing, and not kept in a record: levels (band, bin) over background in natural logarithms, how many bins an
+    # order has, and the order of the cage.
+    levels: Doubles | None = None
     turns: float = 0.0
+    cage: float = 0.0
 
     def features(self, state: str) -> list[float]:
         """What its lines say for a fault against healthy, in the order of FEATURES."""
@@ -296,9 +195,14 @@ class PhysicsEvidence:
 
     def to_dict(self) -> dict[str, Any]:
         """What a record keeps: all but what a drawing needs."""
-        kept = to_plain(replace(self, evidence=None, levels=None))
+        kept = to_plain(replace(self, levels=None))
+        kept["faults"] = {fault: _without(lines, OF_SIGNAL) for fault, lines in kept["faults"].items()}
         alone = {"state": self.state, "confidence": self.confidence, "probabilities": dict(self.probabilities)}
-        return alone | {name: value for name, value in kept.items() if name not in ("evidence", "levels", "turns")}
+        return alone | _without(kept, ("levels", "turns", "cage"))
+
+
+def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 class PhysicsAnalysis:
@@ -350,21 +254,12 @@ def physics_evidence(
 ) -> PhysicsEvidence:
     """What physics reads in the envelope spectra of one recording, or of several together."""
     levels = levels_over_background(spectra)
-    evidence = find_evidence(spectra, orders, levels)
-    lines = {
-        fault: FaultLines(
-            own.order * own.scale * rpm / 60, DECIBELS * sum(max(line, 0.0) for line in own.lines) / len(own.lines),
-            tuple(DECIBELS * line for line in own.lines),
-            DECIBELS * own.sidebands if FAULTS[fault][2] else None,
-            (own.band[0] * rate / 2, own.band[1] * rate / 2),
-        )
-        for fault, own in evidence.faults.items()
-    }  # fmt: skip
+    faults, usual = find_lines(levels, spectra, orders, rate, rpm)
     found = PhysicsEvidence(
-        (), rate, rpm, rpm, lines, DECIBELS * evidence.usual, evidence.kurtosis, evidence.windows, evidence, levels,
-        spectra.turns,
+        (), rate, rpm, rpm, faults, usual, float(spectra.kurtosis.max()), spectra.windows, levels, spectra.turns,
+        orders["FTF"],
     )  # fmt: skip
-    findings, speed = list(_outside(rate, rpm)), evidence.faults[found.likeliest_fault].scale * rpm
+    findings, speed = list(_outside(rate, rpm)), faults[found.likeliest_fault].scale * rpm
     if clipped > CLIPPED:
         findings.append(Finding("lines by clipping", "check", {"share": clipped}))
     fitted = replace(found, fitted_rpm=speed)
@@ -397,3 +292,82 @@ def shipped(without: str | None = None) -> Mapping[str, Mapping[str, float]]:
     left_out: dict[str, Any] = content["left_out"]
     found: Mapping[str, Mapping[str, float]] = left_out.get(str(without), content["coefficients"])
     return found
+
+
+@dataclass(frozen=True)
+class BaselineEvidence:
+    """How a recording differs from what is usual: dB by fault, and the logarithm of the kurtosis."""
+
+    change: Mapping[str, float]  # of the mean level of a fault's lines
+    usual: Mapping[str, float]  # dB, the level that is usual
+    impulsive: float
+    recordings: int  # that the baseline was made of
+    by: str  # KNOWN or QUIET
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Medians over recordings."""
+
+    levels: Mapping[str, float]  # dB by fault
+    kurtosis: float
+    recordings: int
+    by: str
+
+    @staticmethod
+    def of(recordings: Sequence[PhysicsEvidence], by: str) -> Baseline:
+        levels = {fault: float(np.median([each.faults[fault].level for each in recordings])) for fault in FAULTS}
+        return Baseline(levels, float(np.median([each.kurtosis for each in recordings])), len(recordings), by)
+
+    def compare(self, physics: PhysicsEvidence) -> BaselineEvidence:
+        change = {
+            fault: min(max(physics.faults[fault].level - self.levels[fault], -MOST_CHANGE), MOST_CHANGE)
+            for fault in FAULTS
+        }
+        impulsive = math.log(max(physics.kurtosis, 2.0) / max(self.kurtosis, 2.0))
+        return BaselineEvidence(change, self.levels, min(max(impulsive, -BOUND), BOUND), self.recordings, self.by)
+
+    @property
+    def finding(self) -> Finding | None:
+        """Lines that these recordings show already."""
+        shown = {fault: level for fault, level in self.levels.items() if level >= USUAL_LINE}
+        return Finding("lines of baseline", "remark", {"levels": shown, "of": f"the {self.by}"}) if shown else None
+
+
+def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence) -> BaselineEvidence | None:
+    """A recording against known good ones at its own speed; None where there are none."""
+    same = [each for each in healthy if abs(each.rpm / physics.rpm - 1) <= SAME_SPEED]
+    return Baseline.of(same, KNOWN).compare(physics) if same else None
+
+
+def quiet_baselines(
+    physics: Sequence[PhysicsEvidence | None], quiet: Sequence[bool], points: Sequence[Hashable]
+) -> list[BaselineEvidence | None]:
+    """Each recording against the quiet ones among the others of the same point at the same speed; None where they are
+    few or no majority.
+    """
+    found: list[BaselineEvidence | None] = [None] * len(physics)
+    members = defaultdict[Hashable, list[tuple[int, PhysicsEvidence]]](list)
+    for number, (each, point) in enumerate(zip(physics, points, strict=True)):
+        if each is not None:
+            members[point].append((number, each))
+    for same in members.values():
+        speeds = np.array([each.rpm for _, each in same])
+        calm = np.array([quiet[number] for number, _ in same])
+        for place, (number, own) in enumerate(same):
+            near = np.abs(speeds / own.rpm - 1) <= SAME_SPEED
+            near[place] = False
+            kept = near & calm
+            if kept.sum() >= FEWEST and kept.sum() >= MAJORITY * near.sum():
+                found[number] = Baseline.of([same[each][1] for each in np.flatnonzero(kept)], QUIET).compare(own)
+    return found
+
+
+def loudness(physics: PhysicsEvidence | None) -> dict[str, Loudness]:
+    """Of each fault's lines; nothing where physics could not look."""
+    if physics is None:
+        return {}
+    return {
+        fault: Loudness(lines.hertz, lines.level - physics.reference_level, lines.amplitude)
+        for fault, lines in physics.faults.items()
+    }

@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -33,9 +32,9 @@ from bearcat.diagnosis.decision import (
     Decision,
 )
 from bearcat.diagnosis.drawing import EvidenceDrawing, draw
-from bearcat.diagnosis.families import LineFamily
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
+from bearcat.diagnosis.lines import FAULTS, LineFamily
+from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest, to_json
@@ -392,13 +391,6 @@ class Diagnoses(Sequence[Diagnosis]):
             if each.drawing is not None:
                 draw(part, each.drawing, each.physics)
         return figure
-
-    def _repr_html_(self) -> str:
-        """A table for notebooks, the worst first."""
-        rows = self.worst_first.table()
-        body = [list(row.values()) for row in ({name: name for name in rows[0]} if rows else {}, *rows)]
-        lines = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in body]
-        return f"<p>{escape(self.summary)}</p><table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""

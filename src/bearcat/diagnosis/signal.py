@@ -17,96 +17,21 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.data.channels import Declared
 from bearcat.data.recording import Floats
-from bearcat.diagnosis.combs import follow_speed, resample_in_angle
+from bearcat.diagnosis.combs import resample_in_angle
 from bearcat.diagnosis.drawing import EvidenceDrawing
-from bearcat.diagnosis.families import LineFamily, find_family, last_family_order
-from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
+from bearcat.diagnosis.fusion import GeneralEvidence, GeneralWitness
+from bearcat.diagnosis.lines import LineFamily, find_family, last_family_order
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality, QualityCheck, VibrationSeverity, level_values, vibration_severity
 from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
-from bearcat.diagnosis.speed import SpeedEvidence, measure_speed
+from bearcat.diagnosis.speed import SpeedCourse, SpeedEvidence
 from bearcat.errors import InputError
-from bearcat.findings import OTHER_SPEED, Finding, unique
+from bearcat.findings import Finding, unique
 
-FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
-FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed
-PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
-PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
 UNKNOWN_RPM, UNKNOWN_LAST = 1500.0, 20.0  # by which spectra are cut where the speed, and the bearing, are not known
-VARIES = 0.02  # relative half-range of a speed, from which on the signal is resampled in angle
-
-
-@dataclass(frozen=True, eq=False)
-class SpeedCourse:
-    """The speed of a recording, and its course (time,) over the beginning where that varies."""
-
-    evidence: SpeedEvidence
-    track: NDArray[np.float64] | None = None
-
-    @property
-    def clarity(self) -> tuple[bool, bool, float]:
-        """By which the course of one axis is preferred to that of another."""
-        return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
-
-
-def speed_course(
-    signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
-    trust: bool = False, tacho: NDArray[np.float64] | None = None,
-) -> SpeedCourse:  # fmt: skip
-    """From a channel that holds the speed (rpm over time) where that is plausible, else from the signal; what is stated
-    is checked.
-    """
-    if rate is None or not signal.size:
-        return SpeedCourse(SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated"))
-    found = measure_speed(signal, rate, orders, stated, trust)
-    track = None
-    if tacho is not None and not (trust and stated is not None):
-        middle = float(np.median(tacho))
-        if found.rpm is None or abs(middle / found.rpm - 1) <= OTHER_SPEED:
-            place = np.linspace(0, len(tacho) - 1, len(signal))
-            track = np.interp(place, np.arange(len(tacho)), tacho)
-            half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
-            found = SpeedEvidence(
-                float(track.mean()), stated=stated, by="tacho", level=found.level, varies=half if half > VARIES else 0.0
-            )
-        else:
-            differs = Finding("speed channel differs", "check", {"channel": middle, "rpm": found.rpm})
-            found = replace(found, findings=(*found.findings, differs))
-    elif 0 < found.varies < FOLLOWED_FROM:  # a track may be mistaken by as much, and smear the lines of a steady shaft
-        found = replace(found, rpm=stated or found.rpm, varies=0.0, by="stated" if stated else found.by, findings=())
-    elif found.varies and found.rpm is not None:
-        track = follow_speed(signal, rate, found.rpm, orders)
-    if not found.varies or track is None:
-        return SpeedCourse(found)
-    return SpeedCourse(replace(found, rpm=float(np.mean(track))), np.asarray(track))
-
-
-def speed_of_channel(
-    samples: Floats, rate: float, stated: float | None = None, unit: str | None = None
-) -> NDArray[np.float64] | None:
-    """rpm over time from a channel that holds rpm or hertz, or one pulse or more a turn; None where it holds neither.
-
-    Several pulses a turn are counted as one where the stated speed says how many.
-    """
-    factor = 60.0 if (unit or "").lower() == "hz" else 1.0
-    low, high = factor * float(samples.min()), factor * float(samples.max())
-    if PLAUSIBLE[0] <= low and high <= min(PLAUSIBLE[1], 10 * low):
-        return np.asarray(factor * samples, dtype=np.float64)
-    above = samples > samples.min() + PULSE_SHARE * (samples.max() - samples.min())
-    rising = np.flatnonzero(above[1:] & ~above[:-1]) / rate
-    if len(rising) < 4:
-        return None
-    speed = 60 / np.diff(rising)
-    pulses = 1 if stated is None else max(1, round(float(np.median(speed)) / stated))
-    middle = (rising[1:] + rising[:-1]) / 2
-    times = np.arange(0, len(samples), max(1, int(rate / 200))) / rate
-    smooth = np.convolve(np.pad(speed, pulses // 2, mode="edge"), np.ones(pulses) / pulses, "same")[: len(speed)]
-    found = np.asarray(np.interp(times, middle, smooth / pulses))
-    return found if PLAUSIBLE[0] <= np.median(found) <= PLAUSIBLE[1] else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.combs import (
@@ -33,10 +34,10 @@ from bearcat.diagnosis.combs import (
     shaft_lines,
     shaft_scores,
 )
-from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.errors import check_range
-from bearcat.findings import OVERWHELMING, Finding, Severity
+from bearcat.findings import OTHER_SPEED, OVERWHELMING, Finding, Severity
 
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have
@@ -52,6 +53,12 @@ FAULT_VOTE, FAULT_TIE = (
     0.9,
 )  # of the bearing's lines where a line of the shaft is there too; of a fit that is as good
 HIGHEST_MULTIPLE = 6  # of a stated speed, which is never replaced by one
+# A speed that varies, and a channel that holds it.
+FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
+FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed
+PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
+PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
+VARIES = 0.02  # relative half-range of a speed, from which on the signal is resampled in angle
 SLIP = 0.02  # by which a cage lags at most, and its lines with it
 
 
@@ -68,6 +75,75 @@ class SpeedEvidence:
     varies: float = 0.0  # relative half-range within the recording; 0: steady
     corrected: bool = False  # the stated speed was replaced
     findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class SpeedCourse:
+    """The speed of a recording, and its course (time,) over the beginning where that varies."""
+
+    evidence: SpeedEvidence
+    track: NDArray[np.float64] | None = None
+
+    @property
+    def clarity(self) -> tuple[bool, bool, float]:
+        """By which the course of one axis is preferred to that of another."""
+        return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
+
+
+def speed_course(
+    signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
+    trust: bool = False, tacho: NDArray[np.float64] | None = None,
+) -> SpeedCourse:  # fmt: skip
+    """From a channel that holds the speed (rpm over time) where that is plausible, else from the signal; what is stated
+    is checked.
+    """
+    if rate is None or not signal.size:
+        return SpeedCourse(SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated"))
+    found = measure_speed(signal, rate, orders, stated, trust)
+    track = None
+    if tacho is not None and not (trust and stated is not None):
+        middle = float(np.median(tacho))
+        if found.rpm is None or abs(middle / found.rpm - 1) <= OTHER_SPEED:
+            place = np.linspace(0, len(tacho) - 1, len(signal))
+            track = np.interp(place, np.arange(len(tacho)), tacho)
+            half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
+            found = SpeedEvidence(
+                float(track.mean()), stated=stated, by="tacho", level=found.level, varies=half if half > VARIES else 0.0
+            )
+        else:
+            differs = Finding("speed channel differs", "check", {"channel": middle, "rpm": found.rpm})
+            found = replace(found, findings=(*found.findings, differs))
+    elif 0 < found.varies < FOLLOWED_FROM:  # a track may be mistaken by as much, and smear the lines of a steady shaft
+        found = replace(found, rpm=stated or found.rpm, varies=0.0, by="stated" if stated else found.by, findings=())
+    elif found.varies and found.rpm is not None:
+        track = follow_speed(signal, rate, found.rpm, orders)
+    if not found.varies or track is None:
+        return SpeedCourse(found)
+    return SpeedCourse(replace(found, rpm=float(np.mean(track))), np.asarray(track))
+
+
+def speed_of_channel(
+    samples: Floats, rate: float, stated: float | None = None, unit: str | None = None
+) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds rpm or hertz, or one pulse or more a turn; None where it holds neither.
+
+    Several pulses a turn are counted as one where the stated speed says how many.
+    """
+    factor = 60.0 if (unit or "").lower() == "hz" else 1.0
+    low, high = factor * float(samples.min()), factor * float(samples.max())
+    if PLAUSIBLE[0] <= low and high <= min(PLAUSIBLE[1], 10 * low):
+        return np.asarray(factor * samples, dtype=np.float64)
+    above = samples > samples.min() + PULSE_SHARE * (samples.max() - samples.min())
+    rising = np.flatnonzero(above[1:] & ~above[:-1]) / rate
+    if len(rising) < 4:
+        return None
+    speed = 60 / np.diff(rising)
+    pulses = 1 if stated is None else max(1, round(float(np.median(speed)) / stated))
+    middle = (rising[1:] + rising[:-1]) / 2
+    times = np.arange(0, len(samples), max(1, int(rate / 200))) / rate
+    smooth = np.convolve(np.pad(speed, pulses // 2, mode="edge"), np.ones(pulses) / pulses, "same")[: len(speed)]
+    found = np.asarray(np.interp(times, middle, smooth / pulses))
+    return found if PLAUSIBLE[0] <= np.median(found) <= PLAUSIBLE[1] else None
 
 
 def measure_speed(

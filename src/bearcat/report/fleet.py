@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.lines import FAULTS
 from bearcat.errors import InputError, shown, suggest
 from bearcat.report.figures import shortened
 from bearcat.report.pages import NOTHING, templates

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from bearcat.diagnosis.comparison import cross_talk
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, by_findings
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
+from bearcat.diagnosis.lines import FAULTS, cross_talk
+from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bearcat.diagnosis.comparison import KNOWN, Baseline, Loudness, loudness
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, physics_evidence
+from bearcat.diagnosis.lines import FAULTS, Loudness
+from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.sentences import sentence

@@ -1,0 +1,280 @@
+"""Lines of a bearing in envelope spectra: those of a known one, and the family that stands out where nobody names it.
+
+For each fault the first multiples of its order are read together in the envelope spectra, in every band and at every
+speed within SEARCH of the stated one, and the best combination counts: its lines move together when the speed is off.
+
+Whatever its geometry, a damaged race or ball makes lines at the first multiples of one order that is no multiple of the
+shaft's. So every order is tried for a bearing that is not known, lines at multiples of the shaft left out, and the best
+is compared with what the others reach. Bearings of the table with a fault order close to it explain it.
+
+Impacts of one bearing reach the sensors of its neighbours on the same shaft. The sensor where a line is loudest, in the
+signals' own units, is the one next to the bearing that strikes; on the others the line is cross-talk. Levels above
+background do not tell this, as they are bounded.
+
+>>> find_family(spectra, rate=12_000, rpm=1797).finding.kind
+'lines of unknown bearing'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.recording import Integers
+from bearcat.diagnosis.spectra import Doubles, Spectra, bands
+from bearcat.errors import InputError
+from bearcat.findings import FAMILY, LOUDER, SHOWN_LINE, Finding
+
+MULTIPLES = (1, 2, 3)
+SEARCH, SLIP = 0.03, 0.01
+SCALES = 1 + np.linspace(-SEARCH, SEARCH, 61)
+REACH = 1.5  # orders on either side of a bin whose median is its background
+LOWEST = 0.25  # order below which nothing is read: what the mean leaves
+HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
+TIE = 1e-2  # weight of the levels at the very places
+OTHERS = 32  # orders tried that are those of no fault
+SHOWN = 4  # times the highest line that half the rate must hold, so that there is something for it to modulate
+# A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
+FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
+DECIBELS = 4.342944819  # of a natural logarithm of power
+OF_SIGNAL = ("row", "scale", "amplitude")  # fields of FaultLines that need the signal
+# Of an unknown bearing.
+FIRST_ORDER, LAST_ORDER = 1.8, 13.0  # that are tried: BPFO of five balls, BPFI of twenty rollers
+STEP = 1.5e-3  # from one order to the next, relative
+ROOT = 0.8  # of the level of an order, from which on a half or a third of it is the order of the family
+NEAR_SHAFT = 0.015  # relative distance from a whole number, at which a wrong speed makes a family of the shaft's lines
+MATCH = 0.01  # relative, by which slip and speed move an order
+NAMED, COMMONEST = 4, "deep groove"  # designations of a finding, and the type that comes first in it
+
+
+@dataclass(frozen=True)
+class FaultLines:
+    """The lines of one fault in the band that shows them best; levels in dB above the background."""
+
+    hertz: float  # of the fault's order at the speed that fits
+    level: float  # mean over the first multiples, not bounded
+    lines: tuple[float, ...]
+    sidebands: float | None  # mean around the first two multiples, at the order that modulates this fault
+    band: tuple[float, float]  # in Hz, that shows it best
+    # OF_SIGNAL, which a record does not keep.
+    row: int = 0  # of the spectra: the band
+    scale: float = 1.0  # the speed that fits, over the stated one
+    amplitude: float = 0.0  # of the lines of all bands together, in units of the signal: who owns a line
+
+
+def last_order(orders: Mapping[str, float]) -> float:
+    """The highest order that is read, with its background."""
+    highest = max(times * orders[name] for name, times, _ in FAULTS.values())
+    return MULTIPLES[-1] * 1.1 * highest * (1 + SEARCH) + REACH
+
+
+def levels_over_background(spectra: Spectra) -> Doubles:
+    """(band, bin) log of the power over the running median around it."""
+    from scipy.ndimage import median_filter
+
+    reach, bins = round(REACH * spectra.turns), spectra.power.shape[1]
+    # All rows behind each other, mirrored at their ends: one call, and none of the bands mixes with another.
+    mirrored = spectra.power[:, ::-1]
+    rows = np.concatenate([mirrored[:, bins - reach :], spectra.power, mirrored[:, :reach]], axis=1)
+    background = median_filter(rows.ravel(), size=2 * reach + 1).reshape(rows.shape)[:, reach : reach + bins]
+    levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
+    levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
+    return levels
+
+
+def read(levels: Doubles, places: Doubles) -> Doubles:
+    """The higher of the two bins around each place (…,), 0 where there are none: (band, …)."""
+    return higher(levels)[:, bins_below(levels, places)]
+
+
+def higher(levels: Doubles) -> Doubles:
+    """(band, bin) the higher of each bin and the next; 0 in the first and the last, where nothing is read."""
+    found = np.zeros_like(levels)
+    np.maximum(levels[:, 1:-1], levels[:, 2:], out=found[:, 1:-1])
+    return found
+
+
+def bins_below(levels: Doubles, places: Doubles) -> Integers:
+    """The bins of `higher` in which to look for places (…,)."""
+    return np.asarray(np.clip(places, 0, levels.shape[1] - 1).astype(np.int64))
+
+
+def bounded(levels: Doubles) -> Doubles:
+    """Levels between 0 and HIGHEST."""
+    return np.clip(levels, 0.0, HIGHEST)
+
+
+def find_lines(
+    levels: Doubles, spectra: Spectra, orders: Mapping[str, float], rate: float, rpm: float
+) -> tuple[dict[str, FaultLines], float]:
+    """The lines of each of FAULTS, and the mean level in dB that orders of no fault reach, searched alike; `orders` are
+    the bearing's kinematic ones, `levels` those over background.
+    """
+    known = {**orders, "shaft": 1.0}
+    multiples, strikes = np.array(MULTIPLES)[:, None], [times * known[name] for name, times, _ in FAULTS.values()]
+    exact = np.array(strikes)[:, None, None] * multiples * SCALES * spectra.turns
+    pairs, rise, below = higher(levels), np.diff(levels, append=levels[:, -1:]), bins_below(levels, exact)
+    heights, lines = bounded(pairs), pairs.take(below, axis=1)  # lines: (band, fault, multiple, scale)
+    # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
+    between = levels.take(below, axis=1) + rise.take(below, axis=1) * (exact - below)
+    combined = (bounded(lines).mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
+    scale = float(SCALES[combined.argmax() % len(SCALES)])
+    near = np.where(abs(SCALES - scale) <= SLIP + 1e-9, combined, -np.inf).reshape(len(FAULTS), -1)
+    chosen = [divmod(int(row.argmax()), len(SCALES)) for row in near]  # band and scale of each fault
+    amplitudes = line_amplitudes(spectra, levels, np.stack([exact[n, :, place] for n, (_, place) in enumerate(chosen)]))
+    faults, ends = {}, bands(len(levels), spectra.axes)
+    for number, (fault, (_, _, modulator)) in enumerate(FAULTS.items()):
+        (band, place), order, sidebands = chosen[number], strikes[number], None
+        own, (start, stop) = DECIBELS * lines[band, number, :, place], ends[band]
+        if modulator is not None:
+            sides = np.array([times * order + side * known[modulator] for times in (1, 2) for side in (-1, 1)])
+            beside = heights[band, bins_below(levels, sides * SCALES[place] * spectra.turns)]
+            sidebands = DECIBELS * float(beside.mean())
+        faults[fault] = FaultLines(
+            order * float(SCALES[place]) * rpm / 60, float(np.maximum(own, 0.0).mean()), tuple(own.tolist()), sidebands,
+            (start * rate / 2, stop * rate / 2), band, float(SCALES[place]), amplitudes[number],
+        )  # fmt: skip
+    tried = multiples[:, None] * other_orders(strikes)[:, None] * SCALES * spectra.turns
+    # (multiple, order, scale, band): rows of bands are taken at once.
+    reached = np.take(np.ascontiguousarray(heights.T), bins_below(levels, tried), axis=0)
+    return faults, DECIBELS * float(reached.sum(axis=0).max(axis=(1, 2)).mean()) / len(MULTIPLES)
+
+
+def line_amplitudes(spectra: Spectra, levels: Doubles, places: Doubles) -> list[float]:
+    """How loud lines at bins (fault, line) are in units of the signal: what of the squared envelopes of the narrowest
+    bands exceeds the background, times the mean square that whitening took off, to the fourth root.
+    """
+    below = bins_below(levels, places)
+    beside = np.stack([below, np.minimum(below + 1, levels.shape[1] - 1)])
+    beyond = spectra.power[:, beside] * -np.expm1(-np.maximum(levels[:, beside], 0))  # of a power P: P − background
+    highest = np.where((below > 0) & (below + 1 < levels.shape[1]), beyond.max(axis=1), 0.0)
+    lines = (highest * spectra.loudness[:, None, None] ** 2).reshape(spectra.axes, -1, *places.shape)
+    found: list[float] = (lines[:, lines.shape[1] // 2 :].sum(axis=(0, 1, 3)) ** 0.25).tolist()
+    return found
+
+
+def other_orders(strikes: Sequence[float]) -> Doubles:
+    """Orders between those of faults, further from each than the search reaches: what they show is no evidence."""
+    faults = np.array(strikes)
+    tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
+    return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
+
+
+@dataclass(frozen=True)
+class LineFamily:
+    """The family of lines that stands out most. Levels are dB; parts are those of FAULTS."""
+
+    order: float
+    hertz: float
+    level: float  # mean of the first multiples, each bounded, above what other orders reach
+    band: tuple[float, float]  # in Hz, that shows it best
+    shaft_multiple: int | None  # of the shaft, which it may be at a speed that is a little off
+    bearings: Mapping[str, tuple[str, ...]]  # by part: designations of the table with this order, the nearest first
+
+    @property
+    def finding(self) -> Finding:
+        """What strikes, how clearly, and what would explain it. Lines of the shaft at a speed that is a little off are
+        to be checked, and no alarm.
+        """
+        if self.level < FAMILY:
+            return Finding("no lines of unknown bearing", "check", {"order": self.order, "level": self.level})
+        names = {
+            part: sorted(self.bearings[part], key=lambda name: BEARINGS.rows.get(name, {}).get("type") != COMMONEST)
+            for part in self.bearings
+        }
+        values = {
+            "order": self.order, "hertz": self.hertz, "level": self.level, "shaft_multiple": self.shaft_multiple,
+            "bearings": {part: found[:NAMED] for part, found in names.items()},
+        }  # fmt: skip
+        return Finding("lines of unknown bearing", "alarm" if self.shaft_multiple is None else "check", values)
+
+
+def last_family_order(rate: float, rpm: float) -> float:
+    """The highest order that is read, with its background; InputError where the rate does not allow any."""
+    highest = min(LAST_ORDER, (60 * rate / 2 / SHOWN / rpm - REACH) / MULTIPLES[-1])
+    if highest < 2 * FIRST_ORDER:
+        raise InputError(f"at {rate:g} Hz and {rpm:g} rpm no lines of a bearing can be read; record at a higher rate")
+    return MULTIPLES[-1] * highest + REACH
+
+
+def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
+    """The family of lines that stands out most in these envelope spectra."""
+    levels, turns = levels_over_background(spectra), spectra.turns
+    for number in range(int(levels.shape[1] / turns) + 1):
+        levels[:, max(0, round(number * turns) - 1) : round(number * turns) + 2] = 0  # of the shaft
+    highest = (levels.shape[1] / turns - REACH) / MULTIPLES[-1]
+    orders = np.exp(np.arange(np.log(FIRST_ORDER), np.log(highest), STEP))
+    lines = read(levels, np.array(MULTIPLES)[:, None] * orders * turns)  # (band, multiple, order)
+    scores = bounded(lines).mean(axis=1) + TIE * lines.mean(axis=1)
+    best = scores.max(axis=0)
+    place = int(best.argmax())
+    for part in (3, 2):
+        near = np.flatnonzero(abs(orders * part / orders[place] - 1) < 5 * STEP)
+        if near.size and best[near].max() > ROOT * best[place]:
+            place = int(near[best[near].argmax()])
+            break
+    band, order = int(scores[:, place].argmax()), float(orders[place])
+    own, (start, stop) = lines[band, :, place], bands(len(levels), spectra.axes)[band]
+    whole = round(order)
+    return LineFamily(
+        order, order * rpm / 60, DECIBELS * float(bounded(own).mean() - best.mean()),
+        (start * rate / 2, stop * rate / 2),
+        whole if abs(order / whole - 1) < NEAR_SHAFT else None, explained(order),
+    )  # fmt: skip
+
+
+@cache
+def _known() -> list[tuple[str, bool, dict[str, float]]]:
+    """Designation, whether its geometry is an estimate, and orders of each bearing of the table."""
+    return [(name, bearing.estimated, bearing.orders()) for name, bearing in BEARINGS.items()]
+
+
+def explained(order: float) -> dict[str, tuple[str, ...]]:
+    """For each part of FAULTS: bearings of the table with lines at this order, published geometry before estimates."""
+    bearings = {}
+    for part, (name, times, _) in FAULTS.items():
+        off = [(estimated, abs(order / (times * orders[name]) - 1), each) for each, estimated, orders in _known()]
+        bearings[part] = tuple(each for _, distance, each in sorted(off) if distance <= MATCH)
+    return bearings
+
+
+@dataclass(frozen=True)
+class Loudness:
+    """Of one fault's lines."""
+
+    hertz: float
+    excess: float  # dB above what reference lines reach
+    amplitude: float  # in units of the signal
+
+
+@dataclass(frozen=True)
+class CrossTalk:
+    """A fault's line that is louder elsewhere."""
+
+    owner: int  # the place of the channel where it is loudest
+    fault: str  # that it is there; another than here where the bearings differ
+    decibels: float  # by which it is louder there
+
+
+def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, CrossTalk]]:
+    """For each channel of one measurement the faults whose lines a neighbour owns."""
+    return [
+        {fault: louder for fault, own in lines.items() if (louder := _loudest(channels, place, own))}
+        for place, lines in enumerate(channels)
+    ]
+
+
+def _loudest(channels: Sequence[Mapping[str, Loudness]], place: int, own: Loudness) -> CrossTalk | None:
+    """The neighbour that shows a line at the same frequency loudest, if it is louder by LOUDER."""
+    found = []
+    for number, others in enumerate(channels):
+        for name, lines in others.items() if number != place else ():
+            if abs(lines.hertz / own.hertz - 1) <= SLIP and lines.excess >= SHOWN_LINE:
+                ratio = lines.amplitude / max(own.amplitude, 1e-30)
+                found.append(CrossTalk(number, name, 20 * float(np.log10(max(ratio, 1e-30)))))
+    loudest = max(found, key=lambda line: line.decibels, default=None)
+    return loudest if loudest is not None and loudest.decibels >= LOUDER else None
