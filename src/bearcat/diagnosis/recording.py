@@ -156,14 +156,9 @@ class Diagnosis(Observation):
         return self.decision.findings
 
     @property
-    def flawed(self) -> tuple[Finding, ...]:
-        """What is wrong with the recording, or missing."""
-        return tuple(f for f in _not_derived(self.findings) if f.severity in ("check", "alarm"))
-
-    @property
     def quality(self) -> tuple[str, ...]:
-        """The same in words."""
-        return sentences(self.flawed)
+        """What is wrong with the recording, or missing."""
+        return sentences(f for f in _not_derived(self.findings) if f.severity in ("check", "alarm"))
 
     @property
     def notes(self) -> tuple[str, ...]:
