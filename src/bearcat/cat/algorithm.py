@@ -146,7 +146,7 @@ def train(
         calibration = evaluate.fit_calibration(state) if schedule.epochs > T_cal else None
         final = calibration if recipe.final is None else evaluate.fit_calibration(state, recipe.final)
     return Trained(
-        state.student, state.teacher, final, calibration, state.batches, state.whole_history(), state.finite,
+        state.student, state.teacher, final, calibration, state.batches, state.history, state.finite,
         {name: path_of(part) for name, part in {"encoder": state.student.encoder, **state.modules}.items()}, precision,
         state.checks, findings, state.numbers,
     )  # fmt: skip

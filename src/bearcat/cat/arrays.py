@@ -10,6 +10,7 @@ The scikit-learn classifier (bearcat.estimator) is another face of it.
 from __future__ import annotations
 
 import copy
+import math
 import sys
 import time
 import warnings
@@ -263,7 +264,8 @@ def training_progress(name: str, epochs: int) -> Iterator[Callable[[TrainingStat
         if not terminal and now - printed < EVERY:
             return
         printed = now
-        last = {key: float(values[-1][0]) for key, values in state.history.items() if len(values) == done}
+        last = {key: float(values[state.epoch, 0]) for key, values in state.history.items()}
+        last = {key: value for key, value in last.items() if not math.isnan(value)}
         text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
         if "pseudo_label_share" in last:
             text += f" {last['pseudo_label_share']:.0%} labelled"

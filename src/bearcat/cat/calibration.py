@@ -58,55 +58,44 @@ def read(
     names: tuple[str, str, str] = ("probabilities", "labels", "weight"),
 ) -> Sample:  # fmt: skip
     """Checks shapes; what has no weight becomes 0. Values are checked on a CPU only: a GPU would have to wait."""
-    of_scores, of_labels, of_weight = names
-    tensor, stacked = _stacked(scores, of_scores, "class")
+    tensor = _stacked(scores, names[0], "class")
     tensor = tensor if tensor.is_floating_point() else tensor.double()
-    target = _windows(labels, tensor, stacked, of_labels)
-    if target.is_floating_point():
-        raise InputError(f"{of_labels} must be whole numbers (class indices), not {target.dtype}")
-    tensor, present = _cleaned(tensor, weight, stacked, of_weight)
-    target = target.long() if target.shape[1] else torch.zeros_like(present, dtype=torch.int64)
-    target = torch.where(present != 0, target, 0)
+    ones = torch.ones(tensor.shape[:2], dtype=torch.float64, device=tensor.device)
+    present = ones if weight is None else _windows(weight, tensor, names[2]).double()
+    target = _windows(labels, tensor, names[1])
+    if target.is_floating_point() and target.numel():
+        raise InputError(f"{names[1]} must be whole numbers (class indices), not {target.dtype}")
+    target = torch.where(present != 0, target.long(), 0)
     if tensor.device.type == "cpu":
         if not (torch.isfinite(present) & (present >= 0)).all():
-            raise InputError(f"{of_weight} must be finite and not negative; give 0 to windows that should not count")
+            raise InputError(f"{names[2]} must be finite and not negative; give 0 to windows that should not count")
         if not ((target >= 0) & (target < tensor.shape[-1])).all():
-            classes = f"0 … {tensor.shape[-1] - 1}, the classes of {of_scores}"
-            raise InputError(f"{of_labels} must lie in {classes}; give weight 0 to unlabelled windows")
-    return Sample(tensor, target, present)
+            classes = f"0 … {tensor.shape[-1] - 1}, the classes of {names[0]}"
+            raise InputError(f"{names[1]} must lie in {classes}; give weight 0 to unlabelled windows")
+    return Sample(torch.where((present != 0)[..., None], tensor, 0.0), target, present)
 
 
 def read_features(features: AnyArray | None, name: str) -> Tensor:
     """Features (run, window, feature) in float64."""
     if features is None:
         raise InputError(f"{name} is missing from the evidence; this calibrator looks at it")
-    return _stacked(features, name, "feature")[0].double()
+    return _stacked(features, name, "feature").double()
 
 
-def _stacked(values: AnyArray, name: str, last: str) -> tuple[Tensor, bool]:
-    """Values with the axes (run, window, last), and whether the run axis was given."""
+def _stacked(values: AnyArray, name: str, last: str) -> Tensor:
+    """Values with the axes (run, window, last); the run axis may be left out."""
     tensor = as_tensor(values)
     if tensor.ndim not in (2, 3) or tensor.shape[-1] == 0:
         raise InputError(f"{name} must have the axes (run, window, {last}), not the shape {tuple(tensor.shape)}")
-    return (tensor, True) if tensor.ndim == 3 else (tensor[None], False)
+    return tensor if tensor.ndim == 3 else tensor[None]
 
 
-def _cleaned(values: Tensor, weight: AnyArray | None, stacked: bool, name: str) -> tuple[Tensor, Tensor]:
-    """Values (run, window, any), 0 where the weight is, and the weight (run, window) in float64, by default 1."""
-    ones = torch.ones(values.shape[:2], dtype=torch.float64, device=values.device)
-    present = ones if weight is None else _windows(weight, values, stacked, name).double()
-    if values.shape[1] == 0:  # no window at all is the same as one that does not count
-        values = values.new_zeros(values.shape[0], 1, values.shape[2])
-        present = present.new_zeros(values.shape[:2])
-    return torch.where((present != 0)[..., None], values, 0.0), present
-
-
-def _windows(values: AnyArray, beside: Tensor, stacked: bool, name: str) -> Tensor:
+def _windows(values: AnyArray, beside: Tensor, name: str) -> Tensor:
     """One value per window, (run, window), on the device of what it stands beside."""
     tensor = as_tensor(values).to(beside.device)
-    tensor = tensor if stacked else tensor[None]
+    tensor = tensor[None] if tensor.ndim == 1 else tensor
     if tensor.shape != beside.shape[:2]:
-        wanted, given = (tuple(shape[not stacked :]) for shape in (beside.shape[:2], tensor.shape))
+        wanted, given = tuple(beside.shape[:2]), tuple(tensor.shape)
         raise InputError(f"{name} must hold one value per window, shape {wanted}, not {given}")
     return tensor
 

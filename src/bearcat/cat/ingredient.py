@@ -138,7 +138,7 @@ class Ingredient:
 
     @property
     def adapts(self) -> bool:
-        """Whether it uses the target; a recipe none of whose ingredients does trains on the source alone."""
+        """Whether it uses the target."""
         return self.reads_target
 
     def start(self, schedule: Schedule) -> int:

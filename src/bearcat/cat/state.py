@@ -70,7 +70,7 @@ class TrainingState:
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     checks: Sequence[Checked] = ()  # of each run's target windows
-    history: dict[str, list[Tensor]] = field(default_factory=dict)
+    history: dict[str, Tensor] = field(default_factory=dict)  # (epoch, run) by name, NaN where there was no number
     epoch: int = 0
     teacher: Network | None = None
     calibration: Calibration | None = None  # of this epoch
@@ -145,20 +145,9 @@ class TrainingState:
         total += value.detach() / self.batches.iterations
 
     def remember(self, name: str, value: Tensor) -> None:
-        """Appends to the history; epochs before a number first existed are nan."""
-        values = self.history.setdefault(name, [])
-        self._pad(values)
-        values.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
-
-    def whole_history(self) -> dict[str, Tensor]:
-        """(epoch, run) numbers by name; what ended before the last epoch is filled up with nan."""
-        for values in self.history.values():
-            self._pad(values)
-        return {name: torch.stack(values) for name, values in self.history.items()}
-
-    def _pad(self, values: list[Tensor]) -> None:
-        missing = torch.full((self.runs,), math.nan)
-        values.extend(missing for _ in range(self.epoch - len(values)))
+        """Writes a number (run,) of this epoch into the history."""
+        empty = torch.full((self.recipe.schedule.epochs, self.runs), math.nan)
+        self.history.setdefault(name, empty)[self.epoch] = value.detach().to("cpu", torch.float32)
 
     def finish_epoch(self) -> None:
         """Writes the epoch's means into the history; a run whose loss is no number is marked, and the others go on."""
@@ -286,7 +275,7 @@ class Checkpoint:
         for part, optimiser in state.optimisers.items():
             for number, moments in optimiser.state_dict()["state"].items():
                 tensors |= {f"adam.{part}.{number}.{name}": value for name, value in moments.items()}
-        tensors |= {f"history.{name}": torch.stack(values) for name, values in state.history.items()}
+        tensors |= {f"history.{name}": values for name, values in state.history.items()}
         metadata = {
             "identity": self.identity, "epoch": state.epoch + 1, "teacher": state.teacher is not None,
             "history": list(state.history),  # tensors come back in another order
@@ -319,7 +308,7 @@ class Checkpoint:
                 optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
             state.randomness.draw.copy_(tensors["draw"])
             state.finite.copy_(tensors["finite"])
-            state.history = {name: list(tensors[f"history.{name}"].unbind(0)) for name in metadata["history"]}
+            state.history = {name: tensors[f"history.{name}"].clone() for name in metadata["history"]}
             state.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
