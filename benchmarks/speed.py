@@ -86,9 +86,9 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     from bearcat.fast.device import Recorder, torch_settings
 
     trained, data = recipe(10), noise(3 * BATCH, BATCH)
-    state, _, precision = begin([loop.Run(trained, data, seed) for seed in range(runs)], device(), None, None)
+    state = begin([loop.Run(trained, data, seed) for seed in range(runs)], device(), None, None)
     path = path_of(state.student)
-    with torch_settings(precision, device()):
+    with torch_settings(state.precision, device()):
         state.epoch = trained.schedule.epochs
         calibrate(state)
         state.teacher = copy.deepcopy(state.student).requires_grad_(False)
@@ -103,7 +103,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
 
         for _ in range(WARM if on_gpu() else 1):
             next_step()
-        print(f"{runs} run(s), path {path}, {precision}: ", end="", flush=True)
+        print(f"{runs} run(s), path {path}, {state.precision}: ", end="", flush=True)
         yield next_step
         if not all(bool(value.isfinite().all()) for value in state.totals.values()):
             raise RuntimeError("a loss is not finite, so what was timed is not a training")

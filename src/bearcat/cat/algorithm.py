@@ -28,16 +28,14 @@ import torch
 from torch import Tensor
 
 from bearcat.cat import evaluate, losses, published, teacher
-from bearcat.cat.calibration import Calibration
-from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, TargetFinding, View
+from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, View
 from bearcat.cat.losses import Adversarial, Confusion, Sharpness
-from bearcat.cat.networks import Network, path_of
 from bearcat.cat.recipes import Recipe
 from bearcat.cat.state import Checkpoint, TrainingState, begin, set_rate
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
-from bearcat.fast.batches import Batch, Batches, Checked, Feed
+from bearcat.fast.batches import Batch, Feed
 from bearcat.fast.device import Recorder, torch_settings
 
 OFF = 0.0  # a loss that has not begun, or that the method has not
@@ -54,27 +52,7 @@ class Run:
     checks: Mapping[str, Integers] | None = None
 
 
-@dataclass(eq=False)
-class Trained:
-    """What training leaves behind: networks, calibrations, and a history of (epoch, run) numbers."""
-
-    student: Network
-    teacher: Network | None
-    calibration: Calibration | None  # of the finished network: the recipe's `final`, or what training used
-    source_calibration: Calibration | None  # what training used
-    batches: Batches
-    history: dict[str, Tensor]
-    finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
-    kernels: dict[str, str]  # of each part ("encoder", losses with a module): "plain", "triton" or "native"
-    precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
-    checks: Sequence[Checked]  # as in TrainingState
-    findings: list[TargetFinding | None]  # of each run: what was found in its windows before training
-    parameters: int  # numbers that were trained in each run, with those of losses' modules
-
-    @property
-    def network(self) -> Network:
-        """The one whose predictions are reported: the teacher, or the student of methods without one."""
-        return self.student if self.teacher is None else self.teacher
+Trained = TrainingState  # what training leaves behind is its state at the end
 
 
 def train(
@@ -94,14 +72,14 @@ def train(
     recipe and seeds that determine it, so that no other training continues it. `precision` and `path` are by default
     the best there is (networks.py), which the result tells.
     """
-    state, findings, precision = begin(runs, device, precision, path)
-    saved = Checkpoint(state, checkpoint, checkpoint_seconds, identity, precision)
+    state = begin(runs, device, precision, path)
+    saved = Checkpoint(state, checkpoint, checkpoint_seconds, identity)
     recipe, schedule = state.recipe, state.recipe.schedule
     T_DA, T_PL = schedule.align_from, schedule.label_from
     T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
     labels = recipe.find(SelfTraining)
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
-    with torch_settings(precision, device, state.small):
+    with torch_settings(state.precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
             state.epoch = epoch
             for optimiser in state.optimisers.values():
@@ -143,13 +121,11 @@ def train(
             if progress is not None:
                 progress(state)
         state.epoch = schedule.epochs
-        calibration = evaluate.fit_calibration(state) if schedule.epochs > T_cal else None
-        final = calibration if recipe.final is None else evaluate.fit_calibration(state, recipe.final)
-    return Trained(
-        state.student, state.teacher, final, calibration, state.batches, state.history, state.finite,
-        {name: path_of(part) for name, part in {"encoder": state.student.encoder, **state.modules}.items()}, precision,
-        state.checks, findings, state.numbers,
-    )  # fmt: skip
+        if schedule.epochs > T_cal:
+            state.source_calibration = state.calibration = evaluate.fit_calibration(state)
+        if recipe.final is not None:
+            state.calibration = evaluate.fit_calibration(state, recipe.final)
+    return state
 
 
 def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, int]) -> None:

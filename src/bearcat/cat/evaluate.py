@@ -117,7 +117,7 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Tr
         measured: dict[str, Tensor] = {}
         networks = {"student": state.student} | ({"teacher": state.teacher} if state.teacher is not None else {})
         for name, network in networks.items():
-            calibration = state.calibration if network is state.reported else None
+            calibration = state.calibration if network is state.network else None
             source = state.batches.source_test, state.batches.source_test_labels
             for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
                 wanted = ("accuracy", "ece", "ece_uncalibrated")
@@ -148,7 +148,7 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
     """
     calibrator, network, batches = (
         find_calibrator(text or state.recipe.calibration or ""),
-        state.reported,
+        state.network,
         state.batches,
     )
     source_train, target = (

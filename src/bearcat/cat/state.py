@@ -24,6 +24,7 @@ from bearcat.cat.networks import (
     build_network,
     find_encoder,
     initialise,
+    path_of,
     use_path,
 )
 from bearcat.cat.plain import PlainModule
@@ -58,7 +59,7 @@ def recipe_rows(recipe: Recipe) -> dict[str, Any]:
 @dataclass(eq=False)
 class TrainingState:
     """Networks, optimisers, and what ingredients leave for each other and for the history; recorded steps read and
-    write it where it lies.
+    write it where it lies. At the end it is what training leaves behind.
     """
 
     recipe: Recipe
@@ -69,11 +70,14 @@ class TrainingState:
     classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
+    precision: str = "float32"  # or "tf32", "bfloat16": of products on a GPU, and of the activations Triton stores
     checks: Sequence[Checked] = ()  # of each run's target windows
+    findings: Sequence[TargetFinding | None] = ()  # of each run: what was found in its windows before training
     history: dict[str, Tensor] = field(default_factory=dict)  # (epoch, run) by name, NaN where there was no number
     epoch: int = 0
     teacher: Network | None = None
-    calibration: Calibration | None = None  # of this epoch
+    calibration: Calibration | None = None  # of this epoch; at the end of the finished network, by `final` if given
+    source_calibration: Calibration | None = None  # at the end, by the calibrator that training used
     thresholds: Tensor | None = None  # (run, class), of this epoch
     pseudo_labels: Tensor | None = None  # (run, target window) of this epoch, −1 where none
     # This step's pseudo-labels, which of them are used, (run, batch), and the probabilities they were made of.
@@ -86,8 +90,8 @@ class TrainingState:
         return len(self.finite)
 
     @property
-    def reported(self) -> Network:
-        """The network whose predictions count: the teacher, or the student while there is none."""
+    def network(self) -> Network:
+        """The one whose predictions count: the teacher, or the student while there is none."""
         return self.student if self.teacher is None else self.teacher
 
     @property
@@ -105,7 +109,12 @@ class TrainingState:
         return isinstance(encoder, DenseEncoder) and self.runs <= FEW_RUNS
 
     @property
-    def numbers(self) -> int:
+    def kernels(self) -> dict[str, str]:
+        """Of each part ("encoder", losses with a module): "plain", "triton" or "native"."""
+        return {name: path_of(part) for name, part in {"encoder": self.student.encoder, **self.modules}.items()}
+
+    @property
+    def parameters(self) -> int:
         """How many numbers are trained in each run, with those of losses' modules."""
         weights = [each for module in (self.student, *self.modules.values()) for each in module.parameters()]
         return sum(each.numel() for each in weights) // self.runs
@@ -176,16 +185,14 @@ class TrainingState:
         return networks | {f"module-{name}": module for name, module in self.modules.items()}
 
 
-def begin(
-    runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None
-) -> tuple[TrainingState, list[TargetFinding | None], str]:
-    """The state before the first step, what was found in each run's windows, and the precision of products."""
+def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None) -> TrainingState:
+    """The state before the first step."""
     recipe = runs[0].recipe
     for text in (recipe.calibration, recipe.final):
         check_calibrator(text)
     if any(run.recipe != recipe for run in runs):
         raise InputError("runs of a stack need the same method; train these in stacks of their own")
-    data, scaling, findings = prepare(runs)
+    data, scaling, found = prepare(runs)
     batches = stack_data(data, [run.seed for run in runs], recipe.schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
     state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
@@ -194,9 +201,9 @@ def begin(
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
         path = fast_path(device) if single or device.type == "cpu" else "plain"
     encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
-    precision = choose_precision(precision or recipe.precision, encoder_path, device)
-    use_path([state.student, *state.modules.values()], path, precision)
-    return state, findings, precision
+    state.precision, state.findings = choose_precision(precision or recipe.precision, encoder_path, device), found
+    use_path([state.student, *state.modules.values()], path, state.precision)
+    return state
 
 
 def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[TargetFinding | None]]:
@@ -254,11 +261,9 @@ class Checkpoint:
     of the seed, so weights, moments and a count suffice.
     """
 
-    def __init__(
-        self, state: TrainingState, path: Path | None, seconds: float, identity: str, precision: str
-    ) -> None:  # fmt: skip
+    def __init__(self, state: TrainingState, path: Path | None, seconds: float, identity: str) -> None:
         self.state, self.path, self.seconds, self.saved_at = state, path, seconds, time.monotonic()
-        self.identity = digest_json([identity, precision])
+        self.identity = digest_json([identity, state.precision])
         if path is not None and not identity:
             raise InputError("a checkpoint needs an identity that names what is trained; give one")
         if path is not None and path.exists():

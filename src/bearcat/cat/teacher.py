@@ -103,7 +103,7 @@ def set_thresholds(labels: SelfTraining, state: TrainingState, counted: Tensor |
     """
     limits = state.batches.target_train.new_full((state.runs, state.classes), labels.tau)
     if labels.threshold == "per-class":
-        logits = evaluate.predict(state.reported, state.batches.target_train)[0] if counted is None else counted
+        logits = evaluate.predict(state.network, state.batches.target_train)[0] if counted is None else counted
         if labels.counts == "calibrated" and state.calibration is not None:
             logits = state.calibration.apply(logits)
         limits = per_class(confident_counts(logits.softmax(dim=-1), labels.tau), labels.tau)
