@@ -105,33 +105,25 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     [
         (("seeds = 2", "sedes = 2"), ["'sedes'", "'seeds'?"]),
         (("length = 256", "lenght = 256"), ["preparation", "'lenght'", "'length'?"]),
-        (("length = 256", "length = true"), ["preparation", "'length'", "whole number"]),
         (("length = 256", 'input = "time"'), ["preparation.input", "'inputs'"]),
         (('name = "simulated"', 'nme = "simulated"'), ["'data.nme'", "'name'?"]),
-        (('name = "simulated"', ""), ["'data.name'", "None"]),
         (("severities = [4]", "severity = [4]"), ["'severity'", "'severities'?"]),
-        (("severities = [4]", 'severities = ["x"]'), ["'severities'", "'x'"]),
         (('"DANN"', '"DAN"'), ["'DAN'", "'DANN'?"]),
         (('"DANN"', '"dann", "DANN"'), ["'methods'", "'DANN' twice"]),
-        (('["source-only", "DANN"]', '"DANN"'), ["'methods'", "a list"]),
         (("seeds = 2", "seeds = -1"), ["'seeds'", "-1"]),
-        (("seeds = 2", "seeds = [1, 1]"), ["'seeds'", "'1' twice"]),
         (("epochs = 2", "epochs = 0"), ["epochs", "at least 1"]),
         (("epochs = 2", "epochs = 2.5"), ["'epochs'", "whole number"]),
         (('["frequency"]', '["frequenzy"]'), ["'frequenzy'", "'frequency'?"]),
         (('["N15_M07_F10:N09_M07_F10"]', '"some"'), ["'tasks'", '"all"']),
         (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), ["task 1", '"A:B"']),
         (('["N15_M07_F10:N09_M07_F10"]', '["a:a"]'), ["'a'", "two different domains"]),
-        (('["N15_M07_F10:N09_M07_F10"]', '["a:b", ["a", "b"]]'), ["'tasks'", "twice"]),
         (("title", "split = { scheme = 'blok' }\ntitle"), ["split", "'blok'", "'block'?"]),
-        (("title", "method = 3\ntitle"), ["'method'", "a list"]),
         (("title", "method = [{ method = 'AT', sett = 1 }]\ntitle"), ["method 1", "sett'", "'set'?"]),
         (("title", "method = [{ method = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
         (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'method' is missing"]),
         (("title = ", "title "), ["TOML"]),
         (("seeds = 2", "seeds = 0"), ["has no cells"]),
         (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), ["has no cells", "two domains"]),
-        (("title", "precision = 'tf32'\ntitle"), ["'precision'"]),
     ],
 )  # fmt: skip
 def test_a_grid_that_cannot_work_gets_one_sentence_that_names_the_field(tmp_path, change, words):
@@ -155,9 +147,7 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, monkeypatch
         (("run", grid, "--jobs", "2"), "--jobs and --address are for the executor ray"),
         (("run", grid, "--executor", "ray", "--stack", "2"), "--stack for stack, not for ray"),
         (("report", grid), "holds no finished run"),
-        (("report", grid, "--only-method", "DAN"), "the grid has no method 'DAN'"),
         (("report", grid, "--task", "0:9"), "the grid has no task '0:9'"),
-        (("report", grid, "--task", "0:1"), "holds no finished run"),
     ):
         monkeypatch.setattr(sys, "argv", ["bearcat", "bench", *map(str, words), "--store", str(tmp_path / "store")])
         with pytest.raises(SystemExit) as status:
