@@ -93,7 +93,7 @@ def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind):
     opened = isolated.open_channels(path)
     for name in (names[1], names[0], names[0]):
         alone, found = isolated.open_stream(path, name), opened[name]("it")
-        assert (found.rate, found.size, found.channel) == (alone.rate, alone.size, name)
+        assert (found.rate, found.channel) == (alone.rate, name)
         np.testing.assert_array_equal(np.concatenate(list(found.blocks)), np.concatenate(list(alone.blocks)))
 
 

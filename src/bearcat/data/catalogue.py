@@ -25,15 +25,14 @@ OMIT_DEFAULT = "omit default"  # in the metadata of a setting that a run's name 
 
 @dataclass(frozen=True)
 class Download:
-    """One file to fetch: official address, name under the dataset's folder, published SHA-256 if there is one.
+    """One file to fetch: official address, and name under the dataset's folder.
 
-    >>> Download("https://example.org/a.mat", "a.mat").sha256 is None
-    True
+    >>> Download("https://example.org/a.mat", "a.mat").name
+    'a.mat'
     """
 
     address: str
     name: str
-    sha256: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Downloads that can be interrupted and are verified by their checksum.
 
 A file arrives as `NAME.part`, with `NAME.part.json` saying which version of it that is, and gets its name only when
-whole and verified: by the published checksum, or by that of the first download, recorded in `downloads.json`. pooch,
-the usual choice, can neither resume a download nor bound its size.
+whole and verified: by the checksum of the first download, recorded in `downloads.json`. pooch, the usual choice, can
+neither resume a download nor bound its size.
 
 >>> fetch(downloads, Path("data/pu"))
 """
@@ -58,7 +58,7 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
 
 def _fetch_file(download: Download, target: Path, records: dict[str, Any], progress: Progress) -> None:
     """Makes the file be there, verified and recorded."""
-    known = (download.sha256 or records.get(download.name, {}).get("sha256") or "").lower()
+    known = records.get(download.name, {}).get("sha256")
     part, present = target.with_name(target.name + ".part"), target.exists()
     if not present:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,8 @@ def _fetch_file(download: Download, target: Path, records: dict[str, Any], progr
         if present:
             raise InputError(f"{target} has {sums}: move it away and run the command again")
         part.unlink()
-        entry = "" if download.sha256 else f", or remove its entry from {RECORDS} if the publisher replaced it"
-        raise InputError(f"{download.address} gave {sums} and was not kept: run the command again{entry}")
+        entry = f"or remove its entry from {RECORDS} if the publisher replaced it"
+        raise InputError(f"{download.address} gave {sums} and was not kept: run the command again, {entry}")
     when = datetime.now(UTC).isoformat(timespec="seconds")
     records.setdefault(download.name, {"sha256": digest, "address": download.address, "retrieved": when})
     if not present:

@@ -106,7 +106,7 @@ def open_channels(
                 return {name: partial(open_stream, path, name) for name in sizes}
 
     def stream(name: str, origin: str) -> Stream:
-        return Stream(origin, rate, finite(origin, kept[name]), sizes[name], name, speeds.get(name))
+        return Stream(origin, rate, finite(origin, kept[name]), name, speeds.get(name))
 
     return {name: partial(stream, name) for name in sizes}
 

@@ -306,7 +306,6 @@ class Stream:
     origin: str
     rate: float | None
     blocks: Iterator[Floats]
-    size: int = 0  # bytes of samples, where the file announces them
     channel: str | None = None  # its name in the file
     rpm: float | None = None  # as the file states it, whatever it is
 
@@ -314,8 +313,8 @@ class Stream:
 def only_stream(origin: str, content: Iterator[Any]) -> Stream:
     """The only channel of what `read_channels` yields."""
     rate, sizes, speeds = next(content)
-    ((name, size),) = sizes.items()
-    return Stream(origin, rate, finite(origin, (block for _, block in content)), size, name, speeds.get(name))
+    (name,) = sizes
+    return Stream(origin, rate, finite(origin, (block for _, block in content)), name, speeds.get(name))
 
 
 def finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:

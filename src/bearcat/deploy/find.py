@@ -356,7 +356,7 @@ def _read_speed(entry: FolderEntry) -> Stream:
     """The speed over a recording, from the channel that its row names."""
     found = entry.signals()
     speed = np.empty(0, dtype=np.float32) if found.speed is None else found.speed
-    return Stream(entry.origin, found.rate, iter([speed]), speed.nbytes)
+    return Stream(entry.origin, found.rate, iter([speed]))
 
 
 def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None = None) -> Iterator[FoundUnit]:
@@ -392,7 +392,7 @@ def _of_catalogue(entries: Sequence[Entry], rate: float | None, cut: float | Non
 
 def _stream_of(recording: Recording, samples: Floats, rate: float | None = None) -> Stream:
     origin, own = recording.origin, recording.own_rpm
-    return Stream(origin, recording.rate or rate, iter([samples]), samples.nbytes, recording.channel, own)
+    return Stream(origin, recording.rate or rate, iter([samples]), recording.channel, own)
 
 
 def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:
