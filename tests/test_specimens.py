@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bearcat.adaptation import make_plan
 from bearcat.adaptation.adapt import adapt
-from bearcat.data import Preparation, Windows, join, prepare
+from bearcat.data import Preparation, Windows, prepare
 from bearcat.data.splits import (
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
@@ -113,21 +113,6 @@ def test_a_file_listed_on_both_sides_is_used_once():
     )
     assert mine == [f"a/healthy/h-{copy}.npy" for copy in range(3)]
     assert theirs == [f"a/healthy/h-{copy}.npy" for copy in (3, 4)]
-
-
-def test_machines_are_kept_apart_as_specimens_are():
-    rows = {"healthy": ("h1", "h2"), "inner": ("i1", "i2")}
-    parts = [
-        windows_of("a", {k: tuple(f"{m}{name}" for name in v) for k, v in rows.items()}, machine=m) for m in "wxyz"
-    ]
-    target = windows_of("b", rows, machine="x")
-    split = split_task(TASK, join(parts), target, Split("machine"), 0)
-    assert names_in(split, "target_test", "machine") == {"x"}
-    train, test = (names_in(split, part, "machine") for part in ("source_train", "source_test"))
-    assert sorted([*train, *test]) == ["w", "y", "z"]
-    assert split.shift == "machine"
-    with pytest.raises(InputError, match="only one"):
-        split_task(TASK, parts[1], target, Split("machine"), 0)
 
 
 def test_what_cannot_be_split_by_specimen_is_refused_by_file():

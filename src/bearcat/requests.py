@@ -182,7 +182,7 @@ class AdaptRequest(DataRequest):
     stride: int | None = option(
         None, "From window to window.  [default: no overlap]", "N", limits="stride", group=ADVANCED
     )
-    split: str | None = option(None, "window, block, recording, specimen or machine.", "NAME", group=ADVANCED)
+    split: str | None = option(None, "window, block, recording or specimen.", "NAME", group=ADVANCED)
     seed: int = option(0, "Of the split, the weights and the order of windows.", "N", group=ADVANCED)
     device: str = option("auto", "auto, cpu or cuda.", "NAME", group=ADVANCED)
     method_settings: tuple[str, ...] = option(

@@ -18,14 +18,13 @@ from bearcat.data.catalogue import grouped, two_classes
 from bearcat.data.recording import ONE_BEARING, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.errors import InputError
 
-GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
-SCHEMES = ("window", "block", "recording", *GROUPS)
+SCHEMES = ("window", "block", "recording", "specimen")
+GROUPS = ("specimen", "machine")  # of a shift: what none of is on both sides
 TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
 GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
 SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by shift
-HINT = "give it in a manifest's column '{0}'"
 Recordings = Sequence[RecordingInfo]
 
 
@@ -95,28 +94,26 @@ def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = (
 
 
 def keep_apart(
-    source: Recordings, target: Recordings, by: str, random: np.random.Generator
+    source: Recordings, target: Recordings, random: np.random.Generator
 ) -> tuple[list[bool], list[bool], list[str]]:
-    """Which recordings of source and target are used, so that none of their specimens or machines is on both sides.
+    """Which recordings of source and target are used, so that none of their specimens is on both sides.
 
     Of those on both sides half, drawn at random in each class, are held out for the target. Where a class has one
     specimen in the source, its recordings are divided in their order, and a sentence says so. A file that is listed
     twice is used once. Labels of the target are not used.
     """
-    if silent := [info.origin for info in (*source, *target) if not getattr(info, by)]:
-        raise InputError(f"{silent[0]}: does not say its {by}, which the split '{by}' needs; {HINT.format(by)}")
-    if by == "specimen" and (sentence := two_classes(source)):
+    if silent := [info.origin for info in (*source, *target) if not info.specimen]:
+        needs = "does not say its specimen, which the split 'specimen' needs"
+        raise InputError(f"{silent[0]}: {needs}; give it in a manifest's column 'specimen'")
+    if sentence := two_classes(source):
         raise InputError(sentence, "specimen")
-    there = {getattr(info, by) for info in target}
+    there = {info.specimen for info in target}
     held, kept, divided = set[str](), set[str](), list[str]()  # held out; origins for the source alone; classes
-    for label, mine in grouped(source, lambda info: info.label if by == "specimen" else None).items():
-        names = list(dict.fromkeys(str(getattr(info, by)) for info in mine))
+    for label, mine in grouped(source, lambda info: info.label).items():
+        names = list(dict.fromkeys(str(info.specimen) for info in mine))
         both = [name for name in names if name in there]
         if both and len(names) > 1:
             held |= set(random.permutation(both)[: max(1, len(both) // 2)].tolist())
-        elif both and by == "machine":
-            only = f"machine '{names[0]}' is the only one of the source and is in the target too"
-            raise InputError(f"{only}; choose domains of different machines, or the split 'specimen'", by)
         elif both:
             kept |= _first_half(mine, target)
             divided.append(str(label))
@@ -125,17 +122,17 @@ def keep_apart(
     use_source, seen = list[bool](), set[str]()
     for info in source:
         given_away = info.specimen in single and info.origin in listed and info.origin not in kept
-        use_source.append(getattr(info, by) not in held and not given_away and info.origin not in seen)
+        use_source.append(info.specimen not in held and not given_away and info.origin not in seen)
         seen.add(info.origin)
-    taken = {getattr(info, by) for info in source} - held - single
-    use_target = [getattr(info, by) not in taken and info.origin not in kept for info in target]
-    _check_sides(source, use_source, use_target, by)
+    taken = {info.specimen for info in source} - held - single
+    use_target = [info.specimen not in taken and info.origin not in kept for info in target]
+    _check_sides(source, use_source, use_target)
     every = zip((*source, *target), (*use_source, *use_target), strict=True)
     used = {info.origin for info, use in every if use}
     one = ", ".join(f"'{label}'" for label in divided)
     notes = [f"one specimen each: {one}; their recordings are divided, other bearings are not tested"] if one else []
     if lost := len((seen | listed) - used):
-        notes.append(f"{lost} recordings are left out, so that no {by} is on both sides")
+        notes.append(f"{lost} recordings are left out, so that no specimen is on both sides")
     return use_source, use_target, notes
 
 
@@ -147,15 +144,14 @@ def _first_half(mine: Recordings, target: Recordings) -> set[str]:
     return set(both[: (len(both) + 1) // 2 if len(origins) == len(both) else len(both) // 2])
 
 
-def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Sequence[bool], by: str) -> None:
+def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Sequence[bool]) -> None:
     """Refuses a split that leaves nothing of a class, or nothing at all, on a side."""
     left = {info.label for info, use in zip(source, use_source, strict=True) if use}
     if lost := [str(info.label) for info in source if info.label not in left]:
-        raise InputError(
-            f"the split '{by}' leaves the class '{lost[0]}' without a {by} in the source; add one", "split"
-        )
+        none = f"leaves the class '{lost[0]}' without a specimen in the source"
+        raise InputError(f"the split 'specimen' {none}; add one", "split")
     if not any(use_target):
-        raise InputError(f"the split '{by}' leaves no recording in the target; choose another", "split")
+        raise InputError("the split 'specimen' leaves no recording in the target; choose another", "split")
 
 
 def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int], covered: int) -> str:
@@ -193,16 +189,14 @@ def parts_by_scheme(
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
 
-def parts_by_group(
-    source: Windows, scheme: str, random: np.random.Generator, notes: list[str]
-) -> tuple[Integers, Integers]:
-    """Indices as of `parts_by_scheme`, with no specimen (or machine) on both sides.
+def parts_by_specimen(source: Windows, random: np.random.Generator, notes: list[str]) -> tuple[Integers, Integers]:
+    """Indices as of `parts_by_scheme`, with no specimen on both sides.
 
     Of a class with fewer than three none can be spared from learning: it is divided by recordings, or by a block of
     its only recording, and a sentence is added to `notes`.
     """
     infos = source.recordings
-    names = [str(getattr(info, scheme)) for info in infos]
+    names = [str(info.specimen) for info in infos]
     classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
     of_class = {label: {names[number] for number in mine} for label, mine in classes.items()}
     tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
@@ -218,7 +212,7 @@ def parts_by_group(
         in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), random)
     if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
         few = ", ".join(f"'{label}'" for label in unsaid)
-        fewer = f"the source has fewer than three {scheme}s of {few}"
+        fewer = f"the source has fewer than three specimens of {few}"
         notes.append(f"{fewer}, so its source test is of bearings that it has learnt")
     return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
 

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.data.splits import (
-    GROUPS,
     SCHEMES,
     keep_apart,
-    parts_by_group,
     parts_by_scheme,
+    parts_by_specimen,
     shift_of,
     trust_shift,
     warnings_of,
@@ -63,7 +62,7 @@ class Task:
 class Split:
     """How windows are split into train and test, in source and target separately.
 
-    "specimen" and "machine" also keep source and target apart: none is on both sides (docs/protocol.md).
+    "specimen" also keeps source and target apart: none is on both sides (docs/protocol.md).
 
     >>> Split("recording").scheme
     'recording'
@@ -252,11 +251,10 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     _check_domains(task, source, target)
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
     notes: list[str] = []
-    if split.scheme in GROUPS:
-        sides = source.recordings, target.recordings
-        *used, notes = keep_apart(*sides, split.scheme, np.random.default_rng([seed, 5]))
+    if split.scheme == "specimen":
+        *used, notes = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
-        source_parts = parts_by_group(source, split.scheme, np.random.default_rng([seed, 0]), notes)
+        source_parts = parts_by_specimen(source, np.random.default_rng([seed, 0]), notes)
         split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
     else:
         source_parts = parts_by_scheme(source, _codes(source, classes), split.scheme, np.random.default_rng([seed, 0]))
