@@ -125,23 +125,6 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     assert Given(rate=48_000.5).rate_of(open_stream(tmp_path / "fast.wav")) == 48_000
 
 
-def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
-    model = open_model(model_folder / "model.onnx")
-    bad = noise(600_000)
-    bad[100_000:500_000] = np.nan
-    np.save(tmp_path / "nan.npy", bad)
-    np.save(tmp_path / "short.npy", noise(100))
-    (tmp_path / "cut.wav").write_bytes(b"RIFF")
-    wavfile.write(tmp_path / "two.wav", 12_000, np.stack([bad[:999], bad[:999]], axis=1))
-    (tmp_path / "empty").mkdir()
-    for name, sentence in (
-        ("nan.npy", "NaN"), ("short.npy", "shorter than one window of 256"), ("cut.wav", "cannot be read"),
-        ("two.wav", "holds 2 channels"), ("empty", "holds no file"), ("nothing.npy", "no such file"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=sentence):
-            pool_stream(model, at_rate_of(model, open_stream(tmp_path / name), 12_000)[0])
-
-
 def test_a_model_of_several_channels_says_how_it_can_be_asked(tmp_path):
     np.save(tmp_path / "one.npy", noise(1000))
     stream, _ = at_rate_of(made_model(channels=2), open_stream(tmp_path / "one.npy"), 12_000)
@@ -186,13 +169,9 @@ def test_rows_are_diagnoses_and_the_exit_status_is_that_of_the_worst(tmp_path, m
         assert (row["decision"] == "alarm") == (row["state"] in ("inner race", "outer race"))
     assert result.returncode == status_of(rows)
     assert f"{len(rows)} recordings" in result.stderr
-    found = rows[0]["class"]
-    other = next(name for name in ("healthy", "inner", "outer") if name not in {row["class"] for row in rows})
-    status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", found)
+    status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", rows[0]["class"])
     assert status == 1
     assert shown.splitlines()[-1] == "1 recording: 1 alarm."
-    harmless = command("predict", onnx, tmp_path, *rate, "--alarm", other, "--format", "json")
-    assert harmless[0] == status_of(json.loads(harmless[1])["recordings"]) != 1
     shown = command("predict", onnx, tmp_path, *rate, "--format", "csv")[1]
     assert tuple(next(csv.reader(io.StringIO(shown)))) == COLUMNS
 
@@ -226,19 +205,6 @@ def knowing_folder(tmp_path_factory):
     return folder
 
 
-def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_onnx(knowing_folder, monkeypatch):
-    monkeypatch.setattr("bearcat.deploy.ask.BATCH", 7)
-    for place in ("model", "model.onnx"):
-        opened = open_model(knowing_folder / place)
-        for name, familiar in (("noise", True), ("hum", False)):
-            whole = np.load(knowing_folder / f"{name}.npy").reshape(-1, 1, 256)
-            expected = opened.familiarity.unfamiliar(opened.outputs(whole).features, spectral_shape(whole))
-            stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
-            found = pool_stream(opened, stream)
-            assert found.unfamiliar == pytest.approx(expected.mean())
-            assert found.familiar is familiar
-
-
 def test_an_unfamiliar_recording_is_an_alarm(knowing_folder, command):
     onnx, words = knowing_folder / "model.onnx", ("--rate", 12_000)
     strange, usual = knowing_folder / "hum.npy", knowing_folder / "noise.npy"
@@ -248,12 +214,13 @@ def test_an_unfamiliar_recording_is_an_alarm(knowing_folder, command):
     rows = json.loads(shown)["recordings"]
     assert [(row["familiar"], row["decision"]) for row in rows] == [(False, "alarm"), (True, "check")]
     assert rows[0]["unfamiliar"] > 0.9 > 0.3 > rows[1]["unfamiliar"]
-    shown = command("predict", onnx, strange, *words)[1]
-    assert "unknown" in shown
     assert rows[0]["class"] == "unknown"
     assert rows[1]["class"] in (rows[1]["nearest"], "cannot tell")
-    shown = command("predict", onnx, strange, usual, *words, "--format", "csv")[1]
-    assert [row["familiar"] for row in csv.DictReader(io.StringIO(shown))] == ["false", "true"]
+    opened = open_model(knowing_folder / "model")
+    for row, path in zip(rows, (strange, usual), strict=True):
+        whole = np.load(path).reshape(-1, 1, 256)
+        expected = opened.familiarity.unfamiliar(opened.outputs(whole).features, spectral_shape(whole))
+        assert row["unfamiliar"] == pytest.approx(expected.mean(), abs=0.02)
 
 
 def kinds(row):

@@ -155,24 +155,22 @@ def load_model(folder: Path) -> Model:
 
 def model_card(metadata: Mapping[str, Any]) -> str:
     """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
-    preparation, known = metadata["preparation"], metadata.get("familiarity")
+    preparation, classes = metadata["preparation"], ", ".join(metadata["classes"])
     rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
-    fitted = metadata["calibrated"] and not metadata["calibration_at_bound"]
+    calibrated = metadata["calibrated"] and not metadata["calibration_at_bound"]
     limits = [
-        "It knows these classes. Another fault is given one of their names, unless it looks unfamiliar (unknown).",
+        "Another fault is given the name of one of these classes, unless it looks unfamiliar (unknown).",
         "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
-        *([] if fitted else ["Its confidence is NOT calibrated: it has no calibrator, or the fit ended at a bound."]),
-        *([] if known else ["It cannot notice unfamiliar recordings."]),
+        *([] if calibrated else ["Its confidence is NOT calibrated: it has no calibrator, or the fit ended at a bound."]),
+        *([] if metadata["familiarity"] else ["It cannot notice unfamiliar recordings."]),
         *metadata.get("limits", ()),
     ]  # fmt: skip
-    plain = {name: metadata.get(name, "unknown") for name in ("recipe", "task", "seed", "data", "scores", "versions")}
     return "\n\n".join([
-        f"# A bearing diagnosis model: {plain['recipe']}, {plain['task']}",
+        f"# A bearing diagnosis model: {metadata.get('recipe', 'unknown')}, {metadata.get('task', 'unknown')}",
         f"**{from_plain(Decision, metadata['decision']).sentence}**",
         f"Use it with `bearcat predict`. It takes windows of {preparation['length']} samples of {metadata['channels']}"
-        f" channel(s) at {rate} ({preparation['input']} input) and distinguishes {', '.join(metadata['classes'])}.",
+        f" channel(s) at {rate} and distinguishes {classes}. How it was made is in model.json.",
         "## Limits\n" + "\n".join(f"- {limit}" for limit in limits),
-        "## How it was made\n```\n" + json.dumps(plain, indent=1, ensure_ascii=False) + "\n```",
     ]) + "\n"  # fmt: skip
 
 
