@@ -161,7 +161,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     limits = [
         "Another fault is given the name of one of these classes, unless it looks unfamiliar (unknown).",
         "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
-        *([] if calibrated else ["Its confidence is NOT calibrated: it has no calibrator, or the fit ended at a bound."]),
+        *([] if calibrated else ["Its confidence is NOT calibrated: it has no calibrator, or one at its bound."]),
         *([] if metadata["familiarity"] else ["It cannot notice unfamiliar recordings."]),
         *metadata.get("limits", ()),
     ]  # fmt: skip
