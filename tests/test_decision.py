@@ -241,6 +241,8 @@ FAMILY = LineFamily(3.6, 90.0, 20.0, (0.0, 1.0), None, explained(3.6))
         ({"physics": lines_of({"outer race": 11.0}), "baseline": GROWING}, "outer race", "alarm"),
         ({"physics": lines_of({"outer race": 11.0}), "network": model_of(FAULTY_MODEL)}, "outer race", "alarm"),
         ({"physics": lines_of({"outer race": 11.0}), "network": model_of(FAULTY_MODEL, "do not use")}, "outer race", "check"),
+        ({"physics": lines_of({"outer race": 20.0}), "network": model_of(HEALTHY_MODEL, "do not use")}, "outer race", "alarm"),
+        ({"physics": lines_of({"outer race": 20.0}), "network": model_of(HEALTHY_MODEL)}, "outer race", "alarm"),
         ({"physics": lines_of({"outer race": 20.0}, 1546.0)}, "outer race", "check"),  # at the edge of the search
         ({"physics": lines_of({"outer race": 20.0, "inner race": 20.0})}, UNCLEAR, "alarm"),
         ({"physics": lines_of({"outer race": 8.0})}, "cannot tell", "check"),

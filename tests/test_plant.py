@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat.adaptation.run import _curves
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
@@ -210,39 +209,12 @@ def test_a_reference_says_where_healthy_is():
     )  # the other group lies on a moved class
 
 
-@pytest.mark.parametrize(
-    ("name", "last"), [("match-clusters", 0), ("dense-CAT*-Temperature", 3), ("match-clusters", SHORT.epochs - 1)]
-)
-def test_a_stack_and_a_resumed_run_do_as_single_runs(name, last, tmp_path):
-    """Wherever training stops, also after its last epoch: the same weights and the same curves, column by column."""
-    recipe = replace(RECIPES[name], encoder="dense:widths=16", schedule=SHORT)
+def test_a_stack_does_as_single_runs():
+    recipe = replace(RECIPES["match-clusters"], encoder="dense:widths=16", schedule=SHORT)
     both = [data_of({"Normal": 40, "inner": 12, "outer": 30}, 3.0), data_of({"Normal": 82}, 0.5, seed=1)]
-    runs = [Run(recipe, data, seed) for seed, data in enumerate(both)]
-
-    def watch(end):
-        return {"watched": torch.full((2,), float(end.epoch)), "also": torch.zeros(2)}
-
-    stack = train(runs, CPU, watch)
-    for number, run in enumerate(runs):
-        alone = train([run], CPU)
+    stack = train([Run(recipe, data, seed) for seed, data in enumerate(both)], CPU)
+    for number, data in enumerate(both):
+        alone = train([Run(recipe, data, number)], CPU)
         assert alone.findings[0] == stack.findings[number]
         for own, other in zip(alone.network.parameters(), stack.network.parameters(), strict=True):
             torch.testing.assert_close(own[0], other[number], rtol=1e-3, atol=1e-4)
-
-    class StopHereError(Exception):
-        pass
-
-    def stop(end):
-        if end.epoch == last:
-            raise StopHereError
-
-    checkpoint, seconds = tmp_path / "checkpoint.safetensors", 0 if last == 3 else 3600
-    with pytest.raises(StopHereError):
-        train(runs, CPU, watch, progress=stop, checkpoint=checkpoint, checkpoint_seconds=seconds, identity="a")
-    trained_again = []
-    resumed = train(runs, CPU, watch, progress=lambda _: trained_again.append(1), checkpoint=checkpoint, identity="a")
-    assert len(trained_again) == SHORT.epochs - 1 - last
-    for own, other in zip(resumed.network.parameters(), stack.network.parameters(), strict=True):
-        assert torch.equal(own, other)
-    whole, again = (_curves(trained, 1, CLASSES) for trained in (stack, resumed))
-    assert whole == again

@@ -72,29 +72,12 @@ def diagnosed(signal: np.ndarray, rate: float, rpm: float) -> PhysicsEvidence:
 
 
 @pytest.mark.parametrize("hertz", [9.7, 16.61, 24.87, 27.3, 49.2])
-def test_an_unknown_speed_is_found_with_its_interval_beside_lines_of_the_mains(hertz):
+def test_an_unknown_speed_is_found_beside_lines_of_the_mains(hertz):
     for supply in (0.0, 1.0):
         found = measure_speed(turning(hertz, supply=supply), RATE)
         assert found.rpm == pytest.approx(60 * hertz, rel=0.002)
-        assert found.low <= 60 * hertz <= found.high < 1.02 * found.low
         assert found.by == "shaft line"
         assert found.level > 20
-
-
-def test_intervals_hold_the_mean_speed_of_shafts_that_wander():
-    held = []
-    for seed in range(20):
-        drawn = np.random.default_rng([3, seed])
-        wander = lfilter([1e-3], [1, -0.999], drawn.standard_normal(int(4 * RATE)))
-        speed = drawn.uniform(12, 45) * (1 + 0.002 * wander / wander.std())
-        angle, signal = np.cumsum(speed) / RATE, drawn.standard_normal(speed.size)
-        for number in range(1, 6):
-            signal += 0.5 * np.sin(2 * np.pi * number * angle)
-        found = measure_speed(signal.astype(np.float32), RATE)
-        if found.rpm is not None:
-            held.append(found.low <= 60 * speed.mean() <= found.high)
-    assert len(held) >= 10
-    assert sum(held) >= 0.95 * len(held) - 1
 
 
 def test_a_shaft_at_1207_rpm_stated_as_900_is_said_and_corrected_unless_trusted():
@@ -187,24 +170,3 @@ def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tach
     assert (diagnosis.state, diagnosis.decision.action) == (state, "alarm")
     assert diagnosis.speed.by == ("followed" if tacho is None else "tacho")
     assert diagnosis.speed.varies == pytest.approx(0.1, abs=0.03)
-
-
-def test_a_corrected_speed_is_used_for_the_lines_and_said_unless_it_is_trusted():
-    """A shaft at 1500 rpm with clear lines, stated at 800."""
-    outer = Simulated(seconds=4.0, severities=(2.0,), faults=("outer",)).recording("N15_M07_F10", "outer-1")
-    rate = float(outer.rate or 0)
-    time = np.arange(outer.signal.size) / rate
-    shaft = sum(
-        height * np.sin(2 * np.pi * 25.0 * (n + 1) * time + n) for n, height in enumerate((9.0, 5.0, 4.0, 3.0, 3.0))
-    )
-    signal = (outer.signal + 0.3 * outer.signal.std() * shaft).astype(np.float32)
-    found = array_recording(signal, rate, "x")
-    (diagnosis,) = pooled.diagnosed(alone(found), Given(rpm=800.0, bearing=BEARINGS["6203"]))
-    assert diagnosis.speed.corrected
-    assert diagnosis.physics.rpm == pytest.approx(1500, rel=0.01)
-    assert diagnosis.state == "outer race"
-    assert diagnosis.speed.findings[0].kind == "wrong speed"
-    again = alone(array_recording(signal, rate, "x"))
-    (trusted,) = pooled.diagnosed(again, Given(rpm=800.0, bearing=BEARINGS["6203"], trust_speed=True))
-    assert not trusted.speed.corrected
-    assert trusted.physics.rpm == 800

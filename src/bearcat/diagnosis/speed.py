@@ -67,8 +67,6 @@ class SpeedEvidence:
     """What a recording says of its speed in rpm. `rpm` is the one to use; None: not found."""
 
     rpm: float | None
-    low: float | None = None  # 95 % interval of what was measured; None: nothing was
-    high: float | None = None
     stated: float | None = None
     by: str | None = None  # "shaft line", "fault lines", "followed", "stated"; one with an rpm channel says "tacho"
     level: float = 0.0  # dB of the shaft line above background
@@ -175,12 +173,7 @@ def measure_speed(
     voted = _vote(faults, lines, found.rpm, orders)
     if voted is None:
         return SpeedEvidence(None)
-    return found if voted == found.rpm else _of_strikes(voted, found.level)
-
-
-def _of_strikes(rpm: float, level: float, stated: float | None = None) -> SpeedEvidence:
-    """The speed of a shaft whose bearing strikes make a comb, which slip."""
-    return SpeedEvidence(rpm, (1 - SLIP) * rpm, (1 + SLIP) * rpm, stated, "fault lines", level)
+    return found if voted == found.rpm else SpeedEvidence(voted, by="fault lines", level=found.level)
 
 
 def _slipped(faults: Doubles) -> Doubles:
@@ -241,8 +234,7 @@ def _by_faults(scores: Doubles, lines: Lines) -> SpeedEvidence:
     shaft = np.nan_to_num(lines.at(around), nan=0.0)
     if scores[best] < FAULT_CLEAR or others.max() > FAULT_LESSER * scores[best] or shaft.max() < FAINT:
         return SpeedEvidence(None)
-    rpm = 60 * float(around[shaft.argmax()])
-    return SpeedEvidence(rpm, 0.99 * rpm, 1.01 * rpm, by="fault lines", level=float(shaft.max()))
+    return SpeedEvidence(60 * float(around[shaft.argmax()]), by="fault lines", level=float(shaft.max()))
 
 
 def _check(
@@ -262,11 +254,9 @@ def _check(
         found = _measured(lines, float(GRID[at]), float(first[at]))
         return kept if found is None else replace(found, stated=stated)
     if (track := follow_speed(signal, rate, stated, orders)) is not None:
-        mean, half = float(track.mean()), half_range(track)
+        half = half_range(track)
         varied = (Finding("varying speed", "check", {"share": half}),)
-        return SpeedEvidence(
-            mean, 0.99 * mean, 1.01 * mean, stated, "followed", float(first[at]), half, findings=varied
-        )  # fmt: skip
+        return SpeedEvidence(float(track.mean()), stated, "followed", float(first[at]), half, findings=varied)
     best, own = _slowest_clear(scores, first), lines.at(GRID[near])
     if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not own.max() < FIRST:  # NaN: the supply
         return kept
@@ -285,9 +275,9 @@ def _check(
         doubt = Finding("wrong speed", "check", measured | {"used": "trusted" if trust else "fits"})
         return replace(kept, level=found.level, findings=(doubt,))
     used = "measured" if voted == found.rpm else "fault lines"
-    found = found if used == "measured" else _of_strikes(voted, found.level, stated)
+    by = found.by if used == "measured" else "fault lines"
     corrected = Finding("wrong speed", "check", measured | {"used": used, "corrected": voted})
-    return replace(found, stated=stated, corrected=True, findings=(corrected,))
+    return SpeedEvidence(voted, stated, by, found.level, corrected=True, findings=(corrected,))
 
 
 def _multiple(measured: float, stated: float) -> float | None:
@@ -323,9 +313,5 @@ def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
     kept = abs(places / middle - 1) < np.maximum(0.003, 0.5 / lines.seconds / np.array(teeth) / hertz)
     if kept.sum() < CONSISTENT or not kept[0]:
         return None
-    places, weights = places[kept], weights[kept]
-    shares = weights / weights.sum()
-    mean = float(shares @ places)
-    scatter = math.sqrt(shares @ (places / mean - 1) ** 2)
-    half = 0.001 + 2 * scatter + 0.3 / lines.seconds / mean / math.sqrt(weights.max())
-    return SpeedEvidence(60 * mean, 60 * mean * (1 - half), 60 * mean * (1 + half), by="shaft line", level=level)
+    mean = float(places[kept] @ weights[kept] / weights[kept].sum())
+    return SpeedEvidence(60 * mean, by="shaft line", level=level)
