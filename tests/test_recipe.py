@@ -16,6 +16,7 @@ from bearcat.cat.recipes import (
     UNSEEN_RECIPE,
     Recipe,
     Schedule,
+    find_recipe,
 )
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError
@@ -105,6 +106,7 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
+        ("MCC.weight", "2", r"use confusion\.weight"),
         ("techer.dropout", "false", "did you mean 'teacher'"), ("passes", "both", "'passes'"),
         ("teacher.dropuot", "false", "did you mean 'dropout'"), ("confusion.weight", "2", "no 'confusion'"),
         ("teacher.statistics", "averaged", "unknown setting"), ("calibration.bounds", "1,2", "no 'calibration'"),
@@ -116,6 +118,11 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
 def test_a_wrong_setting_is_named_before_training(name, text, word):
     with pytest.raises(InputError, match=word):
         make_recipe("AT", "time", 3, {name: text})
+
+
+def test_a_part_of_methods_is_no_method():
+    with pytest.raises(InputError, match=r"part of methods; did you mean 'AT\+MCC'"):
+        find_recipe("mcc")
 
 
 def test_what_cannot_be_a_recipe_is_refused():

@@ -189,6 +189,8 @@ class Recipe:
                 changed: Any = override(inner, {setting: text})
                 changed = changed if inner is each else replace(each, **{part: changed})
                 return replace(self, ingredients=(*self.ingredients[:place], changed, *self.ingredients[place + 1 :]))
+        if (named := PARTS.get(part.lower())) is not None:
+            raise InputError(f"the settings of {part} begin with '{named[0]}'; use {named[0]}.{setting}")
         known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
         if part in known:
             raise InputError(f"the method has no '{part}' whose '{setting}' could be set; choose another method")
@@ -295,6 +297,8 @@ REMOVED = {
     "dense-dann*": "use 'dense-CAT*-Temperature', or v0.3",
     "dense-at*": "use 'dense-CAT*-Temperature' with --method-set calibration=none --method-set final=none",
 }
+# Parts of methods that the paper names, with their name in settings and a method that has them.
+PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 
 
 def find_recipe(name: str) -> str:
@@ -305,6 +309,8 @@ def find_recipe(name: str) -> str:
     """
     if (instead := REMOVED.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"there is no method '{name}' any more; {instead}")
+    if (part := PARTS.get(name.lower())) is not None and name not in RECIPES:
+        raise InputError(f"{name} is a part of methods; did you mean '{part[1]}'?")
     return find_name(name, RECIPES, "method")
 
 
@@ -377,7 +383,8 @@ def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
 
     calibrators = ", ".join([*CALIBRATORS, "none"])
     tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
-    kinds = {bool: "true, false", int: "a whole number", float: "a number"}
+    tables["precision"] = "float32, tf32, bfloat16, none"
+    kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
     owners: list[tuple[str, Any]] = [("", recipe), ("schedule.", recipe.schedule)]
     for each in recipe.ingredients:
         owners.append((f"{each.name}.", each))
