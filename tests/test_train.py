@@ -300,13 +300,16 @@ def live(recipe: Recipe, **changes: Any) -> Recipe:
     return replace(recipe, schedule=SHORT, **changes)
 
 
-def without(recipe: Recipe, kind: type) -> Recipe:
-    return replace(recipe, ingredients=tuple(each for each in recipe.ingredients if not isinstance(each, kind)))
-
-
-def test_cat_without_a_calibrator_is_at():
-    cat = train([Run(live(RECIPES["CAT*-Temperature"], calibration=None), toy(), 0)], CPU)
-    same_weights(cat, train([Run(live(RECIPES["AT*"]), toy(), 0)], CPU))
+def test_cat_is_at_until_calibration_begins_and_without_a_calibrator():
+    at, cat, without = (
+        train([Run(live(RECIPES[name], **changes), toy(), 0)], CPU)
+        for name, changes in (("AT*", {}), ("CAT*-CPCS", {}), ("CAT*-CPCS", {"calibration": None}))
+    )
+    same_weights(without, at)
+    for name, values in at.history.items():
+        assert torch.equal(
+            cat.history[name][: SHORT.calibrate_from].nan_to_num(), values[: SHORT.calibrate_from].nan_to_num()
+        )
 
 
 @dataclass(frozen=True)

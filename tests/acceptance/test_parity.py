@@ -11,7 +11,7 @@ import torch
 from bearcat.cat import losses, published
 from bearcat.cat.recipes import GROUPS, RECIPES
 from tests.test_alignments import NEW, parts, view
-from tests.test_learning import LEARNING, source_only, split, trainer
+from tests.test_learning import LEARNING, source_only, split
 from tests.test_learning import test_an_adaptation_method_ends_clearly_above_source_only as learns
 from tests.test_train import (
     OPTIONS,
@@ -25,7 +25,7 @@ from tests.test_train import (
 )
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
-__all__ = ["source_only", "split", "trainer", "view"]  # fixtures
+__all__ = ["source_only", "split", "view"]  # fixtures
 PUBLISHED = ["source-only", "DANN", "DANN*", "AT-fixed", "AT", "AT*"]
 PUBLISHED += [f"CAT{sign}-{kind}" for sign in ("", "*") for kind in ("Temperature", "Vector", "Matrix", "CPCS")]
 
@@ -58,8 +58,8 @@ def test_each_run_of_a_stack_equals_itself_alone(name):
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_every_adaptation_method_ends_clearly_above_source_only(name, split, source_only, trainer, tmp_path):
-    learns(name, split, source_only, trainer, tmp_path)
+def test_every_adaptation_method_ends_clearly_above_source_only(name, split, source_only):
+    learns(name, split, source_only)
 
 
 def test_correlation_alignment_and_class_confusion_are_skadas(view):

@@ -104,17 +104,6 @@ def transcal_gap(
     return gap
 
 
-def ramp(progress: str, epochs: int, iterations: int) -> list[float]:
-    """2 / (1 + exp(−10 p)) − 1 at every step: p counts epochs, or iterations from 0 or from 1."""
-    found = []
-    for epoch in range(epochs):
-        for step in range(iterations):
-            done = epoch * iterations + step + (progress == "iterations from 1")
-            p = epoch / epochs if progress == "epochs" else done / (epochs * iterations)
-            found.append(2 / (1 + np.exp(-10 * p)) - 1)
-    return found
-
-
 def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:
     length, found = len(window), []
     for point in range(length):

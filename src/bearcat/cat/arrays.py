@@ -139,7 +139,7 @@ class CAT:
         if calibration is None:
             calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
         right = calibration.apply(logits)[0].argmax(dim=-1) == labels[0]
-        self.source_accuracy, self.source_windows = float(right.double().mean()), len(right)
+        self.source_accuracy = float(right.double().mean())
         self.calibration = Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
         self._network = select_run(trained.network, 0, recipe.encoder, *data.source_train.values.shape[1:])
         curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
