@@ -239,17 +239,14 @@ class Record:
         return self.estimates.accuracy.get("agreement")
 
     @property
-    def adaptation_sentence(self) -> str:
-        """Whether it adapted, and why, by recipes that decide it; empty for others."""
-        return "" if self.adaptation is None else str(self.adaptation["sentence"])
-
-    @property
-    def saved_sentence(self) -> str:
-        """Which model is recommended, and why; empty for runs of a benchmark."""
+    def sentences(self) -> tuple[str, ...]:
+        """Whether it adapted, by recipes that decide it; which model is recommended, where one is kept."""
+        said = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
         if self.saved is None:
-            return ""
+            return said
         other = f"; the model of {self.settings.recipe_name} is in model-adapted/" if self.saved.folder != "." else ""
-        return f"Saved: the {'adapted' if self.saved.adapted else 'unadapted'} model ({self.saved.reason}){other}."
+        kind = "adapted" if self.saved.adapted else "unadapted"
+        return (*said, f"Saved: the {kind} model ({self.saved.reason}){other}.")
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""
@@ -266,7 +263,7 @@ class Record:
                 "recordings": tuple(map(Diagnosis.from_dict, given["recordings"])),
             }
             found: Record = from_plain(cls, {**given, **built})
-            _ = found.adaptation_sentence  # a sentence that is missing is noticed here
+            _ = found.sentences  # one that is missing is noticed here
             return found
         except KeyError as error:
             raise ValueError(f"{error} is missing") from error

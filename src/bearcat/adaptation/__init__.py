@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ from bearcat.requests import AdaptRequest
 from bearcat.settings import cache_folder, pairs, spell_out, to_plain
 from bearcat.storage import digest_json
 
+Made = TypeVar("Made")
 CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
 
 
@@ -157,13 +158,17 @@ class Library:
         self, catalogues: Mapping[Dataset, Catalogue] | None = None, remembered: Mapping[str, str] | None = None
     ) -> None:
         """`catalogues` are those made already, `remembered` fingerprints of data that may not be on this machine."""
-        self.fingerprints: dict[str, str] = {}
+        self.fingerprints: dict[str, str] = {}  # which a store remembers
         self._remembered = remembered or {}
-        self._catalogues = dict(catalogues or {})
-        self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
-        self._splits: dict[Any, SplitTask] = {}
-        self._evidence: dict[Any, RunEvidence] = {}
-        self._heard: dict[Hashable, list[tuple[FoundMeasurement, list[Heard]]]] = {}
+        self._made: dict[Hashable, Any] = {
+            ("catalogue", dataset): known for dataset, known in (catalogues or {}).items()
+        }
+
+    def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        if key not in self._made:
+            self._made[key] = make()
+        found: Made = self._made[key]
+        return found
 
     def units(self, spec: RunSpec) -> Iterator[FoundUnit]:
         """The recordings of the run's target, as they are diagnosed."""
@@ -172,41 +177,32 @@ class Library:
 
     def heard(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[Heard]]]:
         """What the signals of the run's target say by themselves; each is measured once."""
-        key = spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
-        if key not in self._heard:
-            self._heard[key] = [each for unit in self.units(spec) for each in hear(unit, spec.given)]
-        return self._heard[key]
+        key = "heard", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
+        return self._once(key, lambda: [each for unit in self.units(spec) for each in hear(unit, spec.given)])
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
-        if dataset not in self._catalogues:
-            self._catalogues[dataset] = dataset.catalogue()
-        return self._catalogues[dataset]
+        return self._once(("catalogue", dataset), dataset.catalogue)
 
     def left_out(self, spec: RunSpec) -> tuple[Problem, ...]:
         """The recordings of the run's domains that cannot be used."""
         return self.catalogue(spec.dataset).only(spec.domains).left_out
 
-    def windows(self, spec: RunSpec) -> list[Windows]:
-        """The prepared windows of each source, then of the target."""
-        found = []
-        for domain in spec.domains:
-            key = (spec.dataset, domain, spec.preparation)
-            if key not in self._windows:
-                part = self.catalogue(spec.dataset).only([domain])
-                self._windows[key] = cached_windows(part, spec.preparation, cache_folder())
-            found.append(self._windows[key])
-        return found
+    def windows(self, spec: RunSpec, domain: str) -> Windows:
+        """The prepared windows of a domain."""
+        part = self.catalogue(spec.dataset).only([domain])
+        key = "windows", spec.dataset, domain, spec.preparation
+        return self._once(key, lambda: cached_windows(part, spec.preparation, cache_folder()))
 
     def split(self, spec: RunSpec) -> SplitTask:
         """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
-        key = _split_key(spec)
-        if key not in self._splits:
-            *sources, target = self.windows(spec)
+
+        def make() -> SplitTask:
+            *sources, target = (self.windows(spec, domain) for domain in spec.domains)
             source = sources[0] if len(sources) == 1 else join(sources)
             parts = spec.task, source, target, spec.split, spec.seed
-            mixed = spec.mix != Mix()
-            self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts)
-        return replace(self._splits[key])
+            return split_task(*parts) if spec.mix == Mix() else mixed_task(*parts, spec.mix)
+
+        return replace(self._once(("split", _split_key(spec)), make))
 
     def certain(self, spec: RunSpec, split: SplitTask) -> dict[str, int]:
         """The target's recordings, by origin, whose signals are certain by themselves, and their classes: faults alone,
@@ -232,10 +228,7 @@ class Library:
 
     def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
         """What is known of the split's windows without a network: check models are fitted once for all its runs."""
-        key = _split_key(spec)
-        if key not in self._evidence:
-            self._evidence[key] = run_evidence(split, spec.preparation.input)
-        return self._evidence[key]
+        return self._once(("evidence", _split_key(spec)), lambda: run_evidence(split, spec.preparation.input))
 
     def identified(self, spec: RunSpec) -> RunSpec:
         """The run with the fingerprints of its data and the input that suits them, which complete its identity."""
@@ -246,28 +239,27 @@ class Library:
 
     def _suited(self, spec: RunSpec) -> RunSpec:
         """The run with the input that the metadata of its recordings allow, and why."""
-        if not find_input(spec.preparation.input).depends:
+        wanted, rate = spec.preparation.input, spec.preparation.rate  # to which everything is brought
+        if not find_input(wanted).depends:
             return spec
-        rate = spec.preparation.rate  # to which everything is brought
-        key = digest_json(["input", spec.data_dict(), spec.domains, spec.preparation.input, rate])
-        try:
+
+        def suited() -> str:
             found = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
-            recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
-            chosen = suited_input(spec.preparation.input, recordings)
-        except InputError:
-            if key not in self._remembered:
-                raise
-            chosen = self._remembered[key]
-        self.fingerprints[key] = chosen  # a store remembers both
+            return suited_input(wanted, [replace(info, rate=rate or info.rate) for info, _ in found])
+
+        chosen = self._known(["input", spec.data_dict(), spec.domains, wanted, rate], suited)
         preparation = replace(spec.preparation, input=chosen)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", chosen)))
 
     def _fingerprint(self, spec: RunSpec, domain: str) -> str:
-        key = digest_json([spec.data_dict(), domain])
+        return self._known([spec.data_dict(), domain], lambda: fingerprint(self.catalogue(spec.dataset).only([domain])))
+
+    def _known(self, what: list[Any], find: Callable[[], str]) -> str:
+        """What the data say; where they are not on this machine, what a store remembers."""
+        key = digest_json(what)
         if key not in self.fingerprints:
             try:
-                part = self.catalogue(spec.dataset).only([domain])
-                self.fingerprints[key] = fingerprint(part)
+                self.fingerprints[key] = find()
             except InputError:
                 if key not in self._remembered:
                     raise
@@ -289,7 +281,6 @@ class AdaptationPlan:
     library: Library
     device: torch.device
     notes: tuple[str, ...]
-    choices: tuple[Choice, ...]  # settings that were not asked for, with their reasons
     warnings: tuple[str, ...]
 
     @property
@@ -305,15 +296,8 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     own = RECIPES[name].with_settings(method_settings)
     recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, request.beside) if other != name}
     balance = own.balance if "balance" in method_settings else None
-    requested = Requested(
-        request.channel,
-        request.rate,
-        request.window,
-        request.stride,
-        request.split,
-        request.input or own.input,
-        balance,
-    )
+    given = {field: getattr(request, field) for field in ("channel", "rate", "window", "stride", "split")}
+    requested = Requested(**given, input=request.input or own.input, balance=balance)
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(request.device)
     asked = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
@@ -340,12 +324,12 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
         )  # fmt: skip
 
     library, spec = Library({opened: catalogue}), planned(name)
-    choices, warnings = spec.chosen, list(spec.warnings)
+    warnings = list(spec.warnings)
     if request.reference and own.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     beside = tuple(planned(other) for other in recipes if other != name)
     notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
-    return AdaptationPlan(spec, beside, library, device, notes, choices, tuple(warnings))
+    return AdaptationPlan(spec, beside, library, device, notes, tuple(warnings))
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

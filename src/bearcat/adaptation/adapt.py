@@ -78,14 +78,9 @@ class Adaptation:
         return Diagnoses(self.record.recordings)
 
     @property
-    def runs(self) -> tuple[tuple[str, Record], ...]:
+    def runs(self) -> Mapping[str, Record]:
         """All runs by recipe, the adaptation's own last."""
-        return (*self.beside.items(), (self.record.settings.recipe_name, self.record))
-
-    @property
-    def sentences(self) -> list[str]:
-        """Whether it adapted, and which model is in `model`."""
-        return [text for text in (self.record.adaptation_sentence, self.record.saved_sentence) if text]
+        return {**self.beside, self.record.settings.recipe_name: self.record}
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -95,7 +90,7 @@ class Adaptation:
     def __repr__(self) -> str:
         settings = self.record.settings
         title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
-        lines = [repr(self.recordings), self.decision.sentence, *self.sentences, title]
+        lines = [repr(self.recordings), self.decision.sentence, *self.record.sentences, title]
         lines += [f"problem: {problem}" for problem in self.problems.values()]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])

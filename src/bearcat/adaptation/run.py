@@ -193,7 +193,7 @@ def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequ
 
 def _references(library: Library, spec: RunSpec, classes: Sequence[str]) -> set[str]:
     """The target's recordings that `--reference` calls healthy."""
-    recordings, healthy = library.windows(spec)[-1].recordings, healthy_class(classes)
+    recordings, healthy = library.windows(spec, spec.task.target).recordings, healthy_class(classes)
     known = references(spec.mix, recordings, tuple(classes), spec.task.target)
     return {recordings[number].origin for number, code in known.items() if classes[code] == healthy}
 

@@ -27,7 +27,7 @@ from bearcat.errors import InputError, shown, suggest
 from bearcat.requests import AdaptRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.adapt import Adaptation
@@ -54,8 +54,8 @@ def adapt(
     plan = make_plan(request, reading_bar())
     for note in plan.notes:
         print_note(note)
-    if plan.choices:  # each can be given as an option instead
-        chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
+    if plan.spec.chosen:  # each can be given as an option instead
+        chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.spec.chosen)
         print_note(f"chosen from the recordings: {chosen}")
     for problem in plan.problems:
         print_note(problem.sentence, "problem")
@@ -77,10 +77,10 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_lines(found.decision.sentence)
-    print_lines(*found.sentences)
+    print_lines(*record.sentences)
     print()
     _print_scores(record.settings.task.replace("→", " → "), found.runs)
-    warnings = {warning: name for name, run in found.runs for warning in run.warnings}
+    warnings = {warning: name for name, run in found.runs.items() for warning in run.warnings}
     for warning, name in warnings.items():
         if warning not in printed:
             print_note(f"{name}: {warning}", "warning")
@@ -91,12 +91,12 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
         print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
 
 
-def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
+def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
     """Scores of the runs, for researchers."""
     from bearcat.diagnosis.recording import percent
 
     rows = []
-    for name, record in runs:
+    for name, record in runs.items():
         target, origin, temperature = record.scores.target, record.scores.source, record.temperature
         cells = dict.fromkeys(("target accuracy", "test recordings", "target ECE", "uncalibrated"), "no labels")
         if target is not None:

@@ -214,7 +214,7 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
 
 def _first_sections(record: Record) -> list[Section]:
     """What to do with the model, the target's recordings, worst first, and their evidence: what an engineer reads."""
-    sentences = tuple(text for text in (record.adaptation_sentence, record.saved_sentence) if text)
+    sentences = record.sentences
     said = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
     problems = tuple(record.problems.values())
     left_out = Caveat("Left out", f"{count(len(problems), 'recording')} could not be used.", problems)
