@@ -31,7 +31,7 @@ from bearcat.data.recording import Speed
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.pooling import Familiarity, Outputs
 from bearcat.errors import InputError, check_range
-from bearcat.settings import from_plain
+from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
 
 FORMAT, GRAPH_FORMAT = 3, 4  # of model folders and ONNX files: rise when an old reader would misunderstand a new model
@@ -152,8 +152,17 @@ class Metadata:
 def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Predictor; ValueError or InputError names one that is missing or of a wrong type."""
     known: Metadata = from_plain(Metadata, metadata)
+    for name, value in to_plain(known).items():  # a number in a text is one for settings, and damage here
+        if not _same(value, metadata[name]):
+            raise ValueError(f"'{name}' has a value of another type")
     names = ("classes", "preparation", "rate", "channels", "pooled_temperature")
     return {name: getattr(known, name) for name in names} | {"metadata": metadata}
+
+
+def _same(known: Any, stored: Any) -> bool:
+    if isinstance(known, dict):
+        return all(_same(value, stored[name]) for name, value in known.items() if name in stored)
+    return bool(known == stored)
 
 
 def check_format(found: int, known: int, place: Path) -> None:
