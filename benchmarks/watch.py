@@ -39,6 +39,8 @@ from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics,
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.lines import FAULTS
+from bearcat.diagnosis.signal import SignalEvidence
+from bearcat.settings import from_plain, to_plain
 from bearcat.watch.alarm import acknowledge, assess, relearn
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.memory import PointState, observe
@@ -60,9 +62,12 @@ RUN_IN, RUN_IN_DAYS, NEW = 0.4, 5.0, 0.2  # log roughness of a new bearing, days
 SWAPS, SWAP_GAIN, SWAP_MODE = 0.1, 0.2, 0.3  # a year of each point; log of gain and of the contact's mode
 KNOCKS = 0.005  # share of recordings beside a knock
 MISSING = 0.03  # share of days without a recording
+STOPS, STOPPED = 4.0, (1.0, 30.0)  # a year of a machine; days they last, log-uniform
+RESTART, RESTART_DAYS, SEATING = 0.2, 2.0, 0.05  # log roughness after a stop, days until it falls by e; log of modes
 GROWTH = (45.0, 240.0)  # days from the first sign to the end, log-uniform
 FIRST, LAST = 0.02, 3.0  # mm of a spall at its first sign and at the end
 SPEEDS = (900.0, 1500.0)
+VISIBLE, SMOOTHED = 6.0, 7  # dB of a defect's lines above reference lines that can be seen; recordings of that median
 SOUND = 100.0  # days in which no spall begins: a bearing that is damaged at the start is no matter of change
 
 
@@ -97,12 +102,21 @@ class FleetMachine:
         season = SEASON * np.sin(2 * math.pi * (days - 100) / 365.25)
         self.temperature = 20.0 + season + 3.0 * random.standard_normal(DAYS)
         self.speeds = np.where(self.two_speeds & (random.uniform(size=DAYS) < 0.3), 1200.0, self.speed)
-        self.recorded = [int(day) for day in days[::every] if random.uniform() >= MISSING]
+        self.stops = self._stops()
+        still = {day for begin, end in self.stops for day in range(begin, end)}
+        self.recorded = [int(day) for day in days[::every] if random.uniform() >= MISSING and day not in still]
         self.points = [f"bearing-{place + 1}" for place in range(POINTS)]
         self._histories = [self._history(place) for place in range(POINTS)]
 
     def _random(self, part: str) -> np.random.Generator:
         return random_stream(self.seed, f"fleet/{self.number}", part)
+
+    def _stops(self) -> list[tuple[int, int]]:
+        """First days of stops, and the days on which the machine runs again."""
+        random = self._random("stops")
+        begins = random.uniform(0, DAYS, size=random.poisson(STOPS * DAYS / 365.25))
+        lengths = np.exp(random.uniform(*np.log(STOPPED), size=begins.size))
+        return [(int(begin), int(begin + length) + 1) for begin, length in zip(begins, lengths, strict=True)]
 
     def _history(self, place: int) -> dict[str, NDArray[np.float64]]:
         """How a point's levels, modes and gain go over the days, as factors (day,)."""
@@ -111,6 +125,10 @@ class FleetMachine:
         swaps = random.uniform(size=days) < SWAPS / 365.25
         new = RUN_IN * np.exp(-np.arange(days) / RUN_IN_DAYS) * (random.uniform() < NEW)
         modes = [_wandering(days, MODE_DRIFT, MODE_DAYS, random) for _ in range(4)]
+        restarted = [np.maximum(np.arange(days) - end, -1) for _, end in self.stops]
+        for since in restarted:
+            new = new + np.where(since >= 0, RESTART * np.exp(-since / RESTART_DAYS), 0.0)
+            modes = [mode + (since >= 0) * SEATING * random.standard_normal() for mode in modes]
         return {
             "noise": np.exp(_wandering(days, LEVEL_DRIFT, LEVEL_DAYS, random)),
             "roughness": np.exp(_wandering(days, LEVEL_DRIFT, LEVEL_DAYS, random) + new),
@@ -198,6 +216,13 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name, load=load)
 
 
+def _kept(snapshot: Snapshot) -> dict[str, Any]:
+    """What a snapshot is judged by, without what only a drawing needs."""
+    signal = snapshot.signal
+    physics = None if signal.physics is None else replace(signal.physics, levels=None)
+    return {"values": snapshot.values, "signal": to_plain(replace(signal, physics=physics))}
+
+
 def simulate_machine(number: int, asked: argparse.Namespace) -> None:
     """Measures all recordings of one machine and writes them."""
     path = asked.out / f"{number:04d}.json"
@@ -206,7 +231,7 @@ def simulate_machine(number: int, asked: argparse.Namespace) -> None:
     machine = FleetMachine(number, asked.failing, asked.every, asked.seed)
     content = {
         "machine": machine.name, "points": machine.points, "rate": RATE,
-        "rows": [[day, [each.values for each in snapshots_of(machine, day)]] for day in machine.recorded],
+        "rows": [[day, [_kept(each) for each in snapshots_of(machine, day)]] for day in machine.recorded],
         "failures": [None if each is None else [each.part, each.begin, each.end] for each in machine.failures],
     }  # fmt: skip
     draft = path.with_suffix(f".{os.getpid()}")
@@ -227,12 +252,15 @@ def judge(folder: Path) -> None:
         observed = {}
         for each, rows in zip(machines, by_day, strict=True):
             name = each["machine"]
-            for point, values, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
+            for point, kept, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
                 own = name, point
                 if failure is not None and day > failure[2] and own not in repaired:
                     states[own], _ = relearn(states[own], DAY * day)
                     repaired.add(own)
-                seen = Snapshot(name, point, DAY * day, "", values, each["rate"], rpm=values["rpm"], turns=100.0)
+                values, evidence = kept["values"], from_plain(SignalEvidence, kept["signal"])
+                seen = Snapshot(
+                    name, point, DAY * day, "", values, each["rate"], rpm=values["rpm"], turns=100.0, signal=evidence
+                )
                 observed[own] = observe(states[own], seen)
                 states[own] = observed[own].state
             for place, point in enumerate(each["points"]):
@@ -254,25 +282,43 @@ def judge(folder: Path) -> None:
 
 
 def print_verdicts(machines: Sequence[dict[str, Any]], alarms: dict[tuple[str, str], list[int]]) -> None:
-    """Prints false alarms in a year of a point that is healthy, failures found, and days from the first alarm to the end."""
-    healthy, false, failures, leads = 0.0, 0, 0, list[float]()
+    """Prints false alarms in a year of a point that is healthy, failures found, and days from the first alarm to the end,
+    also as a share of the days since the lines of the defect can be seen.
+    """
+    healthy, false, failures, leads, shares = 0.0, 0, 0, list[float](), list[float]()
     for each in machines:
         last = each["rows"][-1][0]
-        for point, failure in zip(each["points"], each["failures"], strict=True):
+        for place, (point, failure) in enumerate(zip(each["points"], each["failures"], strict=True)):
             begin, end = (last + 1, last + 1) if failure is None else failure[1:]
             days = alarms.get((each["machine"], point), [])
             healthy += last if failure is None else begin + max(last - end, 0)
             false += sum(day < begin or day > end for day in days)
             failures += failure is not None
-            leads += [end - day for day in days if begin <= day <= end][:1]
+            found = [end - day for day in days if begin <= day <= end][:1]
+            leads += found
+            if failure is not None and (seen := visible(each["rows"], place, failure)) is not None:
+                shares.append(min(found[0] / (end - seen), 1.0) if found else 0.0)
     years, interval = healthy / 365.25, poisson_interval(false)
     low, high = (count / years for count in interval)
     print(f"false alarms: {false} in {years:.0f} point-years: {false / years:.3f} a year ({low:.3f}–{high:.3f})")
     if failures:
         low, high = (100 * share for share in binomial_interval(len(leads), failures))
-        print(
-            f"failures found: {len(leads)} of {failures} ({low:.0f}–{high:.0f} %), median lead {np.median(leads):.0f} days"
-        )
+        lead = f"median lead {np.median(leads):.0f} days, {100 * np.median(shares):.0f} % of those since lines are seen"
+        print(f"failures found: {len(leads)} of {failures} ({low:.0f}–{high:.0f} %), {lead}")
+
+
+def visible(rows: Sequence[Any], place: int, failure: Sequence[Any]) -> float | None:
+    """The day from which on the lines of a defect exceed reference lines by VISIBLE, by the median of SMOOTHED recordings;
+    None: never.
+    """
+    part, begin, end = failure
+    name = part if part == "ball" else f"{part}_race"
+    known = [(day, kept[place]["values"]) for day, kept in rows if begin <= day <= end]
+    levels = [values[name] - values["reference"] for _, values in known]
+    for number in range(len(levels) - SMOOTHED + 1):
+        if np.median(levels[number : number + SMOOTHED]) >= VISIBLE:
+            return float(known[number + SMOOTHED // 2][0])
+    return None
 
 
 def poisson_interval(count: int) -> tuple[float, float]:

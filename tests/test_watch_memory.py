@@ -184,44 +184,50 @@ GONE = {"no_signal": "the sensor gives no signal"}
 SCENARIOS = {
     "a change is alarmed once, acknowledged, and alarmed again when it grows": [
         (12, 60, {}, [], "ok", ""),
-        (60, 70, LOUD, ["alarm"], "alarm", "since"),
+        (60, 70, LOUD, ["alarm"], "alarm", "dB"),
         (70, 80, LOUD, [], "check", "acknowledged"),  # it is still there: never ok
-        (80, 90, {"band_4": 14.0, "envelope_kurtosis": 9.0}, ["grown"], "alarm", "since"),
+        (80, 90, {"band_4": 14.0, "envelope_kurtosis": 9.0}, ["grown"], "alarm", "dB"),
     ],
     "an alarm whose cause has gone waits to be acknowledged": [
-        (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "since"), (20, 60, {}, ["over"], "check", "acknowledge it"),
+        (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "dB"), (20, 60, {}, ["over"], "check", "acknowledge it"),
     ],
     "a fault that comes with a new speed is found by its lines and not learnt": [
-        (12, 16, {"rpm": 900.0, "all": -8.0, **FAULT}, ["alarm"], "alarm", "since"),
+        (12, 16, {"rpm": 900.0, "all": -8.0, **FAULT}, ["alarm"], "alarm", "dB"),
     ],
     "a speed that is no longer stated makes no new baseline": [
-        (12, 16, {"rpm": None, "all": 15.0}, ["alarm"], "alarm", "since"),
+        (12, 16, {"rpm": None, "all": 15.0}, ["alarm"], "alarm", "dB"),
     ],
     "an open alarm is neither closed nor learnt by another speed": [
-        (12, 20, {"band_4": 12.0}, ["alarm"], "alarm", "since"),
+        (12, 20, {"band_4": 12.0}, ["alarm"], "alarm", "dB"),
         (20, 60, {"rpm": 1200.0, "band_4": 12.0}, [], "alarm", "is open"),
     ],
     "one outlier is no growth, and another cause is": [
-        (12, 20, {"band_4": 8.0}, ["alarm"], "alarm", "since"),
-        (20, 21, {"band_4": 40.0}, [], "alarm", "since"),
-        (22, 30, {"band_4": 8.0, "band_1": 16.0, "kurtosis": 8.0}, ["grown"], "alarm", "since"),
+        (12, 20, {"band_4": 8.0}, ["alarm"], "alarm", "dB"),
+        (20, 21, {"band_4": 40.0}, [], "alarm", "dB"),
+        (22, 30, {"band_4": 8.0, "band_1": 16.0, "kurtosis": 8.0}, ["grown"], "alarm", "dB"),
     ],
     "levels that stay high are learnt after a new baseline": [
-        (20, 32, {"all": 9.0}, ["alarm"], "alarm", "since"), (32, 60, {"all": 9.0}, [], "ok", "relearnt"),
-        (60, 70, {"all": 9.0, "band_3": 17.0}, ["alarm"], "alarm", "since"),
+        (20, 32, {"all": 9.0}, ["alarm"], "alarm", "dB"), (32, 60, {"all": 9.0}, [], "ok", "relearnt"),
+        (60, 70, {"all": 9.0, "band_3": 17.0}, ["alarm"], "alarm", "dB"),
     ],
     "slow growth is an alarm in the end": [(day, day + 1, {"all": 0.4 * (day - 12)}, None, None, "") for day in range(12, 70)]
-    + [(70, 71, {"all": 24.0}, None, "alarm", "since")],
+    + [(70, 71, {"all": 24.0}, None, "alarm", "dB")],
     "the first recording after a stop is a remark, and what stays is an alarm": [
         (90, 91, {"band_3": 8.0, "band_4": 8.0}, [], "ok", "after a stop of 79.0 days"), (91, 92, {}, [], "ok", ""),
-        (140, 150, {"band_3": 8.0}, ["alarm"], "alarm", "since"),
+        (140, 150, {"band_3": 8.0}, ["alarm"], "alarm", "dB"),
+    ],
+    "a small change is to be checked until a line, impulses or 6 dB show that it is a fault's": [
+        (12, 50, {"band_4": 4.5}, [], "check", "no clear line"), (50, 60, {"band_4": 9.0}, ["alarm"], "alarm", "dB"),
+    ],
+    "what a start changes is learnt from the first three": [
+        (30, 70, {"band_4": 4.5}, [], "ok", ""), (70, 90, {"band_4": 13.0}, ["alarm"], "alarm", "dB"),
     ],
     "levels that fall are said": [(12, 18, {"all": -25.0}, [], "check", "below")],
     "another sampling rate is said and learnt anew": [(13, 14, {"rate": 2 * RATE}, [], "ok", "rate")],
     "another unit is said": [(18, 19, {"unit": "g"}, [], "ok", ""), (19, 20, {"unit": "m/s²"}, [], "ok", "unit")],
     "no signal does not hide an open alarm, and nothing is learnt from it": [
-        (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "since"),
-        (20, 21, {"band_3": 8.0, **GONE}, [], "no signal", "alarm"), (21, 22, {"band_3": 8.0}, [], "alarm", "since"),
+        (12, 20, {"band_3": 8.0}, ["alarm"], "alarm", "dB"),
+        (20, 21, {"band_3": 8.0, **GONE}, [], "no signal", "alarm"), (21, 22, {"band_3": 8.0}, [], "alarm", "dB"),
     ],
 }  # fmt: skip
 
@@ -374,6 +380,17 @@ def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbou
     assert (memories["1"].status.status, memories["1"].status.fault) == ("alarm", "outer race")
     assert memories["2"].status.status == "check"
     assert "cross-talk" in memories["2"].status.reasons[0]
+
+
+def test_a_fault_keeps_its_name_until_another_was_named_three_times_in_a_row():
+    memory, names = Point("pump", "1", WatchRule()), []
+    for day, part in enumerate(("outer", "inner", "outer", "inner", "inner", "inner")):
+        [each] = measure(recorded({"1": simulated(day, 2.0, part)}), Given(trust_speed=True), DAY * day, "pump")
+        memory.observe(each)
+        memory.assess()
+        names.append(memory.status.fault)
+    assert names == [*["outer race"] * 5, "inner race"]
+    assert "BPFI" in memory.status.evidence
 
 
 def test_a_clear_fault_is_an_alarm_from_the_first_recording_on():

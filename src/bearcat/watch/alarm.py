@@ -8,7 +8,7 @@ that rose more at a neighbour belongs to that, whatever the neighbour's status i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -17,13 +17,13 @@ import numpy as np
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, by_findings
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.lines import FAULTS, cross_talk
+from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding
+from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding
 from bearcat.sentences import reasons, sentence
-from bearcat.watch.memory import LEVELS, Observed, OpenAlarm, PointState
+from bearcat.watch.memory import KURTOSIS, LEVELS, Observed, OpenAlarm, PointState
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus
 from bearcat.watch.usual import (
     BAND_NAMES,
@@ -39,7 +39,6 @@ from bearcat.watch.usual import (
 )
 
 QUIETER = 10.0  # dB below what is usual that are worth a check
-GROWN = 6.0  # dB above the first recordings that are an alarm before there is a baseline, and a second one after one
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
 MOST_COMMON = 10.0  # dB that other points can explain
 EVEN = 0.5  # probability of a fault where a change is an alarm
@@ -79,7 +78,9 @@ def assess(seen: Observed, rule: WatchRule, beside: Sequence[PointState] = ()) -
     elif seen.row is not None:
         found = _find(seen, beside, rule)
         state, found = _weigh(seen, found, rule)
-        state, event = _update_alarm(replace(seen, state=state), found, rule)
+        state = replace(state, plain=0 if _shows(seen, found) else state.plain + 1)
+        names = (*state.names, found.state)[-PERSISTENCE:] if found.state in FAULTS else state.names
+        state, event = _update_alarm(replace(seen, state=replace(state, names=names)), found, rule)
         happened += [event] if event is not None else []
         state, sentences = _learn(replace(seen, state=state), found, rule)
         happened += [("baseline", "; ".join(sentences))] if sentences else []
@@ -108,9 +109,11 @@ def _find(seen: Observed, beside: Sequence[PointState], rule: WatchRule) -> Find
             owners.append(near[louder.owner - 1])
             values = {"fault": fault, "decibels": louder.decibels, "owner": owners[-1].status.point}
             borrowed.append(Finding("cross-talk", "check", values))
-            physics = physics.without_lines(fault)
+    silent = _leaked(lines, borrowed, owners)
     change = state.change.copy()
-    change[[NAMES.index(str(finding.values["fault"]).replace(" ", "_")) for finding in borrowed]] = np.nan
+    change[[NAMES.index(fault.replace(" ", "_")) for fault in silent]] = np.nan
+    for fault in silent:
+        physics = None if physics is None else physics.without_lines(fault)
     for other in near:
         leaked = IS_LEVEL & (other.rise > 10 ** (LOUDER / 10) * state.rise) & (change > 0)
         leaked |= IS_KURTOSIS & (other.change >= change) & (leaked.any() or other in owners)
@@ -122,6 +125,19 @@ def _find(seen: Observed, beside: Sequence[PointState], rule: WatchRule) -> Find
         change - common, float(common.max()), owners[0].status.point if owners else None, borrowed, physics=physics
     )
     return found if physics is None and seen.snapshot.spectra is not None else _diagnosed(seen, found, rule)
+
+
+def _leaked(lines: Mapping[str, Loudness], borrowed: Sequence[Finding], owners: Sequence[PointState]) -> set[str]:
+    """Faults whose lines belong to neighbours: those that they show louder, and what is as much louder there. Multiples
+    of different faults lie close together, and a strong fault reaches the lines of all others.
+    """
+    found = {str(finding.values["fault"]) for finding in borrowed}
+    for finding, owner in zip(borrowed, owners, strict=True):
+        least = max(finding.values["decibels"] - LOUDER, LOUDER)
+        louder = 10 ** (least / 20)
+        found |= {name for name in lines.keys() & owner.lines.keys()
+                  if owner.lines[name].amplitude >= louder * lines[name].amplitude}  # fmt: skip
+    return found
 
 
 def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> Doubles:
@@ -170,10 +186,22 @@ def _weigh(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState
     evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
-    if seen.stopped:  # it is cold, or was taken apart: what stays changed shows from the next recording on
+    if seen.stopped or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else seen.snapshot.time if before == 0 else state.onset
     return replace(state, evidence=evidence, onset=onset), replace(found, p_value=p_value)
+
+
+def _shows(seen: Observed, found: Findings) -> bool:
+    """Whether a recording shows what a fault makes, and not a neighbour's: a clear line, or impulses that are new."""
+    physics, change = found.physics, found.change[IS_KURTOSIS]
+    if physics is not None and any(
+        physics.clarity(fault) != "faint" and lines.level - physics.reference_level >= SHOWN_LINE
+        for fault, lines in physics.faults.items()
+    ):
+        return True
+    kurtosis = 0.0 if seen.row is None else seen.row[KURTOSIS]
+    return bool(kurtosis > IMPULSIVE and np.any(change > MARGIN_VECTOR[IS_KURTOSIS]))
 
 
 def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, tuple[str, str] | None]:
@@ -183,7 +211,8 @@ def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[Poi
     if alarm is not None and alarm.over and alarm.acknowledged is not None:
         alarm = None
     if state.reference.learnt:
-        strong, lasting = state.evidence >= limit, state.evidence >= limit / 2
+        lasting = state.evidence >= limit / 2
+        strong = state.evidence >= limit and (state.plain < PERSISTENCE or _is_high(state, found))
     else:  # what has grown clearly since the first recordings
         strong = lasting = _has_grown(np.array(level))
     strong, lasting = strong or found.alarming, lasting or found.alarming
@@ -203,6 +232,11 @@ def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[Poi
     return state, None
 
 
+def _is_high(state: PointState, found: Findings) -> bool:
+    """Whether a change is so large that nothing else need show a fault."""
+    return bool(np.any((np.array(state.level) >= GROWN) & (found.change >= GROWN)))
+
+
 def _has_grown(change: Doubles) -> bool:
     """Whether changes (name,) are a fault's before there is a baseline: a level or line, and something else. One band
     alone is a tone or a mode that moved, and kurtosis alone is knocks.
@@ -215,15 +249,21 @@ def _learn(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState
     """Learns a block in which nothing speaks for a fault; what is to be said where that completes the baseline."""
     state, row, time = seen.state, seen.row, seen.snapshot.time
     before, suspicious = state.state, _has_grown(state.change)
-    known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious and state.alarm is None
-    if row is None or known or state.open_alarm is not None:
+    if state.restarted:
+        known = state.evidence > 0
+    else:
+        known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious and state.alarm is None
+    if row is None or known or found.alarming or state.open_alarm is not None:
         return state, []
     doubts = [] if found.decision is None else [each for each in found.decision.findings if each.severity == CHECK]
     doubted = any(each.kind not in CLAIMLESS for each in doubts)
     after = before.learn(row, time, rule, state.interval)
+    state = state.with_state(state.current, after)
+    if before.learnt:
+        return state, []
     accepted = tuple(sorted({*state.accepted, *(each.kind for each in doubts)}))
-    state = replace(state.with_state(state.current, after), accepted=accepted, doubted=state.doubted + doubted)
-    if before.learnt or not after.learnt:
+    state = replace(state, accepted=accepted, doubted=state.doubted + doubted)
+    if not after.learnt:
         return state, []
     questions, lines = list[str](), None if state.usual_lines is None else state.usual_lines.finding
     if lines is not None:
@@ -241,19 +281,18 @@ def _status(seen: Observed, found: Findings, rule: WatchRule) -> PointStatus:
     state, time = seen.state, seen.snapshot.time
     before, alarm, open_alarm = state.status, state.alarm, state.open_alarm
     evidence, fault, confidence = before.evidence, None, None
+    if open_alarm is not None or seen.row is None:  # a named cause is not taken back while its alarm is open
+        fault, confidence = before.fault, before.confidence
+    if found.state in FAULTS and found.decision is not None and (fault is None or set(state.names) == {found.state}):
+        fault, confidence = found.state, found.decision.expected
     if found.physics is not None:
         faults = found.physics.faults
-        strongest = max(faults, key=lambda name: faults[name].level)
-        evidence = found.physics.line(found.state if found.state in FAULTS else strongest)
-    if found.state in FAULTS and found.decision is not None:
-        fault, confidence = found.state, found.decision.expected
-    elif open_alarm is not None or seen.row is None:  # a named cause is not taken back while its alarm is open
-        fault, confidence = before.fault, before.confidence
+        evidence = found.physics.line(fault or max(faults, key=lambda name: faults[name].level))
     if seen.silent is not None:
         waiting = [f"the alarm of {day(open_alarm.time)} is open"] if open_alarm is not None else []
         status, why = NO_SIGNAL, [seen.silent, *waiting]
     else:
-        status, why = _judge(seen, found, evidence, fault)
+        status, why = _judge(seen, found, rule, evidence, fault)
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
@@ -267,13 +306,15 @@ def _status(seen: Observed, found: Findings, rule: WatchRule) -> PointStatus:
     )  # fmt: skip
 
 
-def _judge(seen: Observed, found: Findings, evidence: str | None, fault: str | None) -> tuple[str, list[str]]:
+def _judge(
+    seen: Observed, found: Findings, rule: WatchRule, evidence: str | None, fault: str | None
+) -> tuple[str, list[str]]:
     """Alarm, check or ok, and why: the first of these that holds."""
     state, alarm, decision, before = seen.state, seen.state.alarm, found.decision, seen.state.status
     if alarm is not None and state.open_alarm is not None and not alarm.over:
         if seen.row is None:
             return ALARM, list(before.reasons)
-        return ALARM, [*_why_alarm(seen, alarm, found), *([f"{evidence}: {fault}"] if fault else [])]
+        return ALARM, [*_why_alarm(seen, found), *([f"{evidence}: {fault}"] if found.state in FAULTS else [])]
     if seen.row is None and decision is None:
         if before.recordings and before.status != NO_SIGNAL:
             return before.status, list(before.reasons)
@@ -283,6 +324,8 @@ def _judge(seen: Observed, found: Findings, evidence: str | None, fault: str | N
     if found.owner is not None:
         lines = [sentence(finding) for finding in found.borrowed]
         return CHECK, [lines[0] if lines else f"cross-talk from {found.owner}: its levels rose more"]
+    if alarm is None and state.evidence >= seen.state.limit(rule):
+        return CHECK, [*_why_alarm(seen, found), "no clear line and no impulses yet"]
     if alarm is not None:
         end = "is acknowledged, and its cause is still there" if not alarm.over else "is over"
         return CHECK, [f"the alarm of {day(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)]
@@ -302,20 +345,23 @@ def _judge(seen: Observed, found: Findings, evidence: str | None, fault: str | N
     return OK, []
 
 
-def _why_alarm(seen: Observed, alarm: OpenAlarm, found: Findings) -> list[str]:
-    """What the recording shows, or what has changed and since when."""
-    state, reference = seen.state, seen.state.reference
+def _why_alarm(seen: Observed, found: Findings) -> list[str]:
+    """What the recording shows, or what has changed."""
+    state, alarm, reference = seen.state, seen.state.alarm, seen.state.reference
     change = found.change if reference.learnt else state.change
     spreads = np.array(reference.spreads) if reference.learnt else np.ones(len(NAMES))
     beyond, shown = excesses(change, spreads), [] if found.decision is None else list(found.decision.reasons)
+    if not reference.learnt:
+        beyond[IS_KURTOSIS] = -1.0
     place = int(beyond.argmax())
     if found.alarming and not reference.learnt:
         return shown
     if beyond[place] <= 0:
-        return shown[:1] if found.alarming else [f"the alarm of {day(alarm.time)} is open"]
+        begun = f"something has changed since {day(state.onset)}"
+        return shown[:1] if found.alarming else [f"the alarm of {day(alarm.time)} is open" if alarm else begun]
     decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
     usual = "what is usual" if reference.learnt else "its first recordings"
-    return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual} since {day(alarm.since)}"]
+    return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual}"]
 
 
 def _title(name: str, rate: float | None) -> str:

@@ -24,17 +24,20 @@ from bearcat.diagnosis.lines import FAULTS, Loudness
 from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
+from bearcat.findings import GROWN
 from bearcat.sentences import sentence
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (
     BAND_NAMES,
     DAY,
+    FEWEST,
     LEVEL,
     LINES,
     NAMES,
     PERSISTENCE,
     SAME_RATE,
+    STARTS,
     STOP,
     Doubles,
     OperatingState,
@@ -110,6 +113,10 @@ class PointState:
     orders: Mapping[str, float] | None = None  # of the bearing
     block: Block = field(default_factory=Block)
     lines: Mapping[str, Loudness] = field(default_factory=dict)
+    running: int = 0  # blocks since the machine has started
+    starts: int = 1  # of the machine
+    plain: int = PERSISTENCE  # blocks in a row that show neither a clear line nor impulses
+    names: tuple[str, ...] = ()  # the last faults that were named
     times: Doubles = field(default_factory=lambda: np.empty(0))  # (block,)
     changes: Doubles = field(default_factory=lambda: np.empty((0, len(NAMES))))  # (block, name) dB; nan: not compared
     # Evidence for a change, and alarms.
@@ -127,6 +134,14 @@ class PointState:
         """The state whose baseline counts: the current one, or the best known while that is learnt."""
         known = [state for state in self.states if state.learnt]
         return self.state if self.state.learnt else max(known, key=lambda state: len(state.rows), default=self.state)
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the machine has just started, and its baseline knows too few starts to say what a start changes. What
+        has grown clearly is no matter of that.
+        """
+        few = 1 < self.starts <= STARTS and self.running <= FEWEST and self.state.learnt
+        return few and not np.any(self.change >= GROWN)
 
     @property
     def interval(self) -> float:
@@ -248,7 +263,8 @@ def observe(state: PointState, snapshot: Snapshot) -> Observed:
     if since:
         notes = (*notes, f"the first recording after a stop of {since / DAY:.1f} days")
     state = replace(
-        state, block=Block(), times=np.append(state.times, snapshot.time)[-RECENT:],
+        state, block=Block(), running=1 if since else state.running + 1, starts=state.starts + bool(since),
+        times=np.append(state.times, snapshot.time)[-RECENT:],
         changes=np.vstack([state.changes, _compare(state, row)])[-RECENT:], lines=loudness(physics),
     )  # fmt: skip
     return Observed(state, snapshot, row=row, physics=physics, stopped=since, notes=notes)

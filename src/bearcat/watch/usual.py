@@ -56,6 +56,7 @@ FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  
 USUAL = 30  # of them that are enough at any rate
 DAY = 86400.0  # seconds
 STOP = 8.0  # intervals without a recording, from which on the machine was stopped
+STARTS = 3  # that a baseline must know: a spread of fewer says nothing of what a start changes
 CORRELATED = 0.3  # autocorrelation below which recordings of a baseline count as independent
 LONGEST_CORRELATED = 4  # of a baseline: the share, as 1 / this, of its recordings that a correlation is looked for in
 SAME_RATE = 0.01  # by which sampling rates may differ, relative
