@@ -115,7 +115,8 @@ class FleetMachine:
         """First days of stops, and the days on which the machine runs again."""
         random = self._random("stops")
         begins = random.uniform(0, DAYS, size=random.poisson(STOPS * DAYS / 365.25))
-        lengths = np.exp(random.uniform(*np.log(STOPPED), size=begins.size))
+        low, high = np.log(STOPPED)
+        lengths = np.exp(random.uniform(low, high, size=begins.size))
         return [(int(begin), int(begin + length) + 1) for begin, length in zip(begins, lengths, strict=True)]
 
     def _history(self, place: int) -> dict[str, NDArray[np.float64]]:
