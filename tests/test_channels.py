@@ -12,9 +12,8 @@ from bearcat.data import isolated
 from bearcat.data.bearing import BEARINGS, find_bearing
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
-from bearcat.data.signals import BLOCK, TooLargeError
+from bearcat.data.signals import BLOCK
 from bearcat.data.simulate import Simulated
-from bearcat.data.stream import TO_DIAGNOSE
 from bearcat.deploy.diagnose import listen
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.lines import cross_talk, line_amplitudes
@@ -95,12 +94,6 @@ def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind):
         alone, found = isolated.open_stream(path, name), opened[name]("it")
         assert (found.rate, found.channel) == (alone.rate, name)
         np.testing.assert_array_equal(np.concatenate(list(found.blocks)), np.concatenate(list(alone.blocks)))
-
-
-def test_all_channels_of_a_file_are_read_within_the_limits(tmp_path):
-    write_mat(tmp_path / "b.mat", noise(2))
-    with pytest.raises(TooLargeError):
-        list(isolated.read_isolated(tmp_path / "b.mat", "b.mat", None, TO_DIAGNOSE, most=2**17))
 
 
 def test_channels_that_do_not_fit_into_memory_are_decoded_again(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ METHOD = '[[method]]\nmethod = "{}"\n'
     ("line", "instead"),
     [
         ("recipes", "bearcat methods"), ("data fetch collection", "manifest"), ("data fetch femto", "manifest"),
-        ("data fetch ims", "manifest"), ("adapt --specimen file", "manifest"), ("adapt --recipe DANN", "--method"), ("adapt --recipe-set dropout=0", "--method-set"),
+        ("data fetch ims", "manifest"), ("adapt --specimen file", "manifest"), ("adapt --split machine", "specimen"), ("adapt --recipe DANN", "--method"), ("adapt --recipe-set dropout=0", "--method-set"),
         ("adapt --balance", "--method-set balance=true"), ("adapt --precision bfloat16", "--method-set precision"),
         ("adapt --method SHOT", "dense-MCC"),
         ("adapt --method AT --method-set encoder=silero", "cnn"), ("adapt --set clearance=1", "specimen"),

@@ -43,11 +43,10 @@ RISKY = {
 }  # fmt: skip
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 GRACE = 5.0  # seconds after its time in which a child must have ended
-# For a file of the user's own: memory and samples in bytes and by the byte of the file, seconds of computing and by the
-# mebibyte. Honest files need a tenth of it; packed zeros end here.
-OWN_MEMORY, OWN_SAMPLES, OWN_SECONDS = (2**30, 8), (2**30, 1000), (60.0, 1.0)
-MARGIN = 2**26  # bytes that reading an upload may take beyond twice the samples
-CPU_SECONDS = 600.0  # of computing for one file, whoever asks
+# Memory and samples in bytes and by the byte of the file, seconds of computing and by the mebibyte. Honest files need a
+# tenth of it; packed zeros end here.
+MEMORY, SAMPLES, SECONDS = (2**30, 8), (2**30, 1000), (60.0, 1.0)
+CPU_SECONDS = 600.0  # of computing for one file at most
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
 NO_CHANNEL = 2**32 - 1  # in place of a channel's number: the rest of the message is JSON
 
@@ -136,13 +135,14 @@ def read_isolated(
 ) -> Generator[Any, None, None]:
     """What bearcat.data.stream.read_channels yields, by a child where the format is risky.
 
-    Limits of a file of the user's own follow from its size; those of another from `most`, bytes of its samples.
+    Limits follow from the size of the file; `most` is for the bytes of a stranger's samples.
     """
     origin = origin or str(path)
     if sys.platform == "win32" or not is_risky(path):
         yield from streams.read_channels(path, origin, channel, which)
         return
-    memory, most, seconds = _own_limits(path) if most is None else (2 * most + MARGIN, most, CPU_SECONDS)
+    memory, samples, seconds = _limits(path)
+    most = samples if most is None else most
     until = time.monotonic() + DAY if until is None else until
     order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
     order |= {"memory": memory, "computing": seconds, "seconds": max(until - time.monotonic(), 0.001)}
@@ -162,13 +162,13 @@ def read_isolated(
             yield names[number], content
 
 
-def _own_limits(path: Path) -> tuple[int, int, float]:
-    """Bytes of memory, bytes of samples and seconds of computing for a file of the user's own."""
+def _limits(path: Path) -> tuple[int, int, float]:
+    """Bytes of memory, bytes of samples and seconds of computing for a file."""
     size = 0
     with suppress(OSError):  # reading says that it is not there
         size = path.stat().st_size
-    memory, samples = (least + each * size for least, each in (OWN_MEMORY, OWN_SAMPLES))
-    seconds = OWN_SECONDS[0] + OWN_SECONDS[1] * size / 2**20
+    memory, samples = (least + each * size for least, each in (MEMORY, SAMPLES))
+    seconds = SECONDS[0] + SECONDS[1] * size / 2**20
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(memory, machine // 2), samples, min(seconds, CPU_SECONDS)
 

@@ -19,19 +19,18 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
+from bearcat.data.channels import vibrations
 from bearcat.data.folder import FolderEntry
 from bearcat.data.inputs import Preparation
-from bearcat.data.recording import Floats, RecordingInfo, count_windows, rate_ratio, unlike_vibration
+from bearcat.data.recording import Floats, RecordingInfo, count_windows, rate_ratio
 from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.data.splits import specimen_counts
 from bearcat.data.windows import different_rates
 from bearcat.errors import InputError
-from bearcat.sentences import UNLIKE
 
 Chosen = TypeVar("Chosen")
 Progress = Callable[[Iterable[Entry]], Iterable[Entry]]
 UNLABELLED = "(unlabelled)"
-UNMEASURED = "cannot be measured"
 FEWEST = 4  # recordings of which one can be odd
 MOST_ODD = 0.2  # of the recordings; more are another kind of recording, not a mistake
 CLIPPED = 0.002  # of the samples, at the highest or lowest value
@@ -46,8 +45,7 @@ class ChannelMeasurement:
     """What was measured of one channel of a recording."""
 
     samples: int
-    unlike: str | None = None  # why this is no vibration; None where it may be
-    limits: SignalLimits | None = None  # of its beginning
+    limits: SignalLimits | None = None  # of its beginning, where that can be measured
     problem: str | None = None  # why it cannot be read as a recording
 
 
@@ -83,14 +81,13 @@ def measure(entry: Entry) -> Measurement:
     info = entry.row.metadata(signals)
     channels, problems = dict[str, ChannelMeasurement](), list[str]()
     for name, samples in signals.channels.items():
-        unlike = _unlike(samples)
-        limits, problem = None if unlike == UNMEASURED else _limits(samples), None
+        problem = None
         try:
             entry.row.recording(signals, name)
         except InputError as error:
             problem = str(error)
             problems.append(problem)
-        channels[name] = ChannelMeasurement(len(samples), unlike, limits, problem)
+        channels[name] = ChannelMeasurement(len(samples), _limits(samples), problem)
     if problems and len(problems) == len(channels):
         raise InputError(problems[0])
     return Measurement(channels=channels, **vars(info))
@@ -103,20 +100,13 @@ def check_length(origin: str, samples: int, length: int) -> None:
         raise InputError(f"{origin}: {few}; use a shorter window or leave the recording out")
 
 
-def _limits(samples: Floats) -> SignalLimits:
-    """Of the beginning of a recording (time,)."""
-    limits = SignalLimits()
-    limits.add(samples[:MEASURED])
+def _limits(samples: Floats) -> SignalLimits | None:
+    """Of the beginning of a recording (time,); None where it is not finite, which reading names."""
+    limits, beginning = SignalLimits(), samples[:MEASURED]
+    if not np.isfinite(beginning).all():
+        return None
+    limits.add(beginning)
     return limits
-
-
-def _unlike(samples: Floats) -> str | None:
-    """Why a channel cannot be a vibration; None where it may be one."""
-    part = samples[:MEASURED].astype(np.float64)
-    if not np.isfinite(part).all() or len(part) < 16:  # reading will name such a file
-        return UNMEASURED
-    unlike = unlike_vibration(part)
-    return UNLIKE[unlike] if unlike else None
 
 
 def measured_of(catalogue: Catalogue, progress: Progress) -> tuple[list[Measurement], list[Problem]]:
@@ -158,7 +148,7 @@ def without_unusable(
 
 
 def usual_channel(recordings: Measurements, requested: str | None) -> str | None:
-    """The channel to read of all files; None where each has but one (or the manifest says which)."""
+    """The channel to read of all files, by its name; None where each has but one (or the manifest says which)."""
     if requested is not None or all(len(recording.channels) == 1 for recording in recordings):
         return requested
     names = Counter(name for recording in recordings for name in recording.channels)
@@ -167,12 +157,9 @@ def usual_channel(recordings: Measurements, requested: str | None) -> str | None
         usual, count = names.most_common(1)[0]
         lacks = f"has no channel '{usual}', as {count} others have"
         _refuse([recording for recording in recordings if usual not in recording.channels], lacks)
-    left = []
-    for name in common:
-        unlike = sum(recording.channels[name].unlike is not None for recording in recordings)
-        left += [name] if 2 * unlike <= len(recordings) else []
+    left = vibrations(common)
     if len(left) != 1:
-        which = f"several channels may be the vibration: {', '.join(left)}" if left else "no channel is a vibration"
+        which = f"several channels may be the vibration: {', '.join(left)}"
         raise InputError(f"{which}; say which with --channel, or list all in a manifest")
     return left[0]
 

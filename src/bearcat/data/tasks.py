@@ -72,7 +72,8 @@ class Split:
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            raise InputError(f"unknown split '{self.scheme}'{suggest(self.scheme, SCHEMES)}")
+            known = f"{suggest(self.scheme, SCHEMES)} (use one of {', '.join(SCHEMES)})"
+            raise InputError(f"unknown split '{self.scheme}'{known}")
 
 
 @dataclass(frozen=True)
