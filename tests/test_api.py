@@ -64,27 +64,6 @@ def test_adapting_two_folders_returns_what_was_found_and_prints_nothing(adapted)
     assert kept == [each.to_dict() for each in found.recordings]
 
 
-def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted):
-    root, found, _ = adapted
-    expected = {each.recording.rpartition("/")[2]: each for each in found.recordings}
-    for model in (found, root / "out" / "model"):
-        again = bearcat.diagnose(root / "new" / "pump-B", model=model)
-        assert len(again) == 2
-        for each in again:
-            before = expected[each.recording.rpartition("/")[2]]
-            assert (each.label, each.state) == (before.label, before.state)
-            assert each.confidence == pytest.approx(before.confidence, abs=1e-5)
-            assert each.witnesses.network.windows == before.witnesses.network.windows
-            assert each.witnesses.network.familiar == before.witnesses.network.familiar
-            assert each.decision.action == before.decision.action
-    samples = np.load(root / "new" / "pump-B" / "inner-1.npz")["x"]
-    (one,) = bearcat.diagnose(samples, model=found, rate=16_000.0)
-    assert (one.recording, one.label) == ("array", expected["inner-1.npz"].label)
-    alone = bearcat.diagnose([root / "new" / "pump-B" / "inner-1.npz"], model=found)
-    assert repr(alone).splitlines()[0] == alone.summary
-    assert alone[0].recording in repr(alone)
-
-
 def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
     (tmp_path / "a" / "x").mkdir(parents=True)
     (tmp_path / "b" / "x").mkdir(parents=True)

@@ -45,16 +45,9 @@ def test_the_signed_rank_test_equals_counting_all_signs(differences):
     assert signed_rank(np.array(differences)) == pytest.approx(twin.signed_rank(differences), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("differences", "words"),
-    [
-        (np.random.default_rng(50).normal(0.3, size=50), {"method": "exact"}),
-        (np.random.default_rng(0).integers(-4, 6, size=400) / 8, {"method": "asymptotic", "correction": False}),
-    ],
-    ids=["exact", "many with ties and zeros"],
-)
-def test_the_signed_rank_test_is_scipys_where_scipy_has_it(differences, words):
-    expected = scipy.stats.wilcoxon(differences, zero_method="pratt", **words)
+def test_the_signed_rank_test_is_scipys_where_scipy_has_it():
+    differences = np.random.default_rng(50).normal(0.3, size=50)
+    expected = scipy.stats.wilcoxon(differences, zero_method="pratt", method="exact")
     assert signed_rank(differences) == pytest.approx(expected.pvalue, rel=1e-9)
 
 

@@ -54,7 +54,6 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     __metadata_request__fit: ClassVar[dict[str, bool]] = FIT
     __metadata_request__predict: ClassVar[dict[str, bool]] = PREDICT
     __metadata_request__predict_proba: ClassVar[dict[str, bool]] = PREDICT
-    __metadata_request__predict_log_proba: ClassVar[dict[str, bool]] = PREDICT
     __metadata_request__score: ClassVar[dict[str, bool]] = PREDICT
 
     method: str | Recipe = "CAT*-Temperature"
@@ -122,11 +121,6 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Calibrated probabilities (window, class), in the order of `classes_`."""
         check_is_fitted(self)
         return self.cat_.predict_proba(self._validated(X))
-
-    def predict_log_proba(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> NDArray[np.float64]:  # noqa: N803
-        """Their logarithms."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X, sample_domain, allow_source))
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803

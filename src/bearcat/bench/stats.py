@@ -29,7 +29,6 @@ ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
 # 0.85 − 0.80 and 0.75 − 0.70 would not tie.
 SAME = 1e-6
-EXACT_UP_TO = 200  # non-zero differences; counting signs beyond takes seconds, and the normal distribution is as good
 RESAMPLES = 2000
 
 
@@ -186,8 +185,6 @@ def signed_rank(differences: Floats) -> float:
     total = float(ranked.sum())
     if total == 0:
         return 1.0
-    if len(ranked) > EXACT_UP_TO:
-        return float(2 * stats.norm.sf(abs(positive - total / 2) / math.sqrt(float((ranked**2).sum()) / 4)))
     # Given the ranks, each sign is a fair coin under the hypothesis: the distribution of the positive ranks' sum.
     doubled = np.rint(2 * ranked).astype(int)  # averaged ranks are whole or half
     chance = np.zeros(doubled.sum() + 1)
