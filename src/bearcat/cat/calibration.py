@@ -9,6 +9,7 @@ gives numpy out. What has no weight may hold anything. Sums are in float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bearcat.cat.ingredient import check_choices
 from bearcat.errors import InputError
 
 AnyArray = Tensor | NDArray[Any]
@@ -210,6 +212,18 @@ class Calibration:
         caught_up = (before < before.amax(-1, keepdim=True)) & (after >= largest)
         below = torch.nextafter(largest, torch.full_like(largest, -torch.inf))
         return torch.where(caught_up & self._one_scale()[:, None, None].to(after.device), below, after)
+
+
+class CheckedSettings:
+    """Checks the bounds of a temperature, the ridge of a regression and the settings that are one of a few names."""
+
+    def __post_init__(self) -> None:
+        check_choices(self, "")
+        bounds, ridge = vars(self).get("bounds"), vars(self).get("ridge", 1.0)
+        if bounds is not None and (len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf):
+            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {bounds}")
+        if not 0 < ridge < math.inf:
+            raise InputError(f"ridge must be a positive number, not {ridge}")
 
 
 class Calibrator(Protocol):

@@ -315,11 +315,6 @@ def find_recipe(name: str) -> str:
 
 
 # What `bearcat methods` says of each.
-SIGNS = {
-    "+MCC": "AT, with minimum class confusion.",
-    "+SDAT": "AT, with SDAT.",
-    "*": "AT, with minimum class confusion and SDAT.",
-}
 CALIBRATED = {  # of the methods CAT, by their calibrator
     "Temperature": ("one temperature, fitted on the source", "§3.2, Eq. 6"),
     "Vector": ("a factor and an offset for each class", "§3.2, Eq. 7"),
@@ -334,6 +329,9 @@ OTHERS = {
     "DANN*": ("DANN, with minimum class confusion and SDAT.", "§5.2"),
     "AT-fixed": ("DANN and the teacher's pseudo-labels above one fixed threshold.", "§2.3, §5.4"),
     "AT": ("DANN and the teacher's pseudo-labels above a threshold of their class.", "§3.3, Eq. 12"),
+    "AT+MCC": ("AT, with minimum class confusion.", "§5.4"),
+    "AT+SDAT": ("AT, with SDAT.", "§5.4"),
+    "AT*": ("AT, with minimum class confusion and SDAT.", "§5.4"),
     "AT-views": ("AT; the teacher labels a weak view of a window, the student learns a strong one.", ""),
     "AT*-views": ("AT-views, with minimum class confusion and SDAT.", ""),
     "CAT-views": ("AT-views; the teacher is calibrated by one temperature.", ""),
@@ -367,12 +365,9 @@ def about(name: str) -> tuple[str, str]:
     if name in OTHERS:
         return OTHERS[name]
     family, _, calibrator = name.partition("-")
-    sign = next((sign for sign in SIGNS if family.endswith(sign)), "")
-    if family == f"AT{sign}" and sign:
-        return SIGNS[sign], "§5.4"
-    if family == f"CAT{sign}" and calibrator in CALIBRATED:
+    if family.startswith("CAT") and calibrator in CALIBRATED:
         calibration, place = CALIBRATED[calibrator]
-        return f"AT{sign}; the teacher is calibrated by {calibration}.", place
+        return f"{family[1:]}; the teacher is calibrated by {calibration}.", place
     return f"Ingredients: {', '.join(ingredient.name for ingredient in RECIPES[name].ingredients) or 'none'}.", ""
 
 

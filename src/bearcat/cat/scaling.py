@@ -19,26 +19,14 @@ from torch.func import vjp
 from torch.nn import functional
 
 from bearcat.cat import published
-from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
-from bearcat.cat.ingredient import check_choices, choice
+from bearcat.cat.calibration import AnyArray, Calibration, CheckedSettings, Evidence, Sample, as_tensor, read_features
+from bearcat.cat.ingredient import choice
 from bearcat.errors import InputError
 
 Mapped = Callable[[Tensor, Tensor], Tensor]  # scores and parameters → logits, linear in the parameters
 ROUNDS = 60  # ordinary logits take 5 to 10, separable or extreme ones (±1e4) up to about 40
 SHRINK = 0.3
 TRIALS = 14  # step lengths down to 0.3^13 ≈ 2e-7
-
-
-class CheckedSettings:
-    """Checks the bounds of a temperature, the ridge of a regression and the settings that are one of a few names."""
-
-    def __post_init__(self) -> None:
-        check_choices(self, "")
-        bounds, ridge = vars(self).get("bounds"), vars(self).get("ridge", 1.0)
-        if bounds is not None and (len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf):
-            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {bounds}")
-        if not 0 < ridge < math.inf:
-            raise InputError(f"ridge must be a positive number, not {ridge}")
 
 
 @dataclass(frozen=True)

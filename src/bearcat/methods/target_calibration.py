@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from bearcat.cat import scaling
-from bearcat.cat.calibration import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
+from bearcat.cat.calibration import AnyArray, Calibration, CheckedSettings, Evidence, Sample, as_tensor, read_features
 from bearcat.cat.scaling import (
     CPCS,
-    CheckedSettings,
     Temperature,
     centred,
     from_temperature,
