@@ -31,7 +31,7 @@ DATA_LAYERS = [
     {"bearing", "channels", "recording", "physical", "signals", "vibration"},
     {"catalogue", "inputs", "manifest"},
     {"windows", "splits", "stream"},
-    {"tasks", "fetch", "isolated"},
+    {"tasks", "isolated"},
     {"benches"},
     {"simulate"},
     {"folder"},
@@ -91,7 +91,7 @@ UNLOADED = {
     "bearcat.bench.report": "torch pandas matplotlib",
     "bearcat.bench.stats": "torch pandas statsmodels scikit_posthocs",
     "bearcat.diagnosis.accuracy bearcat.diagnosis.pooling": "torch",
-    "bearcat.data bearcat.data.fetch bearcat.report.figures bearcat.report.pages": "torch",
+    "bearcat.data bearcat.data.datasets bearcat.report.figures bearcat.report.pages": "torch",
 }
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-import bearcat.data.fetch as fetch_module
-from bearcat.data import fetch as module
+from bearcat.data import datasets as module
 from bearcat.data.catalogue import About, Download
-from bearcat.data.fetch import fetch, require_licence
+from bearcat.data.datasets import fetch, require_licence
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)
@@ -223,8 +222,8 @@ def test_the_licence_is_named_until_it_is_accepted() -> None:
 
 
 def test_an_encrypted_address_that_leads_to_an_unencrypted_one_is_refused(site: Site, monkeypatch, tmp_path: Path):
-    honest = fetch_module.urlopen
-    monkeypatch.setattr(fetch_module, "urlopen", lambda _, timeout: honest(site.download().address, timeout=timeout))
+    honest = module.urlopen
+    monkeypatch.setattr(module, "urlopen", lambda _, timeout: honest(site.download().address, timeout=timeout))
     with pytest.raises(InputError, match="not encrypted"):
         fetch([Download("https://127.0.0.1/a.mat", "a.mat")], tmp_path)
     assert "a.mat" not in names(tmp_path)

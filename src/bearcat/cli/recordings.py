@@ -240,9 +240,8 @@ def fetch(
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
-    from bearcat.data.datasets import default_root, open_dataset
-    from bearcat.data.fetch import fetch as fetch_files
-    from bearcat.data.fetch import require_licence
+    from bearcat.data.datasets import default_root, open_dataset, require_licence
+    from bearcat.data.datasets import fetch as fetch_files
 
     dataset = open_dataset(name, root, pairs(settings or ()))
     if name == "simulated":
