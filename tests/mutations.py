@@ -65,7 +65,7 @@ def mutated(content: bytes, chance: random.Random, others: list[bytes]) -> bytes
             break
         near = min(size, 300)
         place = chance.choice((chance.randrange(size), chance.randrange(near), size - 1 - chance.randrange(near)))
-        kind = chance.randrange(8)
+        kind = chance.randrange(7)
         if kind == 0:
             data[place] ^= 1 << chance.randrange(8)
         elif kind == 1:
@@ -78,8 +78,6 @@ def mutated(content: bytes, chance: random.Random, others: list[bytes]) -> bytes
         elif kind == 4:
             data[place:place] = chance.randbytes(chance.randrange(1, 16))
         elif kind == 5:
-            data[place:place] = data[place : place + chance.randrange(1, 256)]
-        elif kind == 6:
             del data[chance.randrange(1, size) :]
         else:
             other = chance.choice(others)
