@@ -44,7 +44,6 @@ class DomainScores:
     balanced_accuracy: float | None = None
     macro_f1: float | None = None
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
-    ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
     recordings: int | None = None  # with known labels; only of the target, as all below
     recording_accuracy: float | None = None
     false_alarms: float | None = None

@@ -121,9 +121,6 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(trained, splits, evidence, source, target)
     scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
-    other = trained.source_calibration if trained.source_calibration is not stack else None
-    for domain, found in scored.items() if other is not None else ():
-        found["ece_source_calibrated"] = scores(plain[domain], other, labels[domain])["ece"]
     probabilities, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
     evaluations = []
     for number, split in enumerate(splits):
@@ -238,16 +235,9 @@ def _estimate_run(
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
     alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
     found, evidence = estimates(
-        source,
-        target,
-        familiarity.limits,
-        finite=bool(rows["finite"]),
-        one_class=split.classes[int(predicted[0])] if alone else None,
-        calibrated=bool(rows["calibrated"]),
-        names=[info.origin for info in held.target_test.recordings],
-        shown=shown,
-        shift=split.trust_shift,
-    )
+        source, target, familiarity.limits, bool(rows["finite"]), split.classes[int(predicted[0])] if alone else None,
+        bool(rows["calibrated"]), [info.origin for info in held.target_test.recordings], shown, split.trust_shift,
+    )  # fmt: skip
     return RunEstimates(found, evidence, familiarity, familiarity.unfamiliar(features, shapes.target_test))
 
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Exit, Option
 
@@ -171,10 +171,7 @@ Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stac
 Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
 Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at the next checkpoint, for queues.")]
-Metric = Annotated[
-    Names,
-    Option(metavar="NAME", help="accuracy, ece, balanced, macro-f1, missed-faults, …; repeat for more."),
-]
+Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
 LINE_SECONDS = 60.0  # between lines of progress
 
 
@@ -202,10 +199,11 @@ def bench_run(
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
     if (stack if executor == "ray" else jobs or address) is not None:
         raise InputError(f"--jobs and --address are for the executor ray, --stack for stack, not for {executor}")
-    chosen: Any = partial(on_ray, device=device, jobs=jobs, address=address)
-    if executor == "stack":
+    if executor == "ray":
+        chosen = partial(on_ray, device=device, jobs=jobs, address=address)
+    else:
         chosen = partial(in_stacks, device=chosen_device(device), size=stack)
-    trained: set[str] = set()
+    trained = set[str]()
     execution = Execution(opened, specs, _listener(specs, trained), limit_seconds, library=library)
     complete = execute(execution, chosen, retry_failed)
     kinds = _print_states(specs, opened)
@@ -217,11 +215,7 @@ def bench_run(
 
 
 @bench.command("status")
-def bench_status(
-    grid: GridFile,
-    store: StoreFolder = Path("bench-store"),
-    root: Root = None,
-) -> None:
+def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
     """What of a grid is done, running, failed and missing."""
     opened, specs, _ = _opened(grid, store, root, None, create=False)
     _print_states(specs, opened)
@@ -288,20 +282,16 @@ def _listener(specs: Sequence[RunSpec], trained: set[str]) -> Listener:
     """Prints how far the runs are, a line a minute; runs trained by this execution join `trained`."""
     from bearcat.bench.execute import Listener
 
-    runs, settled, printed = {spec.identity: spec for spec in specs}, set[str](), time.monotonic()
-
-    def finish(run: str, by_us: bool) -> None:
-        settled.add(run)
-        trained.update([run] if by_us else [])
+    methods, printed = {spec.identity: spec.cell.method for spec in specs}, time.monotonic()
 
     def epoch(members: Sequence[str], done: int, epochs: int) -> None:
         nonlocal printed
         if time.monotonic() - printed >= LINE_SECONDS:
-            printed, method = time.monotonic(), runs[members[0]].cell.method
-            now = f"{len(settled)}/{len(runs)} {method} × {len(members)}: epoch {done}/{epochs}"
-            print(f"runs: {shown(now)}", file=sys.stderr, flush=True)
+            printed = time.monotonic()
+            now = f"{methods[members[0]]} × {len(members)}: epoch {done}/{epochs}"
+            print(f"runs: {len(trained)} trained; {shown(now)}", file=sys.stderr, flush=True)
 
-    return Listener(finish, epoch, message=print_note)
+    return Listener(lambda run, by_us: trained.update([run] if by_us else []), epoch, message=print_note)
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
