@@ -17,8 +17,8 @@ from bearcat.data.simulate import Simulated
 from bearcat.deploy.diagnose import listen
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.lines import cross_talk, line_amplitudes
-from bearcat.diagnosis.physics import PhysicsAnalysis, loudness
-from bearcat.diagnosis.spectra import Spectra
+from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, loudness, physics_evidence
+from bearcat.diagnosis.spectra import Spectra, stacked
 from bearcat.errors import InputError
 from tests.reference import quality as slow
 from tests.test_once import openings
@@ -194,15 +194,15 @@ def simulated(state: str) -> np.ndarray:
     return machine.recording("N15_M07_F10", state).signal
 
 
-def analysis(signal: np.ndarray) -> PhysicsAnalysis:
-    found = PhysicsAnalysis("x", 16_000.0, 1500.0, ORDERS)
-    found.spectra.add(np.asarray(signal, dtype=np.float32))
-    return found
+def read(signal: np.ndarray) -> PhysicsEvidence:
+    spectra = line_spectra(16_000.0, 1500.0, ORDERS)
+    spectra.add(np.asarray(signal, dtype=np.float32))
+    return physics_evidence(stacked([spectra.average()]), 16_000.0, 1500.0, ORDERS)
 
 
 def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
     fault, healthy = simulated("outer-1"), simulated("healthy")
-    evidence = [analysis(signal).finish() for signal in (0.1 * fault + 0.002 * healthy[::-1], fault, healthy)]
+    evidence = [read(signal) for signal in (0.1 * fault + 0.002 * healthy[::-1], fault, healthy)]
     found = cross_talk([loudness(each) for each in evidence])
     assert found[0]["outer race"].owner == 1
     assert found[0]["outer race"].decibels == pytest.approx(20, abs=3)

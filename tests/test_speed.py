@@ -21,7 +21,7 @@ from bearcat.diagnosis.combs import (
     shaft_lines,
     shaft_scores,
 )
-from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
+from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, physics_evidence
 from bearcat.diagnosis.speed import measure_speed
 from tests import pooled
 from tests.reference import speed as slow
@@ -66,9 +66,9 @@ def varying(state: str, depth: float = 0.1) -> tuple[Recording, np.ndarray]:
 
 
 def diagnosed(signal: np.ndarray, rate: float, rpm: float) -> PhysicsEvidence:
-    analysis = PhysicsAnalysis("recording", rate, rpm, ORDERS)
-    analysis.spectra.add(signal)
-    return analysis.finish()
+    spectra = line_spectra(rate, rpm, ORDERS)
+    spectra.add(signal)
+    return physics_evidence(spectra.average(), rate, rpm, ORDERS)
 
 
 @pytest.mark.parametrize("hertz", [9.7, 16.61, 24.87, 27.3, 49.2])

@@ -7,9 +7,9 @@ A line that was always there is no fault: bearings swell, and machines have line
 with those of recordings that are known to be healthy, or, where most recordings of the same machine at the same speed
 are quiet, with the median of those.
 
->>> analysis = PhysicsAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
->>> for block in stream.blocks: analysis.spectra.add(block)
->>> analysis.finish().line("outer race")
+>>> spectra = line_spectra(51_200, rpm=900, orders=BEARINGS["6205"].orders())
+>>> for block in stream.blocks: spectra.add(block)
+>>> physics_evidence(spectra.average(), 51_200, 900, BEARINGS["6205"].orders()).line("outer race")
 'BPFO 53.8 Hz, 24 dB'
 >>> Baseline.of(physics_of_healthy_recordings, KNOWN).compare(physics).change["outer race"]       # in dB
 11.4
@@ -22,7 +22,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -46,7 +45,7 @@ from bearcat.diagnosis.lines import (
     find_lines,
     levels_over_background,
 )
-from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra, stacked
+from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra
 from bearcat.errors import InputError
 from bearcat.findings import (
     CLEAR,
@@ -205,54 +204,31 @@ def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-class PhysicsAnalysis:
-    """Collects what physics needs of one recording. `orders` are those of bearing.KINEMATIC."""
-
-    def __init__(
-        self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
-        fewest: float = FEWEST_TURNS, limits: SignalLimits | None = None,
-    ) -> None:  # fmt: skip
-        if rate is None or rpm is None or orders is None:
-            name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
-            what = {"rate": "sampling rate", "rpm": "shaft's speed"}.get(name, name)
-            raise InputError(f"{recording}: its {what} is not known, and faults show only with it; give it", name)
-        fastest = 60 * rate / 2 / SHOWN / last_order(orders)
-        if not 0 < rpm <= fastest:
-            raise InputError(
-                f"{recording}: at {rate:g} Hz the lines of this bearing can be read up to {fastest:.0f} rpm, not at"
-                f" {rpm:g}; check the speed, or record at a higher rate", "rpm"
-            )  # fmt: skip
-        self.recording, self.rate, self.rpm, self.orders = recording, rate, rpm, orders
-        with self._named():
-            self.spectra = EnvelopeSpectra(rate, rpm, last_order(orders), fewest, limits)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Names the recording in an error."""
-        try:
-            yield
-        except InputError as error:
-            raise InputError(f"{self.recording}: {error}", error.field) from error
-
-    def finish(self, axes: Sequence[PhysicsAnalysis] = ()) -> PhysicsEvidence:
-        """What all blocks so far say; with those of further axes of the same point, if there are any."""
-        with self._named():
-            spectra = self.average(axes)
-        clipped = max(each.spectra.clipped for each in (self, *axes))  # of the worst axis
-        if clipped > CLIPPED_MUCH:
-            much = f"{100 * clipped:.1f} % of its samples lie at the limits"
-            raise InputError(f"{self.recording}: is clipped, {much}; record it with less gain")
-        return physics_evidence(spectra, self.rate, self.rpm, self.orders, clipped)
-
-    def average(self, axes: Sequence[PhysicsAnalysis] = ()) -> Spectra:
-        """The spectra of all blocks so far, and of further axes."""
-        return stacked([each.spectra.average() for each in (self, *axes)])
+def line_spectra(
+    rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
+    fewest: float = FEWEST_TURNS, limits: SignalLimits | None = None,
+) -> EnvelopeSpectra:  # fmt: skip
+    """What collects the spectra in which lines of a bearing, of these kinematic orders, are read."""
+    if rate is None or rpm is None or orders is None:
+        name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
+        what = {"rate": "sampling rate", "rpm": "shaft's speed"}.get(name, name)
+        raise InputError(f"its {what} is not known, and faults show only with it; give it", name)
+    fastest = 60 * rate / 2 / SHOWN / last_order(orders)
+    if not 0 < rpm <= fastest:
+        read = f"at {rate:g} Hz the lines of this bearing can be read up to {fastest:.0f} rpm, not at {rpm:g}"
+        raise InputError(f"{read}; check the speed, or record at a higher rate", "rpm")
+    return EnvelopeSpectra(rate, rpm, last_order(orders), fewest, limits)
 
 
 def physics_evidence(
     spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0
 ) -> PhysicsEvidence:
-    """What physics reads in the envelope spectra of one recording, or of several together."""
+    """What physics reads in the envelope spectra of one recording, or of several together, of which such a share of
+    samples is clipped.
+    """
+    if clipped > CLIPPED_MUCH:
+        much = f"{100 * clipped:.1f} % of its samples lie at the limits"
+        raise InputError(f"is clipped, {much}; record it with less gain")
     levels = levels_over_background(spectra)
     faults, usual = find_lines(levels, spectra, orders, rate, rpm)
     found = PhysicsEvidence(

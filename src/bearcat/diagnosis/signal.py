@@ -24,9 +24,9 @@ from bearcat.diagnosis.combs import resample_in_angle
 from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.fusion import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.lines import LineFamily, find_family, last_family_order
-from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
+from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, physics_evidence
 from bearcat.diagnosis.quality import Quality, QualityCheck, VibrationSeverity, level_values, vibration_severity
-from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
+from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra, stacked
 from bearcat.diagnosis.speed import SpeedCourse, SpeedEvidence
 from bearcat.errors import InputError
 from bearcat.findings import Finding, unique
@@ -87,7 +87,9 @@ class SignalAnalysis:
         self.recording, self.quality, self.course = recording, quality or QualityCheck(rate, unit), course
         self._checks = quality is None
         self.measured, self.rate, self.orders, self.doubt = measured, rate, orders, doubt
-        self.physics: PhysicsAnalysis | None = None
+        self.lines: EnvelopeSpectra | None = None  # for the lines of this bearing
+        self.levels: EnvelopeSpectra | None = None  # of a bearing or a speed that is not known
+        self.any_lines: EnvelopeSpectra | None = None  # for those of any bearing
         self.general: GeneralWitness | None = None
         self.error: InputError | None = None
         turned = None
@@ -98,34 +100,27 @@ class SignalAnalysis:
                 track = np.interp(place, np.arange(len(course.track)), course.track)
                 turned, rate = resample_in_angle(beginning, rate, track)
         try:
-            limits = self.quality.limits if turned is None else None  # the same samples
-            self.physics = PhysicsAnalysis(recording, rate, rpm, orders, 0.0 if measured else FEWEST_TURNS, limits)
-            self.general = GeneralWitness(self.physics.rate, self.physics.rpm, self.physics.orders, without)
+            if search and orders is None and rate is not None and rpm is not None:
+                self.any_lines = EnvelopeSpectra(rate, rpm, last_family_order(rate, rpm))
+            else:
+                limits = self.quality.limits if turned is None else None  # the same samples
+                self.lines = line_spectra(rate, rpm, orders, 0.0 if measured else FEWEST_TURNS, limits)
         except InputError as error:
-            self.error = error if self.physics is None else None  # outside the general model's range is no problem
-        self._unread: EnvelopeSpectra | None = None  # of a bearing or a speed that is not known
-        if measured and self.physics is None and rate is not None:
-            self._unread = EnvelopeSpectra(rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST, fewest=0.0)
-        self._searched: EnvelopeSpectra | None = None  # for the lines of any bearing
-        if search and orders is None and rate is not None and rpm is not None:
-            try:
-                self._searched = EnvelopeSpectra(rate, rpm, last_family_order(rate, rpm))
-                self.error = None
-            except InputError as error:
-                self.error = InputError(f"{recording}: {error}", error.field)
+            self.error = self._named(error)
+        if self.lines is not None and orders is not None:
+            with suppress(InputError):  # outside the general model's range is no problem
+                self.general = GeneralWitness(self.lines.rate, self.lines.rpm, orders, without)
+        if measured and self.lines is None and rate is not None:
+            self.levels = EnvelopeSpectra(rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST, fewest=0.0)
         self._turns = rpm is not None
         self._turned = turned is not None
         if turned is not None:
             self._add(turned)
 
     def _add(self, block: Floats) -> None:
-        if self.physics is not None:
-            self.physics.spectra.add(block)
-        if self.general is not None:
-            self.general.add(block)
-        for spectra in (self._unread, self._searched):
-            if spectra is not None:
-                spectra.add(block)
+        for collects in (self.lines, self.levels, self.any_lines, self.general):
+            if collects is not None:
+                collects.add(block)
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the witnesses see what passes."""
@@ -149,29 +144,40 @@ class SignalAnalysis:
                 values = {**found.no_signal.values, "axis": each.axis, "cause": found.no_signal.kind}
                 findings.append(Finding("dead axis", "check", values))
         for each in others:
-            if first.physics is not None and not first.joins(each):
+            if first.lines is not None and not first.joins(each):
                 findings.append(Finding("axis apart", "check", {"axis": each.axis, "first": first.axis}))
         quality = Quality(None, unique(findings), median(found.rms for found in checked))
-        rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
-        measured = first.measure(others, rest) if self.measured else None
+        joined = [each.lines for each in alive if each.lines is not None and (each is first or first.joins(each))]
+        measured = first.measure(others, joined) if self.measured else None
         try:
-            if first.physics is not None and first.physics.spectra.turns < FEWEST_TURNS:
-                few = f"holds {first.physics.spectra.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
-                raise InputError(f"{first.recording}: {few}; record longer")
-            physics = None if first.physics is None else first.physics.finish(rest)
+            physics = first.read_lines(joined)
             if physics is not None and self.doubt is not None:
                 physics = replace(physics, findings=(self.doubt, *physics.findings))
             families = [family for each in alive if (family := each.family()) is not None]
             general = None if physics is None else _mean([each.general.finish() for each in alive if each.general])
             error = first.error
         except InputError as refused:
-            physics, general, error = None, None, refused
+            physics, general, error = None, None, first._named(refused)
         family = max(families, key=lambda each: each.level, default=None) if error is None else None
         drawing = first.draw(physics)
         return SignalEvidence(
             physics, general, quality, speed, error and error.with_traceback(None), measured, family=family,
             drawing=drawing, doubt=self.doubt,
         )  # fmt: skip
+
+    def _named(self, error: InputError) -> InputError:
+        """The error with the name of the recording."""
+        return InputError(f"{self.recording}: {error}", error.field)
+
+    def read_lines(self, joined: Sequence[EnvelopeSpectra]) -> PhysicsEvidence | None:
+        """What physics reads in the spectra of all axes; None where this one's bearing is not known."""
+        if self.lines is None or self.orders is None:
+            return None
+        if self.lines.turns < FEWEST_TURNS:
+            few = f"holds {self.lines.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
+            raise InputError(f"{few}; record longer")
+        spectra, clipped = stacked([each.average() for each in joined]), max(each.clipped for each in joined)
+        return physics_evidence(spectra, self.lines.rate, self.lines.rpm, self.orders, clipped)
 
     @property
     def axis(self) -> str:
@@ -190,38 +196,32 @@ class SignalAnalysis:
 
     def family(self) -> LineFamily | None:
         """The lines that stand out, where they are looked for because the bearing is not known."""
-        searched = self._searched
-        if searched is None:
-            return None
-        try:
-            return find_family(searched.average(), searched.rate, searched.rpm)
-        except InputError as error:
-            raise InputError(f"{self.recording}: {error}", error.field) from error
+        searched = self.any_lines
+        return None if searched is None else find_family(searched.average(), searched.rate, searched.rpm)
 
-    def measure(self, others: Sequence[SignalAnalysis], rest: Sequence[PhysicsAnalysis]) -> Measured:
+    def measure(self, others: Sequence[SignalAnalysis], joined: Sequence[EnvelopeSpectra]) -> Measured:
         """Levels, of several axes the median, and spectra."""
         checks = [each.quality for each in (self, *others)]
         every = [level_values(each.beginning.astype(np.float64), each.rate, each.unit) for each in checks]
         levels = {name: float(np.median([each[name] for each in every if name in each])) for name in every[0]}
         spectra = None
         with suppress(InputError):  # no vibration, which the quality says
-            if self.physics is not None:
-                spectra = self.physics.average(rest)
-            elif self._unread is not None:
-                spectra = self._unread.average()
+            if self.lines is not None:
+                spectra = stacked([each.average() for each in joined])
+            elif self.levels is not None:
+                spectra = self.levels.average()
         if spectra is not None:
             levels["envelope_kurtosis"] = float(spectra.kurtosis.max())
-            spectra = spectra if self.physics is not None or self._turns else replace(spectra, turns=0.0)
-        cut = self._unread if self.physics is None else self.physics.spectra
-        turns = None if cut is None or (self.physics is None and not self._turns) else cut.turns
-        return Measured(levels, spectra, self.rate, self.orders, turns)
+            spectra = spectra if self._turns else replace(spectra, turns=0.0)
+        cut = self.lines or self.levels
+        return Measured(levels, spectra, self.rate, self.orders, cut.turns if cut is not None and self._turns else None)
 
     def joins(self, other: SignalAnalysis) -> bool:
         """Whether the spectra of both are on one axis: they are of the same speed and rate."""
-        same = (self.physics, other.physics)
-        return (
-            all(each is not None for each in same) and len({(e.rate, e.rpm, e.spectra.length) for e in same if e}) == 1
-        )
+        own, others = self.lines, other.lines
+        if own is None or others is None:
+            return False
+        return (own.rate, own.rpm, own.length) == (others.rate, others.rpm, others.length)
 
 
 def _mean(found: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:

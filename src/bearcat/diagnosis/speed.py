@@ -48,10 +48,8 @@ RIVAL, CLEAR, CLEAR_BEARING, LESSER = 9.0, 17.0, 20.0, 0.5
 CONSISTENT = 3  # lines at least that give the same speed
 AGREES = 0.03  # within which a stated speed is right: the fault lines are searched as widely
 FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what the next best speed may have of it
-FAULT_VOTE, FAULT_TIE = (
-    6.0,
-    0.9,
-)  # of the bearing's lines where a line of the shaft is there too; of a fit that is as good
+# Of the bearing's lines where a line of the shaft is there too, and of a fit that is as good.
+FAULT_VOTE, FAULT_TIE = 6.0, 0.9
 HIGHEST_MULTIPLE = 6  # of a stated speed, which is never replaced by one
 # A speed that varies, and a channel that holds it.
 FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
