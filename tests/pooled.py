@@ -7,7 +7,7 @@ from typing import Any
 
 from bearcat.data.stream import Stream
 from bearcat.deploy.ask import tally_stream
-from bearcat.deploy.diagnose import evidence_of, listen, network_evidence
+from bearcat.deploy.diagnose import evidence_of, measure_points, network_evidence
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.decision import Decision
@@ -36,4 +36,4 @@ def decided(recording: str, witnesses: Witnesses, **known: Any) -> Diagnosis:
 
 def diagnosed(found: FoundMeasurement, given: Given) -> Diagnoses:
     """The points of one measurement."""
-    return decide_together(evidence_of(found, listen(found, given), given))
+    return decide_together(evidence_of(found, measure_points(found, given), given))

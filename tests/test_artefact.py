@@ -139,13 +139,13 @@ def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path
 
 def test_a_file_or_nothing_is_no_model_folder(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="is a file"):
-        load_model(tmp_path / "file")
-    (tmp_path / "model.onnx").write_text("x")
-    with pytest.raises(InputError, match="model.onnx: is a file; give the folder it was exported from"):
-        load_model(tmp_path / "model.onnx")
-    with pytest.raises(InputError, match="model.json is missing; bearcat adapt writes one"):
-        load_model(tmp_path / "nothing")
+    for name in ("file", "nothing", "."):
+        with pytest.raises(InputError, match="is no model folder"):
+            load_model(tmp_path / name)
+    folder, _ = saved(tmp_path)
+    (folder / "weights.safetensors").unlink()
+    with pytest.raises(InputError, match="damaged model folder"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])

@@ -14,7 +14,7 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.data.signals import BLOCK
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.diagnose import listen
+from bearcat.deploy.diagnose import measure_points
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.lines import cross_talk, line_amplitudes
 from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, loudness, physics_evidence
@@ -214,7 +214,7 @@ def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real
     bearing = find_bearing("ZA-2115")
     for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
         (found,) = find_measurements([file])
-        evidence = [each.signal.physics for each in listen(found, Given(rpm=2000, bearing=bearing))]
+        evidence = [each.signal.physics for each in measure_points(found, Given(rpm=2000, bearing=bearing))]
         owners = cross_talk([loudness(each) for each in evidence])
         assert "outer race" not in owners[0]
         assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

@@ -33,7 +33,7 @@ from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import cached_windows, fingerprint, metadata
-from bearcat.deploy.diagnose import Heard, evidence_of, hear
+from bearcat.deploy.diagnose import MeasuredPoint, evidence_of, measure_unit
 from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.lines import FAULTS
@@ -175,10 +175,10 @@ class Library:
         target = self.catalogue(spec.dataset).only([spec.task.target])
         return units_of(target, spec.preparation.rate, spec.preparation.cut)
 
-    def heard(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[Heard]]]:
+    def measured(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[MeasuredPoint]]]:
         """What the signals of the run's target say by themselves; each is measured once."""
-        key = "heard", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
-        return self._once(key, lambda: [each for unit in self.units(spec) for each in hear(unit, spec.given)])
+        key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
+        return self._once(key, lambda: [each for unit in self.units(spec) for each in measure_unit(unit, spec.given)])
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         return self._once(("catalogue", dataset), dataset.catalogue)
@@ -209,8 +209,8 @@ class Library:
         as one without lines may be faulty too.
         """
         codes, certain = state_codes(split.classes), dict[str, int]()
-        for found, heard in self.heard(spec):
-            for point, each in zip(found.points, evidence_of(found, heard, spec.given), strict=True):
+        for found, measured in self.measured(spec):
+            for point, each in zip(found.points, evidence_of(found, measured, spec.given), strict=True):
                 shares = fuse(each.witnesses)
                 state = max(shares, key=lambda name: shares[name], default=None)
                 if state in FAULTS and state in codes and shares[state] >= CERTAIN:

@@ -172,9 +172,9 @@ def diagnose_tested(
     usable = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
     familiarity, judged = _covering(usable, tallies, unknown), (split.classes, record.decision, record.evidence.shift)
     diagnosed = []
-    for found, heard in library.heard(spec):
+    for found, measured in library.measured(spec):
         every = []
-        for point, each in zip(found.points, heard, strict=True):
+        for point, each in zip(found.points, measured, strict=True):
             counted = [tallies[one.name] for one in point.recordings if one.name in tallies]
             pooled = pool(reduce(add, counted), temperature, familiarity) if counted else None
             every.append(replace(each, network=None if pooled is None else network_evidence(pooled, *judged)))

@@ -118,8 +118,8 @@ def examine(unit: FoundUnit, model: Predictor | None, history: History, given: G
     """The evidence of one measurement; an error of ours is printed, and concerns this one alone."""
     try:
         evidence, notes = list[Observation](), list[str]()
-        for found, heard in hear(unit, given, model):
-            evidence += evidence_of(found, heard, given, model, history)
+        for found, measured in measure_unit(unit, given, model):
+            evidence += evidence_of(found, measured, given, model, history)
             notes += [f"{found.name}: {note}" for note in found.notes if len(found.points) > 1]
         return evidence, notes
     except Exception as error:
@@ -164,7 +164,7 @@ def _opened(path: Path, _: str) -> Predictor:
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class MeasuredPoint:
     """What the signals of a point say by themselves, what a model says, and what was noticed; or what is wrong."""
 
     signal: SignalEvidence = field(default_factory=SignalEvidence)
@@ -183,35 +183,37 @@ class Heard:
         return None if unknown and problem.field == "rpm" else InputError(str(problem), problem.field, readable=True)
 
 
-def hear(unit: FoundUnit, given: Given, model: Predictor | None = None) -> list[tuple[FoundMeasurement, list[Heard]]]:
+def measure_unit(
+    unit: FoundUnit, given: Given, model: Predictor | None = None
+) -> list[tuple[FoundMeasurement, list[MeasuredPoint]]]:
     """Opens a unit and measures it; its files are closed then."""
     try:
-        return [(found.closed(), listen(found, given, model)) for found in unit.open()]
+        return [(found.closed(), measure_points(found, given, model)) for found in unit.open()]
     except (InputError, OSError) as error:
         problem = error if isinstance(error, InputError) else InputError(f"{unit.name}: {error}")
-        return [(alone(FoundRecording(closed, unit.name)), [Heard(problem=problem.with_traceback(None))])]
+        return [(alone(FoundRecording(closed, unit.name)), [MeasuredPoint(problem=problem.with_traceback(None))])]
 
 
-def listen(found: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[Heard]:
+def measure_points(found: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[MeasuredPoint]:
     """What each point of a measurement says; a point that cannot be used does not stop the others."""
-    heard = []
+    measured = []
     for point in found.points:
         try:
-            heard.append(_listen(point, given, model, found.speed))
+            measured.append(_measure(point, given, model, found.speed))
         except InputError as error:  # frames of the traceback would keep the file open
-            heard.append(Heard(problem=error.with_traceback(None)))
-    return heard
+            measured.append(MeasuredPoint(problem=error.with_traceback(None)))
+    return measured
 
 
 def evidence_of(
-    found: FoundMeasurement, heard: Sequence[Heard], given: Given, model: Predictor | None = None,
+    found: FoundMeasurement, measured: Sequence[MeasuredPoint], given: Given, model: Predictor | None = None,
     history: History | None = None,
 ) -> list[Observation]:  # fmt: skip
     """What is known of each point. A line that several show belongs to the loudest: on the others it is cross-talk,
     which is to be checked.
     """
-    borrowed, evidence = cross_talk([loudness(each.signal.physics) for each in heard]), list[Observation]()
-    for point, each, lines in zip(found.points, heard, borrowed, strict=True):
+    borrowed, evidence = cross_talk([loudness(each.signal.physics) for each in measured]), list[Observation]()
+    for point, each, lines in zip(found.points, measured, borrowed, strict=True):
         if (problem := each.problem or each.lacking) is not None:
             evidence.append(Observation(point.name, problem=problem))
             continue
@@ -259,7 +261,7 @@ class _Axis:
     blocks: Iterator[Floats]  # those of the beginning again
 
 
-def _listen(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> Heard:
+def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> MeasuredPoint:
     """What the signals of a point say by themselves, what the model says, and what was noticed while reading."""
     noticed, axes, courses, orders, doubt = list[Finding](), list[_Axis](), list[SpeedCourse](), None, None
     for found in point.recordings:
@@ -307,7 +309,7 @@ def _listen(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fou
             signal = replace(signal, general=None)  # it would be heard twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
-    return Heard(signal, network, tuple(noticed))
+    return MeasuredPoint(signal, network, tuple(noticed))
 
 
 def _united(

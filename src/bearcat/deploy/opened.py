@@ -270,7 +270,8 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
     """Metadata, tensors and the fields of a Predictor, checked against the checksums."""
     from safetensors.numpy import load
 
-    _check_place(folder)
+    if not (folder / METADATA).exists():
+        raise InputError(f"{folder}: is no model folder; bearcat adapt writes one, OUT/model (or give a file .onnx)")
     metadata = read_json(folder / METADATA)
     check_format(metadata["format"], FORMAT, folder)
     weights = folder / _weights_name(metadata)
@@ -286,20 +287,6 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         parts.setdefault(kind, {})[inner] = array
     known = parts["familiarity"]
     return metadata, parts, fields | {"familiarity": Familiarity.from_state(known) if known else None}
-
-
-def _check_place(folder: Path) -> None:
-    """InputError says what to give instead, where this is no model folder."""
-    if folder.is_file():
-        exported = folder.suffix.lower() == ".onnx"
-        instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
-        raise InputError(f"{folder}: is a file; give {instead}")
-    present = any(folder.glob("weights*.safetensors"))
-    for name, there in ((METADATA, (folder / METADATA).exists()), (WEIGHTS, present)):
-        if not there:
-            place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
-            instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
-            raise InputError(f"{folder}: is no model folder, {name} is missing; {instead}")
 
 
 def _weights_name(metadata: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy.diagnose import listen
+from bearcat.deploy.diagnose import measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import PhysicsEvidence
@@ -76,12 +76,12 @@ def measure(
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
-    heard = listen(found, replace(given, measured=True))
-    problems = [each.problem for each in heard if each.problem is not None]
+    measured = measure_points(found, replace(given, measured=True))
+    problems = [each.problem for each in measured if each.problem is not None]
     if len(problems) == len(found.points):
         raise problems[0]
     snapshots = []
-    for place, each in zip(found.points, heard, strict=True):
+    for place, each in zip(found.points, measured, strict=True):
         signal, noticed = each.signal, each.noticed
         first = place.recordings[0]
         channel = first.point or place.name.rpartition("#")[2] if "#" in place.name or first.point else None
