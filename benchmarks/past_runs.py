@@ -40,7 +40,7 @@ from bearcat.diagnosis.accuracy import (
     window_agreement,
 )
 from bearcat.errors import InputError
-from bearcat.fast.batches import padded_stack, stack_key
+from bearcat.fast.device import padded_stack, stack_key
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship

@@ -82,8 +82,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     from bearcat.cat.networks import path_of
     from bearcat.cat.state import begin
     from bearcat.cat.teacher import SelfTraining, set_thresholds
-    from bearcat.fast.batches import Feed
-    from bearcat.fast.device import Recorder, torch_settings
+    from bearcat.fast.device import Feed, Recorder, torch_settings
 
     trained, data = recipe(10), noise(3 * BATCH, BATCH)
     state = begin([loop.Run(trained, data, seed) for seed in range(runs)], device(), None, None)

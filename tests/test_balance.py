@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 from bearcat.cat.evaluate import balanced_accuracy, equal_classes, macro_f1
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
-from bearcat.fast.batches import balanced
+from bearcat.fast.device import balanced
 from tests.reference.balance import balanced_pass, repeated
 from tests.test_train import RAGGED, assert_equal_to_twin, still, toy
 

@@ -29,7 +29,7 @@ from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.fast.batches import Batches, stack_data, stack_key
+from bearcat.fast.device import Batches, stack_data, stack_key
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 

@@ -33,7 +33,7 @@ from bearcat.diagnosis.accuracy import MOST_WINDOWS, Source, Target, check_predi
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pool, tally
 from bearcat.errors import InputError
-from bearcat.fast.batches import padded_stack
+from bearcat.fast.device import padded_stack
 from bearcat.record import DataSizes, Estimates, FittedCalibration, Record, Reliability, RunSettings, Scores
 from bearcat.settings import from_plain
 

@@ -32,7 +32,7 @@ from bearcat.cat.algorithm import Run
 from bearcat.cat.networks import trains_alone
 from bearcat.cat.state import TrainingState
 from bearcat.errors import InputError
-from bearcat.fast.batches import stack_key
+from bearcat.fast.device import stack_key
 from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.figures import library

@@ -35,8 +35,7 @@ from bearcat.cat.state import Checkpoint, TrainingState, begin, set_rate
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
-from bearcat.fast.batches import Batch, Feed
-from bearcat.fast.device import Recorder, torch_settings
+from bearcat.fast.device import Batch, Feed, Recorder, torch_settings
 
 OFF = 0.0  # a loss that has not begun, or that the method has not
 

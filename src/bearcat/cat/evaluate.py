@@ -27,7 +27,7 @@ from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Source, Target, expected_value
 from bearcat.errors import InputError, suggest
-from bearcat.fast.batches import Checked, padded_stack
+from bearcat.fast.device import Checked, padded_stack
 from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bearcat.data import tasks
     from bearcat.data.inputs import Input
     from bearcat.diagnosis import accuracy as check_models
-    from bearcat.fast import batches, stacked
+    from bearcat.fast import device, stacked
 else:
 
     class Deferred:
@@ -47,11 +47,11 @@ else:
         Deferred, ("torch", "torch.nn.functional", "bearcat.data.tasks", "bearcat.diagnosis.accuracy")
     )
     evaluate, networks, scaling = map(Deferred, ("bearcat.cat.evaluate", "bearcat.cat.networks", "bearcat.cat.scaling"))
-    batches, stacked = map(Deferred, ("bearcat.fast.batches", "bearcat.fast.stacked"))
+    device, stacked = map(Deferred, ("bearcat.fast.device", "bearcat.fast.stacked"))
 
 # What modules of recipes import from here, without loading torch.
 __all__ = [
-    "Tensor", "batches", "check_models", "evaluate", "functional", "networks", "nn", "scaling", "stacked", "tasks",
+    "Tensor", "check_models", "device", "evaluate", "functional", "networks", "nn", "scaling", "stacked", "tasks",
     "torch",
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Tensor, batches, functional, scaling, stacked, torch
+from bearcat.cat.ingredient import Tensor, device, functional, scaling, stacked, torch
 
 if TYPE_CHECKING:
     from bearcat.cat.calibration import Sample
@@ -89,7 +89,7 @@ def predict_in_training(state: TrainingState, network: Network, live: bool) -> T
     with torch.no_grad():
         for places in data.target_pass(epoch):
             draws.next()
-            windows = batches.gather(data.target_train, torch.from_numpy(places).to(state.finite.device))
+            windows = device.gather(data.target_train, torch.from_numpy(places).to(state.finite.device))
             found.append(network(windows, True, draws if live else None)[0])
     return torch.cat(found, dim=1)
 
@@ -111,8 +111,8 @@ def searched(
 
         found.append(1 / float(fmin(at, 2.0, disp=False)[0]))
         degenerate.append(bool((values.gather(-1, labels[:, None]) == 0).all()))
-    device = sample.scores.device
-    return torch.tensor(found, dtype=torch.float64, device=device), torch.tensor(degenerate, device=device)
+    place = sample.scores.device
+    return torch.tensor(found, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
 
 
 def descended(

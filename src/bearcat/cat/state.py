@@ -32,8 +32,7 @@ from bearcat.cat.recipes import Recipe
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
-from bearcat.fast.batches import Batches, Checked, stack_data
-from bearcat.fast.device import choose_precision, fast_path
+from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, stack_data
 from bearcat.fast.stacked import Randomness
 from bearcat.storage import digest_json, load_tensors, save_tensors
 

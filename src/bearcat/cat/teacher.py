@@ -18,7 +18,7 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from bearcat.cat.recipes import Schedule
     from bearcat.cat.state import TrainingState
-    from bearcat.fast.batches import Batch
+    from bearcat.fast.device import Batch
 
 
 @dataclass(frozen=True)
