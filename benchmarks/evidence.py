@@ -1,9 +1,9 @@
 """The evidence of one version: trains the runs that the tables of docs/results.md need, a line for each.
 
     BEARCAT_DATA=data python benchmarks/evidence.py plant specimens conditions --device cuda --out runs.jsonl
-    BEARCAT_DATA=data python benchmarks/evidence.py paper --device cuda --jobs 15 --limit-seconds 520 --out paper.jsonl
-    python benchmarks/evidence_tables.py runs.jsonl paper.jsonl      # then: docs/results.json and the tables
+    python benchmarks/evidence_tables.py runs.jsonl      # then: docs/results.json and the tables
 
+The paper's protocol is grids/replication.toml, which `bearcat bench run` trains.
 Runs are dealt out to processes in jobs that share their data, seed by seed, so that what is there when time is up can
 be compared. A run is written to --out as soon as it is finished, and what --out holds is not trained
 again. Needs no package but bearcat's own.
@@ -57,7 +57,6 @@ class Selection:
                 )
 
 
-PAPER = ("source-only", "DANN*", "CAT*-Temperature")
 PARTS: dict[str, tuple[Selection, ...]] = {
     "conditions": (
         Selection("physics", ("dense-source-only", "match-clusters", "dense-MCC"), 5,
@@ -70,14 +69,6 @@ PARTS: dict[str, tuple[Selection, ...]] = {
     "plant": (
         Selection("plant-shaped", ("dense-source-only", "match-clusters"), 3, lambda spec: (spec.data, spec.task)),
     ),
-    "paper": tuple(
-        Selection(grid, PAPER, 5, lambda spec: (spec.data, spec.recipe_name), inputs=("time",))
-        for grid in ("hit-sm", "cwru")
-    ),
-    "paper-frequency": tuple(
-        Selection(grid, PAPER, 5, lambda spec: (spec.data, spec.recipe_name), inputs=("frequency",))
-        for grid in ("cwru", "hit-sm")
-    ),
 }  # fmt: skip
 
 
@@ -88,7 +79,7 @@ def jobs(part: str, seed: int, done: set[tuple[Any, ...]]) -> list[tuple[str, li
         for spec in selection.specs(seed):
             if tuple(cell(part, spec).values()) not in done:
                 groups[selection.grid, selection.job(spec)].append(spec)
-    return [(part, group) for group in reversed(groups.values())]  # the paper's slowest method first
+    return [(part, group) for group in groups.values()]
 
 
 def cell(part: str, spec: Any) -> dict[str, Any]:

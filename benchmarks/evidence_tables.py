@@ -1,27 +1,33 @@
 """Every figure of README.md and the documents in one file, and the tables made of it.
 
-    python benchmarks/evidence_tables.py runs.jsonl paper.jsonl   # lines of runs → docs/results.json → tables
-    python benchmarks/evidence_tables.py                           # docs/results.json → tables and the picture
+    python benchmarks/evidence_tables.py runs.jsonl              # lines of runs → docs/results.json → tables
+    python benchmarks/evidence_tables.py bench-report/*/runs.csv  # runs of the paper's protocol → docs/replication.csv
+    python benchmarks/evidence_tables.py                          # docs/results.json → tables and the picture
 
 docs/results.json holds `tables` (a heading and rows) and `figures` (numbers of a paragraph), each with the version it is
 of and the command that makes it. A table stands in a document between `<!-- evidence: NAME -->` and `<!-- end -->`, and a
-paragraph with figures ends with `<!-- figures: NAME -->`. Lines are those of benchmarks/evidence.py. A mean is over tasks, of means over the seeds that all compared methods have; p is of Wilcoxon's
-signed-rank test over tasks, as the seeds of a task share its data, adjusted by Holm over all tests of a table.
+paragraph with figures ends with `<!-- figures: NAME -->`. Lines are those of benchmarks/evidence.py, runs.csv is what
+`bearcat bench report` writes. A mean is over tasks, of means over the seeds that all compared methods have; p is of
+Wilcoxon's signed-rank test over tasks, as the seeds of a task share its data, adjusted by Holm over all tests of a table.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import draw_result
 import numpy as np
+import when_cat_pays
 from evidence import read_lines
+from scipy.stats import spearmanr
 
 from bearcat.bench.stats import bootstrap, holm, signed_rank
 
@@ -47,6 +53,18 @@ WITNESSES = ("physics alone", "general model alone", "network alone", "diagnose"
 MEASURES = ("missed", "passed", "false_alarms", "type_right", "check", "ece")
 IN_SAMPLE = {"cwru": "in-sample", "simulated": "in-sample"}  # where the default recipe was chosen
 MADE = "python benchmarks/evidence.py {}"
+# The paper's protocol on public benches (grids/replication.toml, grids/in-the-loop.toml): a row of a run.
+REPLICATION = ROOT / "docs" / "replication.csv"
+RUN = ("dataset", "input", "source", "target", "method", "seed")
+SCORES = ("target_accuracy", "target_ece", "target_ece15")
+NUMBERS = ("source_accuracy", *SCORES, "pseudo_label_share", "temperature", "at_bound", "collapsed")
+BENCHES = {"unimore": "UNIMORE", "hit-sm": "HIT-SM", "cwru": "CWRU"}
+CAT, AGAINST = "CAT*-Temperature", ("source-only", "DANN", "DANN*", "AT*")
+REPLICATED = (*AGAINST, CAT, "CAT*-CPCS", "CAT*-Vector", "CAT*-Matrix", "CAT*-recordings")
+BRIEF = ("source-only", "DANN", "DANN*", "AT*", CAT, "CAT*-recordings")
+EXTRA = ("1", "15", "26", "0.2", "29", "16", "5")  # counted in docs/replication.csv by tests/test_evidence.py
+IN_LOOP = ("AT*", CAT, "CAT*-Temperature, unbounded", "CAT*-CPCS", "CAT*-TransCal")
+VERSION = "0.4, result version 9, NVIDIA H200, torch 2.11.0+cu130, bfloat16"
 
 
 def complete(lines: Sequence[Line], value: Callable[[Line], float | None]) -> TaskMeans:
@@ -206,35 +224,133 @@ def _missed_apart(lines: Sequence[Line], witness: str) -> list[Any]:
     return [np.array(values) for values in found.values()]
 
 
-def paper(lines: Sequence[Line]) -> dict[str, Table]:
-    """Accuracy / ECE with the paper's network and schedule."""
-    names, rows, tests = ("source-only", "CAT*-Temperature", "DANN*"), [], []
-    pairs = (("CAT*-Temperature", "source-only"), ("DANN*", "source-only"), ("CAT*-Temperature", "DANN*"))
-    for part, kind in (("paper", "time"), ("paper-frequency", "frequency")):
-        for dataset, words in (("hit-sm", "HIT-SM"), ("cwru", "CWRU")):
-            mine = [line for line in lines if line["part"] == part and line["dataset"] == dataset]
-            right, error = complete(mine, target("accuracy")), complete(mine, target("ece"))
-            if not set(names) <= right.keys() or not next(iter(right["DANN*"].values())):
-                continue
-            cells = [f"{percent(mean(right[name]))} / {percent(mean(error[name]))}" for name in names]
-            tests += [p_by_task(differences(right[first], right[second])) for first, second in pairs]
-            tasks, seeds = len(right["DANN*"]), len(next(iter(right["DANN*"].values())))
-            rows.append([f"{words}, {kind}", f"{tasks} × {seeds}", *cells])
-    adjusted = iter(holm(tests))
+def read_replication() -> list[Line]:
+    """The rows of docs/replication.csv with numbers as such; empty cells are None."""
+    with REPLICATION.open(newline="", encoding="utf-8") as file:
+        rows: list[Line] = list(csv.DictReader(file))
     for row in rows:
-        row += [p_text(next(adjusted)) for _ in pairs]
-    header = [
-        "accuracy / ECE, percent",
-        "tasks × seeds",
-        *names,
-        *(f"p: {first} against {second}" for first, second in pairs),
+        row["task"] = f"{row['source']}→{row['target']}"
+        for name in NUMBERS:
+            row[name] = float(row[name]) if row[name] else None
+    return rows
+
+
+def write_replication(paths: Sequence[Path]) -> None:
+    """docs/replication.csv from runs.csv of `bearcat bench report`, each run once."""
+    found = {}
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                short = [f"{float(row[name]):.5g}" if row[name] else "" for name in NUMBERS[:-2]]
+                flags = [str(int(row[name] == "True")) if row[name] else "" for name in NUMBERS[-2:]]
+                found[tuple(row[name] for name in RUN)] = [*short, *flags]
+    with REPLICATION.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [(*RUN, *NUMBERS), *((*key, *row) for key, row in found.items())]
+        )
+
+
+def replication(rows: Sequence[Line]) -> dict[str, Table]:
+    """The paper's protocol: accuracy / ECE of its methods, what CAT* gains with p, and calibrators in the loop."""
+    benches: dict[str, list[Line]] = defaultdict(list)
+    for row in rows:
+        benches[f"{BENCHES[row['dataset']]}, {row['input']}"].append(row)
+    frequency = [row for row in rows if row["input"] == "frequency"]
+    shared = set.intersection(*({row["method"] for row in frequency if row["dataset"] == name} for name in BENCHES))
+    groups = {name: benches[name] for name in sorted(benches, key=lambda name: (name.endswith("time"), name))}
+    groups["all, frequency"] = [
+        {**row, "task": row["dataset"] + row["task"]} for row in frequency if row["method"] in shared
     ]
-    keep = {"of": of_runs([line for line in lines if line["part"].startswith("paper")] or lines)}
-    return (
-        {"paper": keep | {"made_by": MADE.format("paper paper-frequency"), "header": header, "rows": rows}}
-        if rows
-        else {}
-    )
+    main, gains, loop, tests = [], [], [], list[float]()
+    for name, mine in groups.items():
+        right, error, fine = (complete(mine, itemgetter(score)) for score in SCORES)
+        tasks, seeds = len(right[CAT]), len(next(iter(right[CAT].values())))
+        cells = {method: f"{percent(mean(right[method]))} / {percent(mean(error[method]))}" for method in right}
+        plain = [row for row in mine if row["method"] in REPLICATED]
+        collapsed = sum(row["collapsed"] for row in plain)
+        main.append([name, f"{tasks} × {seeds}", *(cells.get(method, "–") for method in REPLICATED),
+                     f"{collapsed:.0f} of {len(plain)}"])  # fmt: skip
+        if not name.endswith("time"):
+            apart = {other: [differences(score[CAT], score[other]) for score in (right, error)] for other in AGAINST}
+            tests += [p_by_task(each) for pair in apart.values() for each in pair]
+            points = [
+                [f"{100 * np.mean([run.mean() for run in each]):+.1f}" for each in pair] for pair in apart.values()
+            ]
+            gains.append([name, *points])
+        for method in IN_LOOP if not name.startswith("all") else ():
+            runs = [row for row in mine if row["method"] == method]
+            if runs:
+                bound = "" if method == "AT*" else f"{sum(row['at_bound'] for row in runs):.0f} of {len(runs)}"
+                share = percent(float(np.mean([row["pseudo_label_share"] for row in runs])))
+                loop.append([name, method, cells[method], percent(mean(fine[method])), share, bound])
+    adjusted = iter(holm(tests))
+    for gained in gains:
+        gained[1:] = [" / ".join(f"{points} ({p_text(next(adjusted))})" for points in pair) for pair in gained[1:]]
+    keep = {"of": VERSION, "made_by": "bearcat bench run grids/replication.toml"}
+    heads = ["accuracy / ECE, percent", "tasks × seeds", *REPLICATED, "collapsed runs"]
+    short = [0, 1, *(heads.index(method) for method in BRIEF)]
+    return {
+        "replication": keep | {"header": heads, "rows": main},
+        "replication-short": keep | {
+            "header": [heads[place] for place in short],
+            "rows": [[row[place] for place in short] for row in main if not row[0].endswith("time")],
+        },
+        "replication-gains": keep | {"header": ["accuracy (p) / ECE (p), points", *AGAINST], "rows": gains},
+        "in-the-loop": {
+            "of": VERSION, "made_by": "bearcat bench run grids/in-the-loop.toml", "rows": loop,
+            "header": ["bench", "in the loop", "accuracy / ECE, percent", "ECE of 15 bins", "windows labelled", "T at a bound"],
+        },
+    }  # fmt: skip
+
+
+def pays() -> tuple[dict[str, Table], list[str]]:
+    """What CAT* gains over DANN* and AT* by the accuracy of source-only, on our tasks and on the paper's; and numbers of
+    its picture: rank correlations over all tasks, and the range of the gain on the hard ones of ours.
+    """
+    benches = when_cat_pays.read_runs([REPLICATION])
+    ours = {f"{bench} {name}": of for bench, tasks in benches.items() for name, of in tasks.items()}
+    groups = {"ours, frequency": ours, "the paper's": when_cat_pays.published()}
+    rows = []
+    for words, tasks in groups.items():
+        for low, high in ((0, 40), (40, 70), (70, 101)):
+            mine = {name: of for name, of in tasks.items() if low <= of["source-only"][0] < high}
+            gains = [
+                np.mean([gain for _, gain in when_cat_pays.points(mine, other, score, 0)])
+                for other in when_cat_pays.OTHERS
+                for score in (0, 1)
+            ]
+            band = f"below {high} %" if not low else f"{low} to {high} %" if high < 100 else f"{low} % and more"
+            rows.append([words, band, str(len(mine)), *(f"{gain:+.1f}" for gain in gains)])
+    header = ["tasks", "source-only accuracy", "number", "accuracy over DANN*", "ECE lowered by", "accuracy over AT*",
+              "ECE lowered by"]  # fmt: skip
+    made = {"of": VERSION, "made_by": "python benchmarks/when_cat_pays.py"}
+    hard = [gain for plain, gain in when_cat_pays.points(ours, "DANN*", 0, 0) if plain < 40]
+    numbers = [str(sum(map(len, groups.values()))), f"{min(hard):.1f}", f"{max(hard):.1f}"]
+    for score in (0, 1):
+        every = [point for tasks in groups.values() for point in when_cat_pays.points(tasks, "DANN*", score, 0)]
+        rank = spearmanr([plain for plain, _ in every], [gain for _, gain in every])
+        numbers += [f"{rank.statistic:.2f}", p_text(rank.pvalue)]
+    return {"when-cat-pays": made | {"header": header, "rows": rows}}, numbers
+
+
+def figures(tables: Mapping[str, Table], more: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The numbers a paragraph about the paper's protocol may have: those of its tables, counts of tasks, and `more`."""
+    found = {}
+    for name, sources in OF_TABLES.items():
+        cells = [cell for source in sources for row in tables[source]["rows"] for cell in row[1:]]
+        numbers = {each for cell in cells for each in re.findall(r"\d+(?:\.\d+)?(?:e-\d+)?", cell)}
+        found[name] = {
+            "of": VERSION, "made_by": "python benchmarks/evidence_tables.py",
+            "numbers": sorted(numbers | {number.strip("-+") for number in more.get(name, ())}),
+        }  # fmt: skip
+    return found
+
+
+# Of each named paragraph the tables whose numbers it may have.
+OF_TABLES = {
+    "replication": ("replication", "replication-gains", "in-the-loop"),
+    "when-cat-pays": ("when-cat-pays",),
+}
 
 
 def markdown(table: Table) -> str:
@@ -253,12 +369,16 @@ def filled(text: str, tables: Mapping[str, Table]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lines", type=Path, nargs="*", help="what benchmarks/evidence.py wrote")
+    parser.add_argument("files", type=Path, nargs="*", help="what benchmarks/evidence.py wrote, or runs.csv")
     chosen = parser.parse_args()
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    if chosen.lines:
-        lines = read_lines(chosen.lines)
-        for make in (conditions, specimens, plant, paper):
+    if runs := [path for path in chosen.files if path.suffix == ".csv"]:
+        write_replication(runs)
+    table, numbers = pays()
+    kept["tables"] |= replication(read_replication()) | table
+    kept["figures"] |= figures(kept["tables"], {"when-cat-pays": numbers, "replication": EXTRA})
+    if lines := read_lines([path for path in chosen.files if path.suffix != ".csv"]):
+        for make in (conditions, specimens, plant):
             kept["tables"] |= make([line for line in lines if line["part"].startswith(make.__name__)] or lines)
     RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     different = [page for page in PAGES if filled(text := page.read_text(encoding="utf-8"), kept["tables"]) != text]

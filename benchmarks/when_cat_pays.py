@@ -1,11 +1,12 @@
 """When does CAT pay? Its gain over DANN* and AT* on each task, against what training on the source alone reaches there.
 
-    python benchmarks/when_cat_pays.py bench-report/*/runs.csv --out docs/when-cat-pays.svg
+    python benchmarks/when_cat_pays.py --out docs/when-cat-pays.svg         # docs/replication.csv
+    python benchmarks/when_cat_pays.py bench-report/*/runs.csv              # tasks of your own
 
 A point is a task of one dataset and input, the mean over the seeds that all four methods finished; the paper's twelve
 published tasks are drawn beside ours. Gains are percentage points of accuracy, and of ECE the points by which it falls.
-`runs.csv` is what `bearcat bench report` writes; without one the paper's tasks are drawn alone. Prints Spearman's rank
-correlation of each panel with its p; tasks of one bench share recordings, so p flatters.
+Tasks in which every run of CAT* collapsed are left out and counted. Prints Spearman's rank correlation of each panel
+with its p; tasks of one bench share recordings, so p flatters.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ METHODS = (PLAIN, CAT, *OTHERS)
 SCORES = ("accuracy", "ece")
 Tasks = Mapping[str, Mapping[str, tuple[float, float]]]  # task → method → accuracy and ECE in percent
 PAPER = "Paderborn (the paper)"
+OURS = Path(__file__).resolve().parents[1] / "docs" / "replication.csv"
 
 
 def read_runs(paths: Sequence[Path]) -> dict[str, dict[str, dict[str, tuple[float, float]]]]:
     """Bench → task → method → accuracy and ECE, means over the seeds that all methods have."""
     cells: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = defaultdict(dict)
+    sound: set[tuple[str, str]] = set()
     for path in paths:
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
@@ -40,8 +43,14 @@ def read_runs(paths: Sequence[Path]) -> dict[str, dict[str, dict[str, tuple[floa
                     place = row["dataset"], f"{row['input']} {row['source']}→{row['target']}"
                     pair = 100 * float(row["target_accuracy"]), 100 * float(row["target_ece"])
                     cells[place][row["method"], row["seed"]] = pair
+                    if row["method"] == CAT and row["collapsed"] in ("0", "False"):
+                        sound.add(place)
     found: dict[str, dict[str, dict[str, tuple[float, float]]]] = defaultdict(dict)
+    if left_out := len(cells.keys() - sound):
+        print(f"{left_out} tasks are left out: every run of {CAT} collapsed")
     for (dataset, task), scores in cells.items():
+        if (dataset, task) not in sound:
+            continue
         seeds = set.intersection(*({seed for name, seed in scores if name == method} for method in METHODS))
         if seeds:
             means = {
@@ -95,7 +104,7 @@ def pays(benches: Mapping[str, Tasks], other: str) -> tuple[ReportFigure, list[s
 
 def main(words: Iterable[Any] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="*", help="runs.csv of bearcat bench report")
+    parser.add_argument("runs", type=Path, nargs="*", default=[OURS], help="runs.csv of bearcat bench report")
     parser.add_argument("--out", type=Path, default=Path("when-cat-pays.svg"), help="the figure for DANN*; AT* beside")
     chosen = parser.parse_args(None if words is None else [str(word) for word in words])
     benches = {PAPER: published(), **read_runs(chosen.runs)}

@@ -279,7 +279,8 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
-    row |= {name: getattr(record, name) for name in ("temperature", "at_bound", "failed", "collapsed")}
+    of_record = ("pseudo_label_share", "temperature", "at_bound", "failed", "collapsed")
+    row |= {name: getattr(record, name) for name in of_record}
     row |= {"seconds": record.run_seconds, "together": record.stack, "parameters": record.parameters}
     row |= {"device": record.device, "identity": record.data.identity}
     return row
