@@ -43,13 +43,9 @@ def test_check_and_adapt_name_the_one_that_differs(tmp_path, kinds):
             assert any(f"/{number}.npz: {ODD[kind]}" in sentence for sentence in named)
 
 
-def test_an_odd_rate_does_not_decide_for_all(tmp_path):
-    folder = write_plant(tmp_path, ("rate",))
-    chosen = choose_settings(folder, folder.catalogue(), Task("600rpm", "1200rpm"), Requested(input="time"))[2]
-    assert chosen.preparation.rate == 8000
-
-
-def test_two_machines_in_one_domain_are_not_a_mistake(tmp_path):
-    folder = write_plant(tmp_path, ("rate",) * 4)
-    notes = survey(folder.catalogue(), Preparation(length=256, rate=8000.0)).notes
+def test_an_odd_rate_does_not_decide_for_all_and_several_are_another_machine(tmp_path):
+    task, asked = Task("600rpm", "1200rpm"), Requested(input="time")
+    one, many = (write_plant(tmp_path / name, ("rate",) * odd) for name, odd in (("one", 1), ("many", 4)))
+    assert choose_settings(one, one.catalogue(), task, asked)[2].preparation.rate == 8000
+    notes = survey(many.catalogue(), Preparation(length=256, rate=8000.0)).notes
     assert not any(ODD["rate"] in note for note in notes)

@@ -133,7 +133,7 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
 
 @pytest.fixture(scope="module")
 def trained():
-    """Two short trainings of unequal size, as one stack."""
+    """Two short trainings, as one stack."""
     dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
     catalogue = dataset.catalogue()
     source, target = (
@@ -141,8 +141,7 @@ def trained():
         for domain in ("N15_M07_F10", "N09_M07_F10")
     )
     task = Task("N15_M07_F10", "N09_M07_F10")
-    rest = np.flatnonzero(np.arange(len(target)) % 8 > 0)
-    splits = [split_task(task, source, part, Split(), seed) for seed, part in enumerate((target, target[rest]))]
+    splits = [split_task(task, source, target, Split(), seed) for seed in (0, 1)]
     runs = [Run(RECIPE, split.training, seed) for seed, split in enumerate(splits)]
     return train(runs, CPU, watcher([split.held_back for split in splits], CPU)), splits
 

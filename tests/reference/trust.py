@@ -16,14 +16,6 @@ def atc(source: Sequence[float], right: Sequence[bool], target: Sequence[float])
     return sum(score >= max(fit) for score in target) / len(target) if fit else 0.0
 
 
-def limit(scores: Sequence[float], rate: float) -> float:
-    """The least score that leaves room for a new one among those at or below it."""
-    for score in sorted(scores):
-        if sum(other <= score for other in scores) >= (len(scores) + 1) * (1 - rate) - 1e-9:
-            return score
-    return math.inf
-
-
 def distance(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
     """To the neighbours-th nearest, all of length 1."""
 
