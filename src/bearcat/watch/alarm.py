@@ -280,9 +280,9 @@ def _status(seen: Observed, found: Findings, rule: WatchRule) -> PointStatus:
     """The status after a recording."""
     state, time = seen.state, seen.snapshot.time
     before, alarm, open_alarm = state.status, state.alarm, state.open_alarm
-    evidence, fault, confidence = before.evidence, None, None
-    if open_alarm is not None or seen.row is None:  # a named cause is not taken back while its alarm is open
-        fault, confidence = before.fault, before.confidence
+    evidence, fault, confidence = None, None, None
+    if open_alarm is not None or (seen.row is None and seen.silent is None):  # a named cause stays with its alarm
+        evidence, fault, confidence = before.evidence, before.fault, before.confidence
     if found.state in FAULTS and found.decision is not None and (fault is None or set(state.names) == {found.state}):
         fault, confidence = found.state, found.decision.expected
     if found.physics is not None:
