@@ -1,7 +1,7 @@
 """Simulate a bearing under two conditions, adapt from one to the other, and see what adapting gained.
 
-The target's labels are known here, because the signals are simulated; training never sees them. Three runs that differ
-in their seed are trained together, as one stack: a single run says little about a method.
+The target's labels are known here, because the signals are simulated; training never sees them. Each method is trained
+with three seeds: a single run says little about a method.
 
     python examples/simulate_and_adapt.py [--epochs 40]
 """
@@ -31,8 +31,8 @@ def main() -> None:
         recipe = make_recipe(name, "frequency", epochs)
         specs = [RunSpec("simulated", bearing, task, name, recipe, spectra, Split("block"), seed) for seed in SEEDS]
         with tempfile.TemporaryDirectory() as out:
-            runs = run_stack(specs, [Path(out) / str(seed) for seed in SEEDS], torch.device("cpu"))
-        records = [run.record for run in runs]
+            runs = [run_stack([spec], [Path(out) / str(spec.seed)], torch.device("cpu")) for spec in specs]
+        records = [run.record for (run,) in runs]
         source = mean(record.scores.source.accuracy for record in records)
         target = mean(record.scores.target.accuracy for record in records)
         confidence = mean(record.estimates.mean_confidence for record in records)
