@@ -154,13 +154,12 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_the_command_prints_draws_and_exits(folder, tmp_path, command):
+def test_the_command_prints_and_exits(folder, command):
     words = ("--rpm", 1500, "--bearing", "6203")
-    status, output, _ = command("diagnose", folder, *words, "--format", "csv", "--png", tmp_path)
+    status, output, _ = command("diagnose", folder, *words, "--format", "csv")
     assert status == 1
     rows = list(csv.DictReader(io.StringIO(output)))
     assert [(row["state"], row["decision"]) for row in rows] == [("healthy", "ok"), ("outer race", "alarm")]
-    assert (tmp_path / "outer.png").read_bytes().startswith(b"\x89PNG")
     status, output, _ = command("diagnose", folder / "healthy.wav", *words, "--format", "json")
     assert status == 0
     (found,) = json.loads(output)["recordings"]

@@ -27,11 +27,11 @@ METHOD = '[[method]]\nmethod = "{}"\n'
         ("adapt --method AT --method-set encoder=silero", "cnn"), ("adapt --set clearance=1", "specimen"),
         ("adapt --data femto", "manifest"),
         ("adapt --fail-on alarm", "predict"), ("report a --out a.pdf", "print"),
-        ("diagnose a --bpfo 3.6", "bpfi="), ("predict a b --by window", "open_model"),
+        ("diagnose a --bpfo 3.6", "bpfi="), ("predict a b --by window", "open_model"), ("diagnose a --png b", "bearcat report"),
         ("predict a b --min-confidence=0.8", "confidence"), ("diagnose a.mf4", ".npz"), ("diagnose a.unv", ".npz"),
         ("serve --token x", "proxy"), ("watch a --webhook https://host/x", "json://"),
         ("watch a --mail=smtp://host", "mailto://"), ("watch --mqtt mqtt://x", "--notify mqtt://"),
-        ("watch a --store a.db --false-alarms 1/week", "1/month"), ("watch a --store a.db --baseline 12h", "7d"),
+        ("watch a --store a.db --false-alarms 1/year", "not a number"), ("watch a --store a.db --baseline 30,2d", "whole number"),
         ("watch a --loads=0,50", "upgrade.md"), ("adapt --track tensorboard", "upgrade.md"), ("data bearings", "upgrade.md"),
     ],
 )  # fmt: skip

@@ -64,7 +64,7 @@ def test_texts_and_values_make_the_same_request():
     assert AdaptRequest.of(settings=["seconds=1"], rpm=900).dataset_settings == {
         "seconds": "1", "rpm": "900"
     }  # fmt: skip
-    assert WatchRequest.of(false_alarms="6/month", baseline="7d").rule == {"false_alarms": 72.0, "period": 7 * 86_400.0}
+    assert WatchRequest.of(false_alarms="12", baseline_days=7).rule == {"false_alarms": 12.0, "period": 7 * 86_400.0}
 
 
 @pytest.mark.parametrize(

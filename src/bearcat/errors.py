@@ -113,6 +113,7 @@ RANGES = {
     "false_alarms": Range("the rate of false alarms", 1e-6, 366, "a year"),
     "prior": Range("the share of recordings that are faulty", 1e-4, 0.99),
     "baseline": Range("the length of a baseline", 8, 200, "recordings"),
+    "baseline_days": Range("the length of a baseline", 0, 3650, "days"),
 }
 
 

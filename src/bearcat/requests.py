@@ -11,7 +11,6 @@ bearcat.errors.InputError: unknown setting 'methd'; did you mean 'method'?
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +18,7 @@ from typing import Any, Self
 from bearcat.errors import InputError, check_range, suggest
 from bearcat.settings import override, pairs
 
-ADVANCED = "Advanced"
+RECORDINGS, ADVANCED = "Recordings", "Advanced"  # groups of options, the first being "Options"
 DAY = 86_400.0  # seconds
 MANY = "; repeat for more"
 
@@ -59,11 +58,11 @@ class Request:
 class SignalRequest(Request):
     """What recordings may not say themselves."""
 
-    rpm: str | None = option(None, "Speed of the shaft, or the channel that holds it.", "RPM")
+    rpm: str | None = option(None, "Speed of the shaft, or the channel that holds it.", "RPM", group=RECORDINGS)
     bearing: Any = option(  # noqa: RUF009 (a text, or a Bearing)
-        None, "6205, bpfo=3.59,bpfi=5.42 or balls=9,ball=7.94,pitch=39.", "BEARING"
+        None, "6205, bpfo=3.59,bpfi=5.42 or balls=9,ball=7.94,pitch=39.", "BEARING", group=RECORDINGS
     )
-    channel: str | None = option(None, "The channel to read, by name.", "NAME")
+    channel: str | None = option(None, "The channel to read, by name.", "NAME", group=RECORDINGS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +70,9 @@ class PointRequest(SignalRequest):
     """What diagnosing and watching have in common."""
 
     channels: str | None = option(
-        None, "Channels are axes of one bearing, or of several.", "together|apart", choices=("together", "apart")
-    )
+        None, "Channels are axes of one bearing, or of several.", "together|apart", choices=("together", "apart"),
+        group=RECORDINGS,
+    )  # fmt: skip
     trust_speed: bool = option(False, "Keep a stated speed even if the signal contradicts it.", group=ADVANCED)
     jobs: int = option(1, "Processes that share the recordings; 0: one a core.", "N", group=ADVANCED)
 
@@ -81,7 +81,9 @@ class PointRequest(SignalRequest):
 class DiagnoseRequest(PointRequest):
     """Of `diagnose`, `predict`, `report` and the server."""
 
-    rate: float | None = option(None, "Sampling rate of files that do not say it.", "HZ", limits="rate")
+    rate: float | None = option(
+        None, "Sampling rate of files that do not say it.", "HZ", limits="rate", group=RECORDINGS
+    )
     override: bool = option(False, "--rate, --rpm and --bearing override files.", group=ADVANCED)
     alarm: tuple[str, ...] = option(
         (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
@@ -100,35 +102,23 @@ class DiagnoseRequest(PointRequest):
 class WatchRequest(PointRequest):
     """Of `watch`."""
 
-    false_alarms: str | None = option(None, "Accepted false alarms of a point.  [default: 1/year]", "1/year")
-    baseline: str | None = option(None, "Recordings and days to learn it from.  [default: 30,2d]", "30,2d")
+    false_alarms: float | None = option(
+        None, "Accepted false alarms of a point in a year.  [default: 1]", "N", limits="false_alarms"
+    )
+    baseline: int | None = option(
+        None, "Recordings of a baseline.  [default: 8 to 30, by how often they come]", "N", limits="baseline"
+    )
+    baseline_days: float | None = option(
+        None, "Days that a machine runs for a baseline.  [default: 2]", "N", limits="baseline_days"
+    )
     timezone: str | None = option(None, "Of times that do not say theirs.  [default: UTC]", "ZONE", group=ADVANCED)
 
     @property
     def rule(self) -> dict[str, Any]:
-        """What is asked of the rule for alarms, by the names of its settings."""
-        rule = dict[str, Any]()
-        if self.false_alarms is not None:
-            rate = r"(\d+\.?\d*|\.\d+)(?: */ *(year|month))?"
-            number, unit = self._parsed("false_alarms", rate, "1/year, 0.2/year or 1/month")
-            rule["false_alarms"] = float(number) * (12.0 if unit == "month" else 1.0)
-        if self.baseline is not None:
-            both = r"(?=.)(\d*)(?:(?:^|,)(\d+\.?\d*)d)?"
-            number, days = self._parsed("baseline", both, "30 (recordings), 7d (days) or 30,7d")
-            rule |= {"baseline": int(number)} if number else {}
-            rule |= {"period": DAY * float(days)} if days else {}
-        check_range("false_alarms", rule.get("false_alarms"), field="false_alarms")
-        check_range("baseline", rule.get("baseline"), field="baseline")
-        check_range("seconds", rule.get("period") or None, field="baseline")
-        return rule
-
-    def _parsed(self, name: str, pattern: str, example: str) -> tuple[str, str]:
-        """Two parts of a text."""
-        text = str(getattr(self, name)).strip()
-        match = re.fullmatch(pattern, text)
-        if match is None:
-            raise InputError(f"'{text}' cannot be read; write it as {example}", name)
-        return match[1], match[2]
+        """The settings of the rule for alarms that are given, by their names."""
+        period = None if self.baseline_days is None else DAY * self.baseline_days
+        settings = {"false_alarms": self.false_alarms, "baseline": self.baseline, "period": period}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +138,10 @@ class ServeRequest(Request):
 class DataRequest(SignalRequest):
     """How a dataset, or a folder of one's own, is read."""
 
-    root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER")
-    rate: float | None = option(None, "Resample to it; the rate of files that say none.", "HZ", limits="rate")
+    root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER", group=RECORDINGS)
+    rate: float | None = option(
+        None, "Resample to it; the rate of files that say none.", "HZ", limits="rate", group=RECORDINGS
+    )
     settings: tuple[str, ...] = option(
         (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
     )

@@ -89,28 +89,30 @@ class Commands(Typer):
 
 def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each field of its `request`."""
-    made, hints = list[inspect.Parameter](), get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in (name for part in kind.__mro__ for name in vars(part).get("__annotations__", ())):  # its own first
-        field = fields[name]
-        hint, words, text = hints[name], field.metadata, field.metadata["help"]
+    hints = get_type_hints(kind)
+
+    def parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
+        hint, words, text = hints[field.name], field.metadata, field.metadata["help"]
         value: Any = bool if hint is bool else Names if hint == tuple[str, ...] else str | None
         if value == str | None and field.default is not None:
             text += f"  [default: {field.default}]"
-        flag, metavar = words["flag"] or f"--{name.replace('_', '-')}", words["metavar"] or None
+        flag, metavar = words["flag"] or f"--{field.name.replace('_', '-')}", words["metavar"] or None
         option = Option(flag, metavar=metavar, help=text, rich_help_panel=words["group"] or None)
         default = False if hint is bool else None
-        made.append(inspect.Parameter(name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option]))
+        return inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option])
+
+    fields = {field.name: parameter(field) for field in dataclasses.fields(kind)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(**given: Any) -> None:
-            command(request=kind.of(**{each.name: given.pop(each.name) for each in made}), **given)
+        def run(**values: Any) -> None:
+            command(request=kind.of(**{name: values.pop(name) for name in fields}), **values)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        kept = [each.replace(kind=KEYWORD_ONLY) for each in own if each.name != "request"]
-        run.__signature__ = inspect.Signature([*kept, *made])  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in (*kept, *made)}
+        arguments = inspect.signature(command, eval_str=True).parameters.values()
+        others = [argument.replace(kind=KEYWORD_ONLY) for argument in arguments if argument.name != "request"]
+        parameters = [*others, *fields.values()]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return decorate
@@ -220,6 +222,7 @@ REMOVED = {
     "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
     "--by": "bearcat.deploy.opened.open_model gives the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",
+    "--png": "bearcat report draws the evidence on one page",
     "--decimals": "runs.csv has every digit",
     "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
     "--webhook": "write --notify json://host/path",

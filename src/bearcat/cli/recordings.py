@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from bearcat.diagnosis.recording import Diagnoses
 
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
-Pictures = Annotated[Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording into it.")]
 
 
 @takes(DiagnoseRequest)
@@ -42,14 +40,13 @@ def diagnose(
     request: DiagnoseRequest,
     form: options.Format = "table",
     healthy: options.Healthy = None,
-    png: Pictures = None,
 ) -> None:
     """Diagnose recordings from speed and bearing alone: healthy, inner race, outer race, ball, or cannot tell.
 
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     use_one_core()
-    raise typer.Exit(_diagnose(files, request, None, form, healthy, png))
+    raise typer.Exit(_diagnose(files, request, None, form, healthy))
 
 
 @takes(DiagnoseRequest)
@@ -59,7 +56,6 @@ def predict(
     request: DiagnoseRequest,
     form: options.Format = "table",
     healthy: options.Healthy = None,
-    png: Pictures = None,
 ) -> None:
     """Diagnose new recordings. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
 
@@ -84,12 +80,10 @@ def predict(
             print_note(
                 f"where a file does not say otherwise, {value} is assumed, as in adaptation; --{name} changes it"
             )
-    raise typer.Exit(_diagnose(files, request, opened, form, healthy, png))
+    raise typer.Exit(_diagnose(files, request, opened, form, healthy))
 
 
-def _diagnose(
-    files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: Names, png: Path | None
-) -> int:
+def _diagnose(files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: Names) -> int:
     """Prints the diagnoses of recordings, a table worst first; the exit status."""
     from bearcat.deploy.diagnose import diagnose as run
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED
@@ -97,8 +91,6 @@ def _diagnose(
     found = run(files, model, healthy or (), request)
     for note in found.notes:
         print_note(note)
-    if png is not None:
-        _draw(found, png)
     notes = dict[str, list[str]]()
     for diagnosis in found:
         for note in diagnosis.notes:
@@ -190,21 +182,6 @@ def _is_store(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
-
-
-def _draw(found: Diagnoses, folder: Path) -> None:
-    """A picture of each recording, called after its file; later ones of the same name get a number."""
-    from bearcat.report.figures import draw_evidence
-    from bearcat.report.pages import file_name
-    from bearcat.storage import write_atomically
-
-    drawn = Counter[str]()
-    for diagnosis in found:
-        if diagnosis.drawing is not None:
-            name = file_name(Path(diagnosis.recording).stem)
-            drawn[name] += 1
-            number = f"-{drawn[name]}" if drawn[name] > 1 else ""
-            write_atomically(folder / f"{name}{number}.png", draw_evidence(diagnosis).render("png"))
 
 
 data = Commands(help="Find, fetch, check and draw recordings.")
