@@ -30,6 +30,7 @@ REMOVED = {
     "Paderborn.channel": "list the files in a manifest for another channel than the first",
     "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
+    "Method.recipe": "write method = …",
     "AdaptRequest.recipe": "it is called 'method'",
 }
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
@@ -173,6 +174,8 @@ def _numbers(parts: Sequence[str]) -> list[int]:
 
 def _described(kind: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+    if typing.get_origin(kind) is Mapping:
+        return "a table"
     arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
     if typing.get_origin(kind) is tuple:
         return f"a list like a,b,c of which each is {words.get(arguments[0], 'a value')}"

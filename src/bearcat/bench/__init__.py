@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
 ABOUT, DATA = "store.json", "data.json"  # version; fingerprints, for machines without the recordings
-FAILURE, MEMBERS = "failure.json", "stack.json"
+FAILURE = "failure.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,24 +104,8 @@ class RunStore:
         write_json(self.folder(run) / FAILURE, {"sentence": sentence, "traceback": traceback})
 
     def stack(self, runs: Sequence[str]) -> Path:
-        """The folder of these runs while they are trained together, in this order; made where it does not exist."""
-        folder = self.path / "stacks" / digest_json(list(runs))[:24]
-        if not (folder / MEMBERS).exists():
-            write_json(folder / MEMBERS, {"members": list(runs)})
-        return folder
-
-    def drop_stack(self, runs: Sequence[str]) -> None:
-        shutil.rmtree(self.stack(runs), ignore_errors=True)
-
-    def stacks(self) -> Iterator[list[str]]:
-        """The members of every stack that was begun and not finished; a damaged one is removed."""
-        for folder in sorted((self.path / "stacks").glob("*")):
-            try:
-                yield [str(run) for run in read_json(folder / MEMBERS)["members"]]
-            except FileNotFoundError:
-                continue  # another process makes or removes it just now
-            except (ValueError, KeyError, TypeError):
-                shutil.rmtree(folder, ignore_errors=True)
+        """The folder of these runs while they are trained together, in this order."""
+        return self.path / "stacks" / digest_json(list(runs))[:24]
 
     def fingerprints(self) -> dict[str, str]:
         """The fingerprints of data that `remember` has kept."""

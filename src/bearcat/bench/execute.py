@@ -16,11 +16,12 @@ import os
 import socket
 import tempfile
 import time
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import torch
@@ -119,9 +120,6 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
             executor(free, execution)
     except TimeUp:
         return False
-    for members in store.stacks():  # checkpoints of stacks whose runs were finished in other stacks
-        if all(store.finished(run) for run in members):
-            store.drop_stack(members)
     return True
 
 
@@ -172,13 +170,13 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
             raise
         trouble = error_sentence(error), traceback_text(error)  # without its frames, which keep memory
     else:
-        store.drop_stack(runs)
+        rmtree(checkpoint.parent, ignore_errors=True)
         for run in runs:
             listener.settled(run, True)
         return
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    store.drop_stack(runs)
+    rmtree(checkpoint.parent, ignore_errors=True)
     half = len(specs) // 2
     parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
     if half == 0 and not resumed:
@@ -191,42 +189,34 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
 
 
 def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device, size: int | None = None) -> None:
-    """Trains runs of equal shape together in this process, `size` at once."""
-    _resume(specs, execution, device)
-    library, groups = execution.library, dict[Hashable, deque[RunSpec]]()
-    for spec in specs:
+    """Trains runs of equal shape together in this process, `size` at once.
+
+    Finished runs have their places in stacks, so that after an interruption the others are in the same stack as before
+    and go on from its checkpoint.
+    """
+    library, groups = execution.library, defaultdict[Hashable, list[RunSpec]](list)
+    recipes, pending = {spec.recipe for spec in specs}, {spec.identity for spec in specs}
+    for spec in execution.known.values():
+        if spec.recipe not in recipes:
+            continue
         try:
-            key = stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))
-            groups.setdefault(key, deque()).append(spec)
+            groups[stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))].append(spec)
         except InputError as error:
             with execution.locked([spec]) as ours:
                 for unusable in ours:
                     execution.fail(unusable, str(error), traceback_text(error))
-    for waiting in groups.values():
-        shape = library.split(waiting[0]).outline().target_train.values.shape[1:]
+    for group in groups.values():
+        shape = library.split(group[0]).outline().target_train.values.shape[1:]
         # Nothing is gained by a stack of networks that are trained one by one, and each may need much memory.
-        largest = 1 if trains_alone(waiting[0].recipe.encoder, *shape) else size or LARGEST[device.type]
-        while waiting:
+        largest = 1 if trains_alone(group[0].recipe.encoder, *shape) else size or LARGEST[device.type]
+        number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
+        for start in range(0, len(group), number):
             if execution.late:
                 raise TimeUp
-            number = math.ceil(len(waiting) / math.ceil(len(waiting) / largest))  # stacks of about equal size
-            with execution.locked([waiting.popleft() for _ in range(number)]) as ours:
+            members = [spec for spec in group[start : start + number] if spec.identity in pending]
+            with execution.locked(members) as ours:
                 if ours:
                     complete(ours, device, execution)
-
-
-def _resume(specs: Sequence[RunSpec], execution: Execution, device: torch.device) -> None:
-    """Goes on with stacks that were interrupted, where all their members are of this grid."""
-    store, known, wanted = execution.store, execution.known, {spec.identity for spec in specs}
-    for members in store.stacks():
-        left = [run for run in members if not store.finished(run)]
-        if not wanted & {*left} or not {*members} <= known.keys():
-            continue
-        with execution.locked([known[run] for run in left]) as ours:
-            if len(ours) == len(left) and (store.stack(members) / CHECKPOINT).exists():
-                complete([known[run] for run in members], device, execution)
-            elif len(ours) == len(left) or any(store.settled(run) for run in left):
-                store.drop_stack(members)  # nothing was kept, or a member failed meanwhile
 
 
 def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
