@@ -272,7 +272,7 @@ def chosen_device(name: str) -> torch.device:
 
 
 def choose_precision(wanted: str | None, encoder_path: str, device: torch.device) -> str:
-    """What is wanted, or more where the device has nothing less; without a wish the fastest (docs/results.md)."""
+    """What is wanted, or more where the device has nothing less; without a wish the fastest (docs/design.md)."""
     if wanted is not None and wanted not in PRECISIONS:
         raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, PRECISIONS)}")
     if wanted == "bfloat16" and encoder_path != "triton":

@@ -26,7 +26,7 @@ PRODUCTS = {"float32": "tf32x3", "tf32": "tf32", "bfloat16": "ieee"}
 PARTS = 4  # of time that are left
 WIDTH = 16  # the first layer's 15 taps and a zero: products want multiples of 16
 
-# By layer: tile of time, tile of channels, warps of a program, stages of prefetching; found by trying (docs/results.md).
+# By layer: tile of time, tile of channels, warps of a program, stages of prefetching; by trial (docs/design.md).
 Tiles = dict[int, tuple[int, int, int, int]]
 FORWARD: dict[str, Tiles] = {
     "bfloat16": {1: (64, 16, 1, 1), 2: (64, 32, 2, 2), 3: (32, 64, 2, 1), 4: (64, 128, 2, 1)},

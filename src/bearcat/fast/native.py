@@ -82,7 +82,7 @@ class Memory:
             block = mmap.mmap(-1, size * like.element_size())
         except OSError as error:
             raise MemoryError(f"{size * like.element_size()} bytes cannot be had") from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # an eighth less time for a pass forward and back (docs/results.md)
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # an eighth less time for a pass forward and back (docs/design.md)
             with suppress(OSError):
                 block.madvise(mmap.MADV_HUGEPAGE)
         return torch.frombuffer(block, dtype=like.dtype)
