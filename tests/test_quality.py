@@ -1,23 +1,32 @@
-"""Recordings of which nothing can be diagnosed, and recordings with something wrong; a good one has neither."""
+"""What is wrong with a recording, and how loud it is: quality, velocity, and zones of ISO 20816-3."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.io import wavfile
 
+import bearcat
+from bearcat.data.channels import Declared
 from bearcat.data.signals import SignalLimits
-from bearcat.diagnosis.quality import QualityCheck, stopped
+from bearcat.diagnosis.quality import QualityCheck, stopped, velocity_rms, vibration_severity
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.findings import ZONES
+from tests.reference import levels as twin
 from tests.reference import quality as slow
 
 RATE = 12_800.0
 NOISE = np.random.default_rng(0).standard_normal(40_000)
 TIME = np.arange(NOISE.size) / RATE
+GROUP_2 = Declared("m/s²", 2, "rigid")
 
 
-def quality(samples, rate=RATE, unit=None, block=10_000):
-    check = QualityCheck(rate, unit)
+def quality(samples, unit=None, block=10_000):
+    check = QualityCheck(RATE, unit)
     blocks = (np.asarray(samples[first : first + block], np.float32) for first in range(0, len(samples), block))
     assert sum(part.size for part in check.observe(blocks)) == len(samples)
     return check.finish()
@@ -40,7 +49,7 @@ def test_nothing_is_wrong_with_a_good_recording(signal):
     ],
 )  # fmt: skip
 def test_what_does_not_change_or_is_too_quiet_for_its_unit_is_no_signal(signal, unit, kind):
-    assert quality(signal, unit=unit).no_signal.kind == kind
+    assert quality(signal, unit).no_signal.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -74,3 +83,71 @@ def test_a_machine_stands_still_far_below_its_other_recordings():
     assert stopped(0.0, [70.0, 80.0, 90.0])
     assert stopped(8.0, [70.0, 80.0, 90.0]) is None  # 20 dB: a slower shaft
     assert stopped(1.0, [80.0, 90.0]) is None  # too few to compare with
+
+
+def tone(velocity: float, hertz: float = 50.0, seconds: float = 2.0) -> np.ndarray:
+    """An acceleration in m/s² whose velocity has this root mean square in mm/s."""
+    time = np.arange(round(seconds * RATE)) / RATE
+    return np.sqrt(2) * velocity / 1000 * 2 * np.pi * hertz * np.sin(2 * np.pi * hertz * time)
+
+
+def test_the_velocity_of_tones_is_known():
+    both = tone(3.0) + tone(4.0, 400.0)
+    outside = tone(3.0) + tone(5.0, 4.0) + tone(5.0, 1500.0)
+    speed = 2.0 * np.sqrt(2) * np.sin(2 * np.pi * 50 * np.arange(2 * RATE) / RATE)
+    for signal, unit, expected, tolerance in (
+        (both, "m/s²", 5.0, 1e-3), (both / 9.80665, "g", 5.0, 1e-3), (tone(3.0), "mm/s²", 0.003, 1e-3),
+        (outside, "m/s²", 3.0, 1e-2), (speed, "mm/s", 2.0, 1e-3),
+    ):  # fmt: skip
+        assert velocity_rms(signal, RATE, unit) == pytest.approx(expected, rel=tolerance)
+
+
+def test_the_velocity_agrees_with_its_slow_twin():
+    rate, low = 2048.0, 10.0
+    signal = np.random.default_rng(0).standard_normal(1100)
+    expected = twin.velocity_rms(signal.tolist(), rate, signal.size, low, 1000.0)
+    assert velocity_rms(signal, rate, "m/s²", low) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("group", "mounting"), ZONES)
+def test_zones_begin_at_the_standards_velocities(group, mounting):
+    ends, declared = ZONES[group, mounting], Declared("m/s²", group, mounting)
+    found = [vibration_severity(tone(factor * end), RATE, declared).zone for end in ends for factor in (0.98, 1.02)]
+    assert found == ["A", "B", "B", "C", "C", "D"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "declared", "rpm", "word"),
+    [
+        (2.0, RATE, Declared(), None, "unit and group and mounting"), (2.0, RATE, Declared("g", 2), None, "--mounting"),
+        (0.2, RATE, GROUP_2, None, "too short"), (1.0, RATE, GROUP_2, 300.0, "2 Hz"),  # slow shafts: lower frequencies
+        (2.0, 1000.0, GROUP_2, None, "rate"), (2.0, None, GROUP_2, None, "rate"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said_where_a_zone_is_asked_for(seconds, rate, declared, rpm, word):
+    found = vibration_severity(tone(1.0, seconds=seconds), rate, declared, rpm)
+    assert (found.zone, found.velocity) == (None, None)
+    assert word in found.missing
+    assert (found.finding is not None) == declared.wanted
+    assert found.finding is None or found.finding.severity == "remark"
+
+
+def test_options_and_manifest_declare_it_and_json_has_it(tmp_path, command):
+    loud = tone(6.0) + 0.1 * np.random.default_rng(1).standard_normal(int(2 * RATE))
+    (tmp_path / "pump").mkdir()
+    wavfile.write(tmp_path / "pump" / "a.wav", int(RATE), loud.astype(np.float32))
+    words = ("diagnose", tmp_path / "pump", "--rpm", 1500, "--bearing", "6205", "--format", "json")
+    status, printed, _ = command(*words, "--unit", "m/s²", "--group", 2, "--mounting", "rigid")
+    (row,) = json.loads(printed)["recordings"]
+    assert (status, row["decision"], row["vibration"]["zone"]) == (1, "alarm", "D")
+    assert row["vibration"]["velocity"] == pytest.approx(6.0, rel=0.05)
+    assert Diagnosis.from_dict(row).vibration.zone == "D"
+    _, printed, errors = command(*words, "--group", 2)
+    assert "--unit" in errors
+    assert "--mounting" in json.loads(printed)["recordings"][0]["vibration"]["missing"]
+    manifest = "path,domain,unit,group,mounting\npump/a.wav,pump,mm/s²,1,flexible\n"
+    (tmp_path / "manifest.csv").write_text(manifest, encoding="utf-8")
+    (found,) = bearcat.diagnose(tmp_path, rpm=1500, bearing="6205")
+    assert (found.vibration.zone, found.row()["zone"]) == ("A", "A")  # a thousandth of it
+    (tmp_path / "manifest.csv").write_text(manifest.replace(",1,", ",4,"), encoding="utf-8")
+    assert "group" in str(bearcat.diagnose(tmp_path, rpm=1500, bearing="6205").problems)

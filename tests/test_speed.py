@@ -138,13 +138,13 @@ def test_a_fault_at_a_speed_that_varies_by_ten_percent_is_found_with_an_rpm_chan
     recording, speed = varying(state)
     assert recording.rate is not None
     assert diagnosed(recording.signal, recording.rate, 1500.0).state != state
-    even, rate = resample_in_angle(recording.signal, recording.rate, speed)
-    assert diagnosed(even, rate, float(speed.mean())).state == state
+    even = resample_in_angle(recording.signal, speed)
+    assert diagnosed(even, recording.rate, float(speed.mean())).state == state
     track = follow_speed(recording.signal, recording.rate, 1500.0, ORDERS)
     assert track is not None
     assert np.median(abs(track / speed - 1)) < 0.01
-    even, rate = resample_in_angle(recording.signal, recording.rate, track)
-    assert diagnosed(even, rate, float(track.mean())).state == state
+    even = resample_in_angle(recording.signal, track)
+    assert diagnosed(even, recording.rate, float(track.mean())).state == state
     found = measure_speed(recording.signal, recording.rate, ORDERS, stated=1500.0)
     assert found.by == "followed"
     assert found.varies == pytest.approx(0.1, abs=0.02)

@@ -23,7 +23,7 @@ Derived = Literal[
     "fault line", "model class", "lines of unknown bearing", "no lines of unknown bearing", "zone", "no zone",
     "unfamiliar", "physics contradicts", "model contradicts", "refused model", "impulsive without line",
     "not enough evidence", "windows disagree",
-    "value outside range", "lines by clipping", "speed at edge", "estimated geometry",
+    "value outside range", "speed at edge", "estimated geometry",
     "lines of baseline",
 ]  # fmt: skip
 # What is noticed once, while a recording is read and measured.

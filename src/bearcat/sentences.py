@@ -184,9 +184,6 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "value outside range": fixed(
         "{value:g} {unit} is outside the {low:g} to {high:g} {unit} of the recordings this was made from"
     ),
-    "lines by clipping": lambda values: (
-        f"is clipped ({percent(values['share'], '.2f')} of its samples lie at the limits), which makes lines"
-    ),
     "speed at edge": fixed("the lines fit best at the edge of the search, {rpm:.0f} rpm; check the speed"),
     "estimated geometry": fixed(
         "the geometry of {bearing} is an estimate and may be a ball off; compare its data sheet"

@@ -102,5 +102,5 @@ def test_the_examples_of_the_documentation_run(tmp_path, exported):
     for example in examples:
         (tmp_path / "example.py").write_text(example, encoding="utf-8")
         name, confidence = python(tmp_path / "example.py", folder=tmp_path).split()[:2]
-        assert name == model.classes[diagnosis.index]
-        assert float(confidence) == pytest.approx(diagnosis.confidence, abs=1e-5)
+        assert name == model.classes[diagnosis.probabilities.argmax()]
+        assert float(confidence) == pytest.approx(diagnosis.probabilities.max(), abs=1e-5)

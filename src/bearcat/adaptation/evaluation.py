@@ -150,7 +150,7 @@ def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequen
     diagnosed, right = [], []
     for number in np.unique(windows[known]):
         members = windows == number
-        diagnosed.append(pool(tally(log_of(probabilities[members]))).index)
+        diagnosed.append(pool(tally(log_of(probabilities[members]))).probabilities.argmax())
         right.append(truth[members][0])
     hits = np.equal(diagnosed, right)
     found: dict[str, Any] = {"recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None}

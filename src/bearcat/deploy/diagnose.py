@@ -46,7 +46,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import cross_talk
 from bearcat.diagnosis.physics import PhysicsEvidence, known_baseline, loudness
 from bearcat.diagnosis.pooling import Pooled, Tally, pool
-from bearcat.diagnosis.quality import QualityCheck
+from bearcat.diagnosis.quality import QualityCheck, vibration_severity
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, speed_course, speed_of_channel
@@ -288,8 +288,8 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
     search = given.search or (model is None and not given.measured)
     for axis in axes:
         analyses.append(SignalAnalysis(
-            axis.stream.origin, axis.check.rate, None, orders, given.without, course=course,
-            beginning=axis.beginning, measured=given.measured, search=search, doubt=doubt, quality=axis.check,
+            axis.stream.origin, axis.check, course, orders, axis.beginning, given.without, given.measured, search,
+            doubt,
         ))  # fmt: skip
         blocks = analyses[-1].observe(axis.blocks)
         if model is None:
@@ -318,8 +318,8 @@ def _united(
     """What all axes of a point say; of their velocities the worst, as the standard has it."""
     first, *others = analyses
     severities = [
-        analysis.severity(given.declared_of(axis.found), course.evidence.rpm)
-        for analysis, axis in zip(analyses, axes, strict=True)
+        vibration_severity(axis.check.beginning, axis.check.rate, given.declared_of(axis.found), course.evidence.rpm)
+        for axis in axes
     ]
     return replace(first.finish(others), vibration=max(severities, key=lambda each: each.velocity or 0.0))
 

@@ -10,7 +10,7 @@ A speed that varies within a recording is followed: short spectra show where a c
 the track, and the phase that its strongest line has left corrects the track (Coats and Randall 2014).
 
 >>> if (track := follow_speed(signal, 51_200, near=1200)) is not None:
-...     signal, rate = resample_in_angle(signal, 51_200, track)  # the shaft turns evenly, at the mean of the track
+...     signal = resample_in_angle(signal, track)  # the shaft turns evenly, at the mean of the track
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _teeth(slow: Floats, rate: float, track: Doubles, teeth: Doubles) -> Doubles
     """Levels in dB above background of lines at orders, once the angle is even by a track (time,) in Hz."""
     from scipy import fft
 
-    even, _ = resample_in_angle(slow, rate, track)
+    even = resample_in_angle(slow, track)
     power = np.abs(fft.rfft(even * hann(even.size), 2 * even.size)) ** 2
     bins, levels = 2 * even.size / rate * float(track.mean()), []
     for tooth in teeth:
@@ -297,7 +297,7 @@ def _by_phase(slow: Floats, rate: float, track: Doubles, tooth: float, width: fl
     """The track corrected by the phase that one line has left after resampling (Coats and Randall 2014)."""
     from scipy import fft
 
-    even, _ = resample_in_angle(slow, rate, track)
+    even = resample_in_angle(slow, track)
     mean, spectrum = float(track.mean()), fft.fft(even)
     orders = fft.fftfreq(even.size, mean / rate)
     band = np.abs(orders - tooth) < width * tooth
@@ -308,10 +308,9 @@ def _by_phase(slow: Floats, rate: float, track: Doubles, tooth: float, width: fl
     return np.asarray(np.clip(np.gradient(turns + error) * rate, 0.5 * mean, 2 * mean))
 
 
-def resample_in_angle(signal: Floats, rate: float, speed: NDArray[np.floating[Any]]) -> tuple[Floats, float]:
-    """The signal as if its shaft had turned evenly at the mean of `speed`, and its rate, which stays.
-
-    `speed` may have any unit and any number of values, which are evenly spread over the recording.
+def resample_in_angle(signal: Floats, speed: NDArray[np.floating[Any]]) -> Floats:
+    """The signal at the same rate as if its shaft had turned evenly at the mean of `speed`, which may have any unit and
+    any number of values, evenly spread over the recording.
     """
     from scipy.ndimage import map_coordinates
 
@@ -320,4 +319,4 @@ def resample_in_angle(signal: Floats, rate: float, speed: NDArray[np.floating[An
     each = speed if speed.size == signal.size else stretch(speed.astype(np.float32), signal.size)
     turns = np.concatenate([[0.0], np.cumsum((each[1:] + each[:-1]) / 2, dtype=np.float64)])
     places = np.interp(np.linspace(0, turns[-1], signal.size), turns, np.arange(signal.size, dtype=np.float64))
-    return map_coordinates(signal, places[None], order=3, mode="nearest").astype(np.float32), rate
+    return map_coordinates(signal, places[None], order=3, mode="nearest").astype(np.float32)

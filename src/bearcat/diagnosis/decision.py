@@ -53,12 +53,10 @@ class Estimate:
 
 def binomial_interval(count: int, total: int) -> tuple[float, float]:
     """The exact LEVEL interval (Clopper and Pearson) of a share of which `count` of `total` were seen."""
-    from scipy.stats import beta
+    from scipy.stats import binomtest
 
-    rest = (1 - LEVEL) / 2
-    low = 0.0 if count == 0 else float(beta.ppf(rest, count, total - count + 1))
-    high = 1.0 if count == total else float(beta.ppf(1 - rest, count + 1, total - count))
-    return low, high
+    interval = binomtest(count, total).proportion_ci(LEVEL, "exact")
+    return float(interval.low), float(interval.high)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -84,11 +85,6 @@ def levels_over_background(spectra: Spectra) -> Doubles:
     levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
     levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
     return levels
-
-
-def read(levels: Doubles, places: Doubles) -> Doubles:
-    """The higher of the two bins around each place (…,), 0 where there are none: (band, …)."""
-    return higher(levels)[:, bins_below(levels, places)]
 
 
 def higher(levels: Doubles) -> Doubles:
@@ -173,7 +169,7 @@ class LineFamily:
     level: float  # mean of the first multiples, each bounded, above what other orders reach
     band: tuple[float, float]  # in Hz, that shows it best
     shaft_multiple: int | None  # of the shaft, which it may be at a speed that is a little off
-    bearings: Mapping[str, tuple[str, ...]]  # by part: designations of the table with this order, the nearest first
+    bearings: Mapping[str, tuple[str, ...]]  # by part: designations of the table with this order, the likeliest first
 
     @property
     def finding(self) -> Finding:
@@ -182,13 +178,9 @@ class LineFamily:
         """
         if self.level < FAMILY:
             return Finding("no lines of unknown bearing", "check", {"order": self.order, "level": self.level})
-        names = {
-            part: sorted(self.bearings[part], key=lambda name: BEARINGS.rows.get(name, {}).get("type") != COMMONEST)
-            for part in self.bearings
-        }
         values = {
             "order": self.order, "hertz": self.hertz, "level": self.level, "shaft_multiple": self.shaft_multiple,
-            "bearings": {part: found[:NAMED] for part, found in names.items()},
+            "bearings": {part: list(names[:NAMED]) for part, names in self.bearings.items()},
         }  # fmt: skip
         return Finding("lines of unknown bearing", "alarm" if self.shaft_multiple is None else "check", values)
 
@@ -208,7 +200,8 @@ def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
         levels[:, max(0, round(number * turns) - 1) : round(number * turns) + 2] = 0  # of the shaft
     highest = (levels.shape[1] / turns - REACH) / MULTIPLES[-1]
     orders = np.exp(np.arange(np.log(FIRST_ORDER), np.log(highest), STEP))
-    lines = read(levels, np.array(MULTIPLES)[:, None] * orders * turns)  # (band, multiple, order)
+    places = np.array(MULTIPLES)[:, None] * orders * turns
+    lines = higher(levels)[:, bins_below(levels, places)]  # (band, multiple, order)
     scores = bounded(lines).mean(axis=1) + TIE * lines.mean(axis=1)
     best = scores.max(axis=0)
     place = int(best.argmax())
@@ -228,17 +221,20 @@ def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
 
 
 @cache
-def _known() -> list[tuple[str, bool, dict[str, float]]]:
-    """Designation, whether its geometry is an estimate, and orders of each bearing of the table."""
-    return [(name, bearing.estimated, bearing.orders()) for name, bearing in BEARINGS.items()]
+def _table() -> list[tuple[tuple[bool, bool], str, dict[str, float]]]:
+    """Of each bearing of the table: whether its type is rare and its geometry an estimate, designation, and orders."""
+    rare = {name: row.get("type") != COMMONEST for name, row in BEARINGS.rows.items()}
+    return [((rare[name], bearing.estimated), name, bearing.orders()) for name, bearing in BEARINGS.items()]
 
 
 def explained(order: float) -> dict[str, tuple[str, ...]]:
-    """For each part of FAULTS: bearings of the table with lines at this order, published geometry before estimates."""
+    """For each part of FAULTS: bearings of the table with lines at this order. The commonest type comes first, then
+    published geometry before estimates, then the nearest.
+    """
     bearings = {}
-    for part, (name, times, _) in FAULTS.items():
-        off = [(estimated, abs(order / (times * orders[name]) - 1), each) for each, estimated, orders in _known()]
-        bearings[part] = tuple(each for _, distance, each in sorted(off) if distance <= MATCH)
+    for part, (line, times, _) in FAULTS.items():
+        off = [(kind, abs(order / (times * orders[line]) - 1), name) for kind, name, orders in _table()]
+        bearings[part] = tuple(name for _, distance, name in sorted(off) if distance <= MATCH)
     return bearings
 
 
@@ -261,20 +257,18 @@ class CrossTalk:
 
 
 def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, CrossTalk]]:
-    """For each channel of one measurement the faults whose lines a neighbour owns."""
-    return [
-        {fault: louder for fault, own in lines.items() if (louder := _loudest(channels, place, own))}
-        for place, lines in enumerate(channels)
-    ]
-
-
-def _loudest(channels: Sequence[Mapping[str, Loudness]], place: int, own: Loudness) -> CrossTalk | None:
-    """The neighbour that shows a line at the same frequency loudest, if it is louder by LOUDER."""
-    found = []
-    for number, others in enumerate(channels):
-        for name, lines in others.items() if number != place else ():
-            if abs(lines.hertz / own.hertz - 1) <= SLIP and lines.excess >= SHOWN_LINE:
-                ratio = lines.amplitude / max(own.amplitude, 1e-30)
-                found.append(CrossTalk(number, name, 20 * float(np.log10(max(ratio, 1e-30)))))
-    loudest = max(found, key=lambda line: line.decibels, default=None)
-    return loudest if loudest is not None and loudest.decibels >= LOUDER else None
+    """For each channel of one measurement the faults whose lines a neighbour owns: it shows a line at the same
+    frequency loudest, and louder by LOUDER.
+    """
+    owned = []
+    for place, faults in enumerate(channels):
+        louder = dict[str, CrossTalk]()
+        for (fault, line), (owner, others) in product(faults.items(), enumerate(channels)):
+            for name, other in others.items() if owner != place else ():
+                if abs(other.hertz / line.hertz - 1) <= SLIP and other.excess >= SHOWN_LINE:
+                    ratio = other.amplitude / max(line.amplitude, 1e-30)
+                    decibels = 20 * float(np.log10(max(ratio, 1e-30)))
+                    if decibels >= LOUDER and (fault not in louder or decibels > louder[fault].decibels):
+                        louder[fault] = CrossTalk(owner, name, decibels)
+        owned.append(louder)
+    return owned

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.signals import SignalLimits
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.lines import (
     DECIBELS,
@@ -37,19 +36,18 @@ from bearcat.diagnosis.lines import (
     HIGHEST,
     MULTIPLES,
     OF_SIGNAL,
-    REACH,
     SEARCH,
     SHOWN,
     FaultLines,
     Loudness,
     find_lines,
+    last_order,
     levels_over_background,
 )
-from bearcat.diagnosis.spectra import FEWEST_TURNS, Doubles, EnvelopeSpectra, Spectra
+from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra
 from bearcat.errors import InputError
 from bearcat.findings import (
     CLEAR,
-    CLIPPED,
     CLIPPED_MUCH,
     IMPULSIVE,
     PRIOR,
@@ -91,12 +89,6 @@ def state_of(label: str) -> str | None:
     words = re.split(r"[\s_@+&/,.-]+", label.strip().lower())
     found = {state for word in words for state, names in _NAMES.items() if re.fullmatch(names, word)}
     return found.pop() if len(found) == 1 else None
-
-
-def last_order(orders: Mapping[str, float]) -> float:
-    """The highest order that is read, with its background."""
-    highest = max(times * orders[name] for name, times, _ in FAULTS.values())
-    return MULTIPLES[-1] * 1.1 * highest * (1 + SEARCH) + REACH
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +196,7 @@ def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def line_spectra(
-    rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
-    fewest: float = FEWEST_TURNS, limits: SignalLimits | None = None,
-) -> EnvelopeSpectra:  # fmt: skip
+def line_spectra(rate: float | None, rpm: float | None, orders: Mapping[str, float] | None) -> EnvelopeSpectra:
     """What collects the spectra in which lines of a bearing, of these kinematic orders, are read."""
     if rate is None or rpm is None or orders is None:
         name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
@@ -217,7 +206,7 @@ def line_spectra(
     if not 0 < rpm <= fastest:
         read = f"at {rate:g} Hz the lines of this bearing can be read up to {fastest:.0f} rpm, not at {rpm:g}"
         raise InputError(f"{read}; check the speed, or record at a higher rate", "rpm")
-    return EnvelopeSpectra(rate, rpm, last_order(orders), fewest, limits)
+    return EnvelopeSpectra(rate, rpm, last_order(orders))
 
 
 def physics_evidence(
@@ -236,8 +225,6 @@ def physics_evidence(
         orders["FTF"],
     )  # fmt: skip
     findings, speed = list(_outside(rate, rpm)), faults[found.likeliest_fault].scale * rpm
-    if clipped > CLIPPED:
-        findings.append(Finding("lines by clipping", "check", {"share": clipped}))
     fitted = replace(found, fitted_rpm=speed)
     if found.state in FAULTS and fitted.at_edge:
         findings.append(Finding("speed at edge", "check", {"rpm": speed}))

@@ -7,7 +7,7 @@ between the two. Familiarity looks at features and at the shape of spectra, sinc
 does not separate its classes (docs/trust.md). Numpy and scipy.
 
 >>> pooled = pool(tally(log_probabilities, familiarity.unfamiliar(features, shapes)), 1.0, familiarity)
->>> pooled.index, pooled.confidence, pooled.agreement, pooled.familiar
+>>> pooled.probabilities, pooled.agreement, pooled.familiar
 """
 
 from __future__ import annotations
@@ -101,19 +101,16 @@ class Familiarity:
     @property
     def usable(self) -> bool:
         """Whether the limits are numbers; those of a run whose training broke down are not."""
-        return all(math.isfinite(value) for value in self._fields().values() if isinstance(value, float))
+        return all(map(math.isfinite, self.limits.values()))
 
     @property
     def limits(self) -> dict[str, float]:
         """What a record keeps."""
         return {name: getattr(self, name) for name in ("rate", "distance_limit", "shape_limit", "recording_limit")}
 
-    def _fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in Familiarity.__dataclass_fields__}
-
     def state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays by name, for saving: KEPT_WINDOWS rows of float16 at most, and numbers."""
-        arrays = {name: np.asarray(value) for name, value in self._fields().items()}
+        arrays = {name: np.asarray(getattr(self, name)) for name in Familiarity.__dataclass_fields__}
         return arrays | {name: arrays[name].astype(np.float16) for name in ("features", "shapes")}
 
     @staticmethod
@@ -241,15 +238,6 @@ class Pooled:
     windows: int
     unfamiliar: float | None = None  # the share of unfamiliar windows
     familiar: bool | None = None  # False: so many that the recording is unfamiliar; None: the model cannot tell
-
-    @property
-    def index(self) -> int:
-        """The class it is most like, by its place."""
-        return int(self.probabilities.argmax())
-
-    @property
-    def confidence(self) -> float:
-        return float(self.probabilities.max())
 
 
 def tally(log_probabilities: NDArray[Any], unfamiliar: Booleans | None = None) -> Tally:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,12 +78,11 @@ class QualityCheck:
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged."""
         for block in blocks:
-            self.add(block)
+            if block.size:
+                self._add(block)
             yield block
 
-    def add(self, block: Floats) -> None:
-        if block.size == 0:
-            return
+    def _add(self, block: Floats) -> None:
         if self.limits.samples == 0:
             self._offset = float(block.mean(dtype=np.float64))  # a large offset would hide small deviations
         if self.limits.samples < MEASURED:
@@ -235,7 +235,7 @@ class VibrationSeverity:
 
 
 def vibration_severity(
-    signal: NDArray[np.float64], rate: float | None, declared: Declared, rpm: float | None = None
+    signal: NDArray[Any], rate: float | None, declared: Declared, rpm: float | None = None
 ) -> VibrationSeverity:
     """The zone of a signal (time,); what is not declared, or cannot be measured, is named."""
     if absent := declared.absent:
@@ -243,7 +243,7 @@ def vibration_severity(
         return VibrationSeverity(missing=missing, declared=declared)
     low = SLOW_FROM if rpm is not None and rpm < SLOW else VELOCITY[0]
     try:
-        velocity = velocity_rms(signal, rate, declared.unit, low)
+        velocity = velocity_rms(signal.astype(np.float64), rate, declared.unit, low)
     except InputError as error:
         return VibrationSeverity(missing=str(error), low=low, declared=declared)
     ends = ZONES[declared.group or 0, declared.mounting or ""]

@@ -3,8 +3,9 @@
 Blocks pass through unchanged, so that a model can read the same stream. What cannot be done is a problem in words,
 never an exception: the other witnesses go on.
 
->>> analysis = SignalAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
->>> for block in analysis.observe(stream.blocks): ...
+>>> check, course = QualityCheck(rate=51_200), SpeedCourse(SpeedEvidence(rpm=900))
+>>> analysis = SignalAnalysis("monday.wav", check, course, BEARINGS["6205"].orders(), beginning)
+>>> for block in analysis.observe(check.observe(stream.blocks)): ...
 >>> analysis.finish().physics.state
 'outer race'
 """
@@ -18,15 +19,14 @@ from statistics import median
 
 import numpy as np
 
-from bearcat.data.channels import Declared
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.combs import resample_in_angle
 from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.fusion import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.lines import LineFamily, find_family, last_family_order
 from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, physics_evidence
-from bearcat.diagnosis.quality import Quality, QualityCheck, VibrationSeverity, level_values, vibration_severity
-from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra, stacked
+from bearcat.diagnosis.quality import Quality, QualityCheck, VibrationSeverity, level_values
+from bearcat.diagnosis.spectra import EnvelopeSpectra, Spectra, stacked
 from bearcat.diagnosis.speed import SpeedCourse, SpeedEvidence
 from bearcat.errors import InputError
 from bearcat.findings import Finding, unique
@@ -60,7 +60,6 @@ class SignalEvidence:
     family: LineFamily | None = None  # of an unknown bearing
     vibration: VibrationSeverity | None = None
     drawing: EvidenceDrawing | None = None
-    doubt: Finding | None = None  # of the bearing's geometry; in the findings of `physics` too
 
     @property
     def speed_findings(self) -> tuple[Finding, ...]:
@@ -72,50 +71,41 @@ class SignalEvidence:
 
 
 class SignalAnalysis:
-    """Collects what the witnesses need of one recording. `without` names a dataset whose bench must not be known.
+    """Collects what the witnesses need of one channel. `without` names a dataset whose bench must not be known.
 
-    A varying speed is followed in the beginning of a recording; the lines are then read in that, resampled in angle.
+    `check` observes the same blocks before. A varying speed is followed in the `beginning` of a recording; the lines
+    are then read in that, resampled in angle. `search` looks for lines of a bearing that nobody names; `measured` is
+    for a trend, of short recordings too; `doubt` is about the orders.
     """
 
     def __init__(
-        self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
-        without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
-        beginning: Floats | None = None, measured: bool = False, search: bool = False, doubt: Finding | None = None,
-        quality: QualityCheck | None = None,
+        self, recording: str, check: QualityCheck, course: SpeedCourse, orders: Mapping[str, float] | None,
+        beginning: Floats, without: str | None = None, measured: bool = False, search: bool = False,
+        doubt: Finding | None = None,
     ) -> None:  # fmt: skip
-        """`doubt` is about the orders; `quality` a check that observes the same blocks elsewhere."""
-        self.recording, self.quality, self.course = recording, quality or QualityCheck(rate, unit), course
-        self._checks = quality is None
-        self.measured, self.rate, self.orders, self.doubt = measured, rate, orders, doubt
+        self.recording, self.check, self.speed = recording, check, course.evidence
+        self.measured, self.orders, self.doubt = measured, orders, doubt
         self.lines: EnvelopeSpectra | None = None  # for the lines of this bearing
         self.levels: EnvelopeSpectra | None = None  # of a bearing or a speed that is not known
         self.any_lines: EnvelopeSpectra | None = None  # for those of any bearing
         self.general: GeneralWitness | None = None
         self.error: InputError | None = None
-        turned = None
-        if course is not None:
-            rpm = course.evidence.rpm
-            if course.track is not None and beginning is not None and rate is not None:
-                place = np.linspace(0, len(course.track) - 1, len(beginning))
-                track = np.interp(place, np.arange(len(course.track)), course.track)
-                turned, rate = resample_in_angle(beginning, rate, track)
+        rate, rpm = check.rate, self.speed.rpm
         try:
             if search and orders is None and rate is not None and rpm is not None:
                 self.any_lines = EnvelopeSpectra(rate, rpm, last_family_order(rate, rpm))
             else:
-                limits = self.quality.limits if turned is None else None  # the same samples
-                self.lines = line_spectra(rate, rpm, orders, 0.0 if measured else FEWEST_TURNS, limits)
+                self.lines = line_spectra(rate, rpm, orders)
         except InputError as error:
             self.error = self._named(error)
         if self.lines is not None and orders is not None:
             with suppress(InputError):  # outside the general model's range is no problem
                 self.general = GeneralWitness(self.lines.rate, self.lines.rpm, orders, without)
         if measured and self.lines is None and rate is not None:
-            self.levels = EnvelopeSpectra(rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST, fewest=0.0)
-        self._turns = rpm is not None
-        self._turned = turned is not None
-        if turned is not None:
-            self._add(turned)
+            self.levels = EnvelopeSpectra(rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST)
+        self._turned = course.track is not None
+        if course.track is not None:
+            self._add(resample_in_angle(beginning, course.track))
 
     def _add(self, block: Floats) -> None:
         for collects in (self.lines, self.levels, self.any_lines, self.general):
@@ -124,60 +114,58 @@ class SignalAnalysis:
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the witnesses see what passes."""
-        for block in self.quality.observe(blocks) if self._checks else blocks:
+        for block in blocks:
             if not self._turned:
                 self._add(block)
             yield block
 
     def finish(self, axes: Sequence[SignalAnalysis] = ()) -> SignalEvidence:
         """What all blocks so far say, with those of further axes of the same point if there are any."""
-        every = [self, *axes]
-        checked = [each.quality.finish() for each in every]
-        alive = [each for each, found in zip(every, checked, strict=True) if found.no_signal is None]
-        speed = None if self.course is None else self.course.evidence
+        analyses = [self, *axes]
+        qualities = [analysis.check.finish() for analysis in analyses]
+        checked = list(zip(analyses, qualities, strict=True))
+        alive = [analysis for analysis, quality in checked if quality.no_signal is None]
         if not alive:
-            return SignalEvidence(quality=checked[0], speed=speed, drawing=self.draw(None))
+            return SignalEvidence(quality=qualities[0], speed=self.speed, drawing=self.draw(None))
         first, *others = alive
-        findings = [finding for found in checked for finding in found.findings]
-        for each, found in zip(every, checked, strict=True):
-            if found.no_signal is not None:
-                values = {**found.no_signal.values, "axis": each.axis, "cause": found.no_signal.kind}
+        findings = [finding for quality in qualities for finding in quality.findings]
+        for analysis, quality in checked:
+            if quality.no_signal is not None:
+                values = {**quality.no_signal.values, "axis": analysis.axis, "cause": quality.no_signal.kind}
                 findings.append(Finding("dead axis", "check", values))
-        for each in others:
-            if first.lines is not None and not first.joins(each):
-                findings.append(Finding("axis apart", "check", {"axis": each.axis, "first": first.axis}))
-        quality = Quality(None, unique(findings), median(found.rms for found in checked))
-        joined = [each.lines for each in alive if each.lines is not None and (each is first or first.joins(each))]
+        for other in others:
+            if first.lines is not None and not first.joins(other):
+                findings.append(Finding("axis apart", "check", {"axis": other.axis, "first": first.axis}))
+        quality = Quality(None, unique(findings), median(quality.rms for quality in qualities))
+        joined = [analysis for analysis in alive if analysis is first or first.joins(analysis)]
         measured = first.measure(others, joined) if self.measured else None
+        physics, general, family, error = None, None, None, first.error
         try:
             physics = first.read_lines(joined)
-            if physics is not None and self.doubt is not None:
-                physics = replace(physics, findings=(self.doubt, *physics.findings))
-            families = [family for each in alive if (family := each.family()) is not None]
-            general = None if physics is None else _mean([each.general.finish() for each in alive if each.general])
-            error = first.error
+            families = [found for analysis in alive if (found := analysis.family()) is not None]
+            if physics is not None:
+                general = _mean([analysis.general.finish() for analysis in alive if analysis.general])
+            if error is None:
+                family = max(families, key=lambda found: found.level, default=None)
         except InputError as refused:
-            physics, general, error = None, None, first._named(refused)
-        family = max(families, key=lambda each: each.level, default=None) if error is None else None
-        drawing = first.draw(physics)
+            physics, error = None, first._named(refused)
         return SignalEvidence(
-            physics, general, quality, speed, error and error.with_traceback(None), measured, family=family,
-            drawing=drawing, doubt=self.doubt,
+            physics, general, quality, self.speed, error and error.with_traceback(None), measured, family,
+            drawing=first.draw(physics),
         )  # fmt: skip
 
     def _named(self, error: InputError) -> InputError:
         """The error with the name of the recording."""
         return InputError(f"{self.recording}: {error}", error.field)
 
-    def read_lines(self, joined: Sequence[EnvelopeSpectra]) -> PhysicsEvidence | None:
+    def read_lines(self, joined: Sequence[SignalAnalysis]) -> PhysicsEvidence | None:
         """What physics reads in the spectra of all axes; None where this one's bearing is not known."""
         if self.lines is None or self.orders is None:
             return None
-        if self.lines.turns < FEWEST_TURNS:
-            few = f"holds {self.lines.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
-            raise InputError(f"{few}; record longer")
-        spectra, clipped = stacked([each.average() for each in joined]), max(each.clipped for each in joined)
-        return physics_evidence(spectra, self.lines.rate, self.lines.rpm, self.orders, clipped)
+        self.lines.check_turns()
+        clipped = max(analysis.check.limits.clipped for analysis in joined)
+        physics = physics_evidence(_together(joined), self.lines.rate, self.lines.rpm, self.orders, clipped)
+        return physics if self.doubt is None else replace(physics, findings=(self.doubt, *physics.findings))
 
     @property
     def axis(self) -> str:
@@ -186,35 +174,31 @@ class SignalAnalysis:
 
     def draw(self, physics: PhysicsEvidence | None) -> EvidenceDrawing | None:
         """What a picture shows of this signal; None of an empty one, and where levels are measured for a trend."""
-        beginning = self.quality.beginning
-        return EvidenceDrawing.of(beginning, self.rate, physics) if beginning.size and not self.measured else None
-
-    def severity(self, declared: Declared, rpm: float | None) -> VibrationSeverity:
-        """The zone of ISO 20816-3 of what has passed, or what is missing for it."""
-        heard = np.empty(0) if declared.absent else self.quality.beginning.astype(np.float64)
-        return vibration_severity(heard, self.rate, declared, rpm)
+        beginning = self.check.beginning
+        return EvidenceDrawing.of(beginning, self.check.rate, physics) if beginning.size and not self.measured else None
 
     def family(self) -> LineFamily | None:
         """The lines that stand out, where they are looked for because the bearing is not known."""
-        searched = self.any_lines
-        return None if searched is None else find_family(searched.average(), searched.rate, searched.rpm)
+        if (searched := self.any_lines) is None:
+            return None
+        searched.check_turns()
+        return find_family(searched.average(), searched.rate, searched.rpm)
 
-    def measure(self, others: Sequence[SignalAnalysis], joined: Sequence[EnvelopeSpectra]) -> Measured:
+    def measure(self, others: Sequence[SignalAnalysis], joined: Sequence[SignalAnalysis]) -> Measured:
         """Levels, of several axes the median, and spectra."""
-        checks = [each.quality for each in (self, *others)]
-        every = [level_values(each.beginning.astype(np.float64), each.rate, each.unit) for each in checks]
-        levels = {name: float(np.median([each[name] for each in every if name in each])) for name in every[0]}
-        spectra = None
+        checks = [analysis.check for analysis in (self, *others)]
+        by_axis = [level_values(check.beginning.astype(np.float64), check.rate, check.unit) for check in checks]
+        levels = {name: float(np.median([axis[name] for axis in by_axis if name in axis])) for name in by_axis[0]}
+        collected, spectra = self.lines or self.levels, None
         with suppress(InputError):  # no vibration, which the quality says
-            if self.lines is not None:
-                spectra = stacked([each.average() for each in joined])
-            elif self.levels is not None:
-                spectra = self.levels.average()
+            if collected is not None:
+                spectra = collected.average() if self.lines is None else _together(joined)
+        turned = self.speed.rpm is not None
         if spectra is not None:
             levels["envelope_kurtosis"] = float(spectra.kurtosis.max())
-            spectra = spectra if self._turns else replace(spectra, turns=0.0)
-        cut = self.lines or self.levels
-        return Measured(levels, spectra, self.rate, self.orders, cut.turns if cut is not None and self._turns else None)
+            spectra = spectra if turned else replace(spectra, turns=0.0)
+        turns = collected.turns if collected is not None and turned else None
+        return Measured(levels, spectra, self.check.rate, self.orders, turns)
 
     def joins(self, other: SignalAnalysis) -> bool:
         """Whether the spectra of both are on one axis: they are of the same speed and rate."""
@@ -224,11 +208,16 @@ class SignalAnalysis:
         return (own.rate, own.rpm, own.length) == (others.rate, others.rpm, others.length)
 
 
-def _mean(found: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:
+def _together(axes: Sequence[SignalAnalysis]) -> Spectra:
+    """The spectra of several axes as one."""
+    return stacked([analysis.lines.average() for analysis in axes if analysis.lines is not None])
+
+
+def _mean(evidence: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:
     """The general model's word on a point by that on its axes."""
-    known = [each for each in found if each is not None]
-    if not known:
+    axes = [axis for axis in evidence if axis is not None]
+    if not axes:
         return None
-    states = {state: float(np.mean([each.probabilities[state] for each in known])) for state in known[0].probabilities}
-    agreement = float(np.mean([each.agreement for each in known]))
-    return GeneralEvidence(states, agreement, sum(each.windows for each in known))
+    states = {state: float(np.mean([axis.probabilities[state] for axis in axes])) for state in axes[0].probabilities}
+    agreement = float(np.mean([axis.agreement for axis in axes]))
+    return GeneralEvidence(states, agreement, sum(axis.windows for axis in axes))

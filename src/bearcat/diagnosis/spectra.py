@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, squared_magnitude
-from bearcat.data.signals import SignalLimits
 from bearcat.errors import InputError
 
 Doubles = NDArray[np.float64]
@@ -65,21 +64,15 @@ class Spectra:
 
 
 class EnvelopeSpectra:
-    """Collects the spectra of one recording. `last` is the highest order that is wanted, `fewest` the turns of the
-    shaft that a recording must have, `limits` what counts the same samples elsewhere.
-    """
+    """Collects the spectra of one recording up to the order `last`."""
 
-    def __init__(
-        self, rate: float, rpm: float, last: float, fewest: float = FEWEST_TURNS,
-        limits: SignalLimits | None = None,
-    ) -> None:  # fmt: skip
-        self.rate, self.rpm, self.last, self.fewest = rate, rpm, last, fewest
+    def __init__(self, rate: float, rpm: float, last: float) -> None:
+        self.rate, self.rpm, self.last = rate, rpm, last
         self.length = window_length(TURNS, rate, rpm)
         if self.length > LONGEST:
             least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
             raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
         self.samples = 0
-        self._limits, self._counts = limits or SignalLimits(), limits is None
         self._held = np.empty(0, dtype=np.float32)
         self._sum: Spectra | None = None
         self._measured = 0
@@ -87,8 +80,6 @@ class EnvelopeSpectra:
 
     def add(self, block: Floats) -> None:
         self.samples += block.size
-        if self._counts:
-            self._limits.add(block)
         held = np.concatenate([self._held, block]) if self._held.size else block
         start = 0
         while held.size - start >= self.length:
@@ -102,9 +93,6 @@ class EnvelopeSpectra:
         from scipy import fft
 
         if self._sum is None and self.samples < self.length:
-            if self.turns < self.fewest:
-                needed = f"{self.fewest:g} are needed; record longer"
-                raise InputError(f"holds {self.turns:.1f} turns of the shaft, and {needed}")
             length = int(fft.prev_fast_len(self._held.size, real=True))
             self._keep(Plan(length, self.rate, self.rpm, self.last).measure(self._held[:length]))
         if self._sum is None:
@@ -116,10 +104,11 @@ class EnvelopeSpectra:
         """Of the shaft, so far."""
         return self.samples / self.rate * self.rpm / 60
 
-    @property
-    def clipped(self) -> float:
-        """The share of samples at the limits of the converter."""
-        return self._limits.clipped
+    def check_turns(self) -> None:
+        """InputError where the recording holds too few turns to be read alone."""
+        if self.turns < FEWEST_TURNS:
+            few = f"holds {self.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
+            raise InputError(f"{few}; record longer")
 
     def _keep(self, found: Spectra | None) -> None:
         if found is not None:
