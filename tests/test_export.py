@@ -70,8 +70,8 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
     words = {field.key: field.value for field in graph.metadata_props}
     known = model.familiarity
     for props, sentence in (
-        (words | {"preparation": words["preparation"].replace("256", "128")}, "other values"),
-        (words | {"classes": '["a", "b"]'}, "other outputs"),
+        (words | {"preparation": words["preparation"].replace("256", "128")}, "graph of this ONNX file fails"),
+        (words | {"classes": '["a", "b"]'}, "other classes"),
         (words | {"familiarity": json.dumps(encoded(replace(known, features=known.features[:, :9])))}, "other features"),
         (words | {"familiarity": json.dumps(encoded(known)[:-900])}, "damaged metadata"),
         (words | {"familiarity": json.dumps(encoded(replace(known, neighbours=9999)))}, "familiarity"),
@@ -88,7 +88,7 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
 def test_the_values_of_an_input_that_needs_speed_and_bearing_are_prepared_as_for_torch(tmp_path):
     use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
     model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64", channels=2)
-    graph, windows = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1), raw_windows(model, 5)
+    graph, windows = load_onnx(export_onnx(model, tmp_path / "model.onnx")), raw_windows(model, 5)
     for rpm, bearing in ((900.0, BEARINGS["6205"]), (1500.0, BEARINGS["6203"])):
         found, expected = (each.outputs(windows, rpm, bearing) for each in (graph, model))
         np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, atol=1e-4)

@@ -142,7 +142,7 @@ def test_it_is_saved_loaded_and_exported(tmp_path):
     save_model(tmp_path / "model", model)
     again = load_model(tmp_path / "model")
     assert np.array_equal(again.outputs(windows).log_probabilities, model.outputs(windows).log_probabilities)
-    graph = load_onnx(export_onnx(again, tmp_path / "model.onnx"), threads=1)
+    graph = load_onnx(export_onnx(again, tmp_path / "model.onnx"))
     for number in (1, len(windows)):
         expected = model.outputs(windows[:number]).log_probabilities
         assert (

@@ -15,7 +15,7 @@ import json
 import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ from bearcat.deploy.opened import (
     GRAPH_FORMAT,
     METADATA,
     WEIGHTS,
-    NumpyModel,
     Predictor,
+    dense_model,
     encoded,
     naming,
     read_folder,
@@ -89,13 +89,10 @@ def as_opened(model: Model) -> Predictor:
     """The model as its folder is opened, dense layers in numpy: both say the same of a recording, to the last digit."""
     if model.encoder.partition(":")[0] not in DENSE:
         return model
-    network = {name: value[0].numpy(force=True) for name, value in model.network.state_dict().items()}
+    network = {name: value.numpy(force=True) for name, value in model.network.state_dict().items()}
     state = None if model.calibration is None else model.calibration.state()
-    return NumpyModel(
-        model.classes, model.preparation, model.rate, model.metadata, model.channels, model.pooled_temperature,
-        model.familiarity, network=network,
-        calibration=None if state is None else {name: value[0].numpy(force=True) for name, value in state.items()},
-    )  # fmt: skip
+    calibration = None if state is None else {name: value.numpy(force=True) for name, value in state.items()}
+    return dense_model({field.name: getattr(model, field.name) for field in fields(Predictor)}, network, calibration)
 
 
 def save_model(folder: Path, model: Model) -> None:
@@ -138,19 +135,19 @@ def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, parts, fields = read_folder(folder)
+        metadata, parts, known = read_folder(folder)
         network, calibration = (
             {name: torch.from_numpy(array) for name, array in parts[kind].items()}
             for kind in ("network", "calibration")
         )
-        points = fields["preparation"].points
+        points = known["preparation"].points
         return Model(
             network=restore(metadata["encoder"], network, metadata["channels"], points),
             calibration=Calibration.from_state(calibration) if metadata["calibrated"] else None,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
-            **fields,
-        )
+            **known,
+        ).tried()
 
 
 def model_card(metadata: Mapping[str, Any]) -> str:

@@ -15,12 +15,12 @@ import math
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,15 @@ class Predictor(ABC):
         use them.
         """
         return self.classify(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
+
+    def tried(self) -> Self:
+        """The model; ValueError where what it says of a window does not fit its metadata."""
+        outputs = self.classify(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
+        if outputs.log_probabilities.shape[1] != len(self.classes):
+            raise ValueError("it gives other classes")
+        if self.familiarity is not None and outputs.features.shape[1] != self.familiarity.features.shape[1]:
+            raise ValueError("it gives other features")
+        return self
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -151,18 +160,9 @@ class Metadata:
 
 def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Predictor; ValueError or InputError names one that is missing or of a wrong type."""
-    known: Metadata = from_plain(Metadata, metadata)
-    for name, value in to_plain(known).items():  # a number in a text is one for settings, and damage here
-        if not _same(value, metadata[name]):
-            raise ValueError(f"'{name}' has a value of another type")
+    checked: Metadata = from_plain(Metadata, metadata)
     names = ("classes", "preparation", "rate", "channels", "pooled_temperature")
-    return {name: getattr(known, name) for name in names} | {"metadata": metadata}
-
-
-def _same(known: Any, stored: Any) -> bool:
-    if isinstance(known, dict):
-        return all(_same(value, stored[name]) for name, value in known.items() if name in stored)
-    return bool(known == stored)
+    return {name: getattr(checked, name) for name in names} | {"metadata": metadata | to_plain(checked)}
 
 
 def check_format(found: int, known: int, place: Path) -> None:
@@ -190,10 +190,10 @@ def open_model(path: Path) -> Predictor:
     """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
     path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
     if path.suffix.lower() == ".onnx":
-        return replace(load_onnx(path, threads=1), place=path)
+        return load_onnx(path)
     try:
-        if (found := open_folder(path)) is not None:
-            return replace(found, place=path)
+        if (model := open_folder(path)) is not None:
+            return model
         from bearcat.deploy.model import load_model
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
@@ -204,66 +204,66 @@ def open_model(path: Path) -> Predictor:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NumpyModel(Predictor):
-    """Dense layers with ReLU and a linear head; arrays are without the axis of runs."""
+class OpenedModel(Predictor):
+    """Dense layers in numpy, or a graph in onnxruntime."""
 
-    network: Mapping[str, Array]
-    calibration: Mapping[str, Array] | None
+    run: Callable[[Array], Outputs]
+    is_calibrated: bool
 
     @property
     def calibrated(self) -> bool:
-        return self.calibration is not None and not bool(self.calibration["at_bound"])
+        return self.is_calibrated
 
     def classify(self, values: Array) -> Outputs:
-        logits, features = forward(self.network, values)
-        calibrated = logits if self.calibration is None else _calibrated(logits, self.calibration)
-        highest = calibrated.max(axis=-1, keepdims=True)
-        total = np.log(np.exp(calibrated - highest).sum(axis=-1, keepdims=True))
-        return Outputs(calibrated - highest - total, logits, features)
+        return self.run(values)
 
 
-def forward(weights: Mapping[str, Array], windows: Array) -> tuple[Array, Array]:
-    """Logits (window, class) and features (window, feature) of prepared windows (window, channel, point)."""
-    if "scaling.mean" in weights:
-        windows = (windows - weights["scaling.mean"]) * weights["scaling.factor"]
-    starts = range(0, max(len(windows), 1), CACHED)
-    features = np.concatenate([_dense(weights, windows[start : start + CACHED]) for start in starts])
-    return features @ weights["head.weight"].T + weights["head.bias"], features
+def run_dense(network: Mapping[str, Array], calibration: Mapping[str, Array] | None, values: Array) -> Outputs:
+    """Dense layers with ReLU, a linear head and its calibration; arrays are without the axis of runs."""
+    if "scaling.mean" in network:
+        values = (values - network["scaling.mean"]) * network["scaling.factor"]
+    starts = range(0, max(len(values), 1), CACHED)
+    features = np.concatenate([_dense(network, values[start : start + CACHED]) for start in starts])
+    logits = features @ network["head.weight"].T + network["head.bias"]
+    calibrated = logits
+    if calibration is not None:  # in float32, as bearcat.cat.calibration has it
+        calibrated = logits * calibration["scale"].astype(np.float32)
+        if "matrix" in calibration:
+            calibrated = (calibrated @ calibration["matrix"].T).astype(np.float32)
+        calibrated = calibrated + calibration["bias"].astype(np.float32)
+    highest = calibrated.max(axis=-1, keepdims=True)
+    total = np.log(np.exp(calibrated - highest).sum(axis=-1, keepdims=True))
+    return Outputs(calibrated - highest - total, logits, features)
 
 
 def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
-    values, number = windows.reshape(len(windows), math.prod(windows.shape[1:])), 0
-    while (weight := weights.get(f"encoder.dense.{number}.weight")) is not None:
-        values = np.maximum(values @ weight.T + weights[f"encoder.dense.{number}.bias"], 0)
-        number += 1
+    values, layer = windows.reshape(len(windows), math.prod(windows.shape[1:])), 0
+    while (weight := weights.get(f"encoder.dense.{layer}.weight")) is not None:
+        values = np.maximum(values @ weight.T + weights[f"encoder.dense.{layer}.bias"], 0)
+        layer += 1
     return values
 
 
-def _calibrated(logits: Array, calibration: Mapping[str, Array]) -> Array:
-    """matrix @ (scale · logits) + bias, in float32, as bearcat.cat.calibration has it."""
-    result = logits * calibration["scale"].astype(np.float32)
-    if "matrix" in calibration:
-        result = (result @ calibration["matrix"].T).astype(np.float32)
-    return np.asarray(result + calibration["bias"].astype(np.float32))
+def dense_model(
+    fields: Mapping[str, Any], network: Mapping[str, Array], calibration: Mapping[str, Array] | None
+) -> OpenedModel:
+    """Dense layers by the fields of a Predictor and their tensors, whose first axis is that of runs."""
+    network = {name: array[0] for name, array in network.items()}
+    if calibration is not None:
+        calibration = {name: array[0] for name, array in calibration.items()}
+    calibrated = calibration is not None and not bool(calibration["at_bound"])
+    return OpenedModel(**fields, run=partial(run_dense, network, calibration), is_calibrated=calibrated)
 
 
-def open_folder(folder: Path) -> NumpyModel | None:
+def open_folder(folder: Path) -> OpenedModel | None:
     """The model in this folder; None where its encoder needs torch (deploy/model.py)."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
         metadata, parts, fields = read_folder(folder)
         if metadata["encoder"].partition(":")[0] not in DENSE:
             return None
-        network, calibration = (
-            {name: array[0] for name, array in parts[kind].items()} for kind in ("network", "calibration")
-        )
-        model = NumpyModel(**fields, network=network, calibration=calibration if metadata["calibrated"] else None)
-        tried = model.classify(np.zeros((1, model.channels, model.preparation.points), dtype=np.float32))
-        if tried.log_probabilities.shape[1] != len(model.classes):
-            raise ValueError("its layers give other classes")
-        if model.familiarity is not None and tried.features.shape[1] != model.familiarity.features.shape[1]:
-            raise ValueError("its layers give other features")
-        return model
+        calibration = parts["calibration"] if metadata["calibrated"] else None
+        return dense_model(fields | {"place": folder}, parts["network"], calibration).tried()
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
@@ -297,50 +297,20 @@ def _weights_name(metadata: Mapping[str, Any]) -> str:
     return name
 
 
-def _session(content: bytes, threads: int | None) -> Any:
-    """An ONNX graph in onnxruntime. Several threads may run it at once."""
+def load_onnx(path: Path) -> OpenedModel:
+    """A file written by `export_onnx`."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
     try:
         import onnxruntime
     except ImportError as error:
         raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or 0
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the core
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
-        raise InputError("is no ONNX file that onnxruntime can read; export the model again") from error
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OnnxModel(Predictor):
-    """A graph, which takes prepared windows, and its metadata."""
-
-    session: Any
-
-    @property
-    def calibrated(self) -> bool:
-        return bool(self.metadata["calibrated"])
-
-    def classify(self, values: Array) -> Outputs:
-        starts, names = range(0, max(len(values), 1), CACHED), ["log_probabilities", "logits", "features"]
-        given = np.ascontiguousarray(values, dtype=np.float32)
-        try:
-            parts = [self.session.run(names, {"values": given[start : start + CACHED]}) for start in starts]
-        except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
-            raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
-        return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
-    """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None)."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    with naming(path, "cannot be read"):
-        session = _session(read_regular(path), threads)
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    with naming(path, "is no ONNX file that onnxruntime can read"):
+        session = onnxruntime.InferenceSession(read_regular(path), options, providers=["CPUExecutionProvider"])
     texts: dict[str, str] = session.get_modelmeta().custom_metadata_map
     if "bearcat_format" not in texts:
         raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
@@ -348,23 +318,19 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
         fields, known = read_metadata(metadata), metadata.pop("familiarity")
-        familiarity = None if known is None else decoded(known)
-        _check_graph(session, fields, familiarity)
-        return OnnxModel(session=session, familiarity=familiarity, **fields)
+        fields |= {"familiarity": None if known is None else decoded(known), "place": path}
+        return OpenedModel(**fields, run=partial(run_graph, session), is_calibrated=metadata["calibrated"]).tried()
 
 
-def _check_graph(session: Any, fields: Mapping[str, Any], familiarity: Familiarity | None) -> None:
-    """ValueError where the graph takes or gives something else than its metadata say."""
-    taken, given = (  # their axes but the first
-        {node.name: list(node.shape[1:]) for node in nodes} for nodes in (session.get_inputs(), session.get_outputs())
-    )
-    if taken != {"values": [fields["channels"], fields["preparation"].points]}:
-        raise ValueError("the graph takes other values")
-    expected = {name: [len(fields["classes"])] for name in ("probabilities", "log_probabilities", "logits")}
-    if given | expected != given:
-        raise ValueError("the graph gives other outputs")
-    if familiarity is not None and given.get("features") != [familiarity.features.shape[1]]:
-        raise ValueError("the graph gives other features")
+def run_graph(session: Any, values: Array) -> Outputs:
+    """What an ONNX graph says of prepared windows. Several threads may run it at once."""
+    starts, names = range(0, max(len(values), 1), CACHED), ["log_probabilities", "logits", "features"]
+    windows = np.ascontiguousarray(values, dtype=np.float32)
+    try:
+        parts = [session.run(names, {"values": windows[start : start + CACHED]}) for start in starts]
+    except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
+        raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
+    return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def encoded(familiarity: Familiarity) -> str:
