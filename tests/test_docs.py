@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from bearcat.cli import application
-from bearcat.deploy.serve import PredictQuery
+from bearcat.deploy.serve import QUERY
 from bearcat.diagnosis.recording import STATUS
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +98,7 @@ def test_every_command_of_a_page_can_be_read():
                 assert not word.startswith("--") or f'"{word.partition("=")[0]}"' in script, command
         elif program == "curl":
             fields = set(re.findall(r"[?&](\w+)=", command))
-            assert fields <= set(PredictQuery.model_fields), (page, fields)
+            assert fields <= set(QUERY), (page, fields)
 
 
 def test_commands_named_in_sentences_exist_with_their_options():

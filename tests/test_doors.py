@@ -16,7 +16,7 @@ import pytest
 
 import bearcat
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.serve import PredictQuery, Served
+from bearcat.deploy.serve import Served
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from tests.commands import bearcat as run
@@ -64,7 +64,7 @@ def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | No
     try:
         answer = served.answer(
             path,
-            PredictQuery(filename=path.name, **{name: str(value) for name, value in query.items()}),
+            {name: str(value) for name, value in query.items()} | {"filename": path.name},
             time.monotonic() + 60,
             2**29,
         )

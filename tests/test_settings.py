@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.deploy.serve import PredictQuery
+from bearcat.deploy.serve import QUERY
 from bearcat.errors import InputError
 from bearcat.requests import AdaptRequest, DiagnoseRequest, WatchRequest
 from bearcat.settings import override
@@ -87,9 +87,7 @@ def test_commands_and_queries_have_the_fields_of_their_requests():
     fields = {field.name: field.metadata["help"] for field in dataclasses.fields(DiagnoseRequest)}
     options = {option.name: option.help for option in KNOWN["diagnose",].params}
     assert all(options[name].startswith(text) for name, text in fields.items())
-    queried = {name: field.description for name, field in PredictQuery.model_fields.items() if name in fields}
-    assert {"rpm", "rate", "bearing", "unit"} <= queried.keys()
-    assert all(fields[name] == text for name, text in queried.items())
+    assert {"rpm", "rate", "bearing", "unit"} <= {name for name, text in QUERY.items() if fields.get(name) == text}
 
 
 def test_every_help_fits_a_screen():

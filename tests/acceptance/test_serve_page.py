@@ -15,8 +15,7 @@ def alone(tmp_path_factory) -> Iterator[Server]:
     """Without a model."""
     running = Server(tmp_path_factory.mktemp("alone"))
     yield running
-    assert running.stop() == 0
-    assert running.logged() == ""
+    assert running.stop() == []
 
 
 def drop(opened: Opened, **files: bytes) -> None:
