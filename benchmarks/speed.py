@@ -79,10 +79,10 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     """A warm step, which may be called any number of times. The losses must be numbers afterwards."""
     from bearcat.cat.algorithm import train_step
     from bearcat.cat.evaluate import calibrate
-    from bearcat.cat.networks import path_of
     from bearcat.cat.state import begin
     from bearcat.cat.teacher import SelfTraining, set_thresholds
     from bearcat.fast.device import Feed, Recorder, torch_settings
+    from bearcat.fast.stacked import path_of
 
     trained, data = recipe(10), noise(3 * BATCH, BATCH)
     state = begin([loop.Run(trained, data, seed) for seed in range(runs)], device(), None, None)

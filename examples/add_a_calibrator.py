@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from bearcat.cat import CALIBRATORS, RECIPES, Calibration, Evidence
-from bearcat.cat.scaling import matching_temperature
 from bearcat.cli import main
+from bearcat.methods.target_calibration import matching_temperature
 
 
 @dataclass(frozen=True)

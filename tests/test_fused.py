@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.networks import Network, build_network, initialise, rectified_dropout
+from bearcat.cat.networks import Network, build_network, initialise
 from bearcat.cat.recipes import RECIPES
-from bearcat.fast.stacked import Randomness, dropped
+from bearcat.fast.stacked import Randomness, dropped, rectified_dropout
 from tests.test_native import CASES, far
 from tests.test_train import RAGGED, Interrupted, toy
 

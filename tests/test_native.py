@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bearcat.cat.networks import SHORTEST, Network, build_network, initialise, rectified_dropout, use_path
+from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
 from bearcat.errors import InputError
 from bearcat.fast import native
 from bearcat.fast.device import fast_path
-from bearcat.fast.stacked import Randomness, dropped
+from bearcat.fast.stacked import Randomness, dropped, rectified_dropout, use_path
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")
 # Allowed distance of values, gradients and statistics. In float32 a value near a maximum may lose to its neighbour.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, select_run
+from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, run_seed, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.state import TrainingState
 from bearcat.deploy.model import export_onnx, load_model
@@ -127,8 +127,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
 
 
 def test_what_is_frozen_stays_and_what_is_unused_does_not_disturb():
-    fresh = build_network("resnet", 1, 1, 48, 3)
-    initialise(fresh, [3], 20)
+    fresh = build_network("resnet", 1, 1, 48, 3, seed=run_seed(3, 20))
     trained = train([Run(recipe_of("resnet", "DANN"), toy(), 3)], CPU).student.encoder.module
     for name, before in fresh.encoder.module.named_parameters():
         same = torch.equal(before, trained.get_parameter(name))

@@ -28,7 +28,6 @@ from bearcat.adaptation import AdaptationPlan, RunSpec
 from bearcat.adaptation.run import FinishedRun, claim, decided_record, diagnose_target, run_stack
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
-from bearcat.cat.scaling import updated_temperature
 from bearcat.cat.state import TrainingState
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
@@ -37,6 +36,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
+from bearcat.methods.target_calibration import updated_temperature
 from bearcat.record import CHECKPOINT, RECORD, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, ordered_names, read_result
 from bearcat.storage import read_regular

@@ -215,15 +215,13 @@ class Calibration:
 
 
 class CheckedSettings:
-    """Checks the bounds of a temperature, the ridge of a regression and the settings that are one of a few names."""
+    """Checks the bounds of a temperature and the settings that are one of a few names."""
 
     def __post_init__(self) -> None:
         check_choices(self, "")
-        bounds, ridge = vars(self).get("bounds"), vars(self).get("ridge", 1.0)
+        bounds = vars(self).get("bounds")
         if bounds is not None and (len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf):
             raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {bounds}")
-        if not 0 < ridge < math.inf:
-            raise InputError(f"ridge must be a positive number, not {ridge}")
 
 
 class Calibrator(Protocol):

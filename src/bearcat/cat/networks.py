@@ -1,8 +1,7 @@
 """Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
-There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
-own for NVIDIA GPUs (fast/fused.py); and "native", C code of our own for CPUs (fast/native.py). `Accelerated` modules
-have them; others run plainly. `fast_path` (fast/device.py) says which one a device can take.
+Layers hold the parameters of all runs, and `Accelerated` modules have kernels that give the same numbers sooner
+(fast/stacked.py).
 
 >>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
 >>> logits, features = network(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, point)
@@ -11,14 +10,11 @@ have them; others run plainly. `fast_path` (fast/device.py) says which one a dev
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -28,59 +24,21 @@ from torch.nn import functional
 from bearcat.cat.plain import PlainModule, seeded
 from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
-from bearcat.fast.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
+from bearcat.fast.stacked import (
+    RESERVED,
+    Accelerated,
+    Randomness,
+    StackedConvolution,
+    StackedDense,
+    StackedNorm,
+    rectified_dropout,
+)
 from bearcat.settings import from_text
 
 FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
-
-
-# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
-TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
-
-
-class Accelerated(nn.Module):
-    """A module with kernels of its own; `use_path` says which of them it runs, and in which precision."""
-
-    path = "plain"
-    precision = "float32"
-    narrow = False  # whether it can keep its activations in bfloat16
-
-
-def on_path(path: str, values: Tensor) -> bool:
-    """Whether the path has kernels for these values: the network may have moved to another device since."""
-    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
-
-
-def kernels_of(path: str) -> Any:
-    """The module of a path's kernels; Triton's can be imported only where Triton is."""
-    return native if path == "native" else import_module("bearcat.fast.fused")
-
-
-def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
-    """Sets the path of the modules that have kernels of their own, and of copies made later."""
-    for network in networks:
-        for module in network.modules():
-            if isinstance(module, Accelerated):
-                module.path, module.precision = path, precision
-
-
-def path_of(module: nn.Module) -> str:
-    """Which kernels a module and its parts run."""
-    return next((part.path for part in module.modules() if isinstance(part, Accelerated)), "plain")
-
-
-def rectified_dropout(
-    values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
-) -> Tensor:
-    """ReLU, then dropout."""
-    if on_path(path, values) and randomness is not None and probability > 0 and not randomness.missing:
-        kernel = kernels_of(path).rectified_dropout
-        result: Tensor = stacked.RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
-        return result
-    return stacked.dropped(functional.relu(values), probability, randomness, layer)
 
 
 class ConvolutionalEncoder(Accelerated):
@@ -106,8 +64,10 @@ class ConvolutionalEncoder(Accelerated):
         """
         # With running statistics the kernels go forward only; training with them takes the plain path.
         learning = torch.is_grad_enabled() and not batch_statistics and self.convolutions[0].weight.requires_grad
-        if on_path(self.path, windows) and not learning:
-            values = self._fused(windows, batch_statistics, list(parts) or [windows.shape[1]])
+        if stacked.on_path(self.path, windows) and not learning:
+            setting = self.memory if self.path == "native" else self.precision
+            layers = zip(*self._layers(), strict=True)
+            values = stacked.convolved_parts(self.path, setting, windows, list(parts), *layers, batch_statistics)
         elif len(parts) > 1:
             pieces = windows.split_with_sizes(list(parts), dim=1)
             values = torch.cat([self._plain(piece, batch_statistics) for piece in pieces], dim=1)
@@ -120,24 +80,6 @@ class ConvolutionalEncoder(Accelerated):
     def _layers(self) -> list[tuple[StackedConvolution, StackedNorm]]:
         pairs = zip(self.convolutions, self.norms, strict=True)
         return cast("list[tuple[StackedConvolution, StackedNorm]]", list(pairs))
-
-    def _fused(self, windows: Tensor, batch_statistics: bool, parts: Sequence[int]) -> Tensor:
-        """What _plain computes, by kernels of our own."""
-        longest = max(parts)
-        if min(parts) < longest:  # the kernels want parts of one size, and go over as many windows of each as it has
-            pieces = windows.split_with_sizes(list(parts), dim=1)
-            filled = [functional.pad(piece, (0, 0, 0, 0, 0, longest - piece.shape[1])) for piece in pieces]
-            windows = torch.cat(filled, dim=1)
-        count = [torch.full((len(windows),), size, dtype=torch.int64, device=windows.device) for size in parts]
-        convolutions, norms = zip(*self._layers(), strict=True)
-        setting = self.memory if self.path == "native" else self.precision
-        values = stacked.convolved(
-            kernels_of(self.path), setting, windows, torch.stack(count, dim=1), convolutions, norms, batch_statistics
-        )
-        if min(parts) < longest:
-            pieces = values.chunk(len(parts), dim=1)
-            values = torch.cat([piece[:, :size] for piece, size in zip(pieces, parts, strict=True)], dim=1)
-        return values
 
     def _plain(self, windows: Tensor, batch_statistics: bool) -> Tensor:
         """Run by run, with the channel as last axis in memory."""
@@ -293,8 +235,11 @@ class Network(nn.Module):
         return self.head(features), features
 
 
-def build_network(encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5) -> Network:
-    """A network with this encoder (`NAME:SETTING=VALUE`); its weights are not initialised.
+def build_network(
+    encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5, seed: int = 0
+) -> Network:  # fmt: skip
+    """A network with this encoder (`NAME:SETTING=VALUE`). A plain module draws its weights from the seed, with the
+    layers that it has; `initialise` draws those of all others.
 
     >>> build_network("cnn", runs=4, channels=2, points=1024, classes=3).head.weight.shape
     torch.Size([4, 3, 256])
@@ -304,13 +249,12 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
         raise InputError(
             f"windows of {points} points are too short for the encoder '{encoder}'; use at least {found.shortest}"
         )
-    with seeded(0):
+    with seeded(seed):
         module = found.build(runs, channels, points, dropout)
         if not isinstance(module, Accelerated):
             if runs > 1:
                 raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")
-            make = partial(found.build, 1, channels, points, dropout)
-            module = PlainModule(module, make, (channels, points), encoder)
+            module = PlainModule(module, (channels, points), encoder)
     return Network(module, runs, classes)
 
 
@@ -354,19 +298,19 @@ class DomainClassifier(Accelerated):
         return logits[..., 0]
 
 
+def run_seed(seed: int, stream: int) -> int:
+    """The seed of one stream of a run's randomness."""
+    return int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]) & 0x7FFF_FFFF_FFFF_FFFF
+
+
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
     drawn = [module for module in network.modules() if isinstance(module, StackedConvolution | StackedDense)]
-    plain = [module for module in network.modules() if isinstance(module, PlainModule)]
     for module in network.modules():
         if isinstance(module, StackedNorm):
             module.reset()
     for run, seed in enumerate(seeds):
-        word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
-        word &= 0x7FFF_FFFF_FFFF_FFFF
-        for module in plain:
-            module.initialise(word)
-        generator = torch.Generator().manual_seed(word)
+        generator = torch.Generator().manual_seed(run_seed(seed, stream))
         for layer in drawn:
             bound = 1 / math.sqrt(layer.weight[0, 0].numel())
             for parameter in (layer.weight, layer.bias):

@@ -5,12 +5,12 @@ optimisers, teachers, checkpoints and model folders need not know the difference
 modules draw (initial weights, dropout) comes from torch's global generator, which is seeded by the run for the while
 and put back as it was.
 
->>> encoder = PlainModule(resnet, partial(Encoder.build, 1, 1, 1024, 0.5), (1, 1024), "resnet")
+>>> encoder = PlainModule(resnet, (1, 1024), "resnet")
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -39,13 +39,10 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 class PlainModule(nn.Module):
     """A module with a run axis of one: windows (1, batch, channel, point) → features (1, batch, feature)."""
 
-    def __init__(
-        self, module: nn.Module, make: Callable[[], nn.Module], shape: tuple[int, int], encoder: str
-    ) -> None:  # fmt: skip
-        """`make` makes another one like it, `shape` is (channel, point), and errors name the encoder."""
+    def __init__(self, module: nn.Module, shape: tuple[int, int], encoder: str) -> None:
+        """`shape` is (channel, point), and errors name the encoder. Lazy modules get their weights here."""
         super().__init__()
         self.features = count_features(module, shape, encoder)
-        self._make = make, shape, encoder
         stacked: dict[Tensor, Tensor] = {}  # by what it was made of: modules may share weights
         for part in module.modules():
             for name, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
@@ -53,17 +50,6 @@ class PlainModule(nn.Module):
                 other = nn.Parameter(other, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else other
                 setattr(part, name, stacked.setdefault(tensor, other))
         self.module = module
-
-    @torch.no_grad()
-    def initialise(self, seed: int) -> None:
-        """The weights as the module's own constructor draws them."""
-        make, shape, encoder = self._make
-        with seeded(seed):
-            fresh = make()
-            count_features(fresh, shape, encoder)  # lazy modules have weights from now on
-        own = _tensors(self.module)
-        for name, tensor in _tensors(fresh).items():
-            own[name][0].copy_(tensor)
 
     def forward(
         self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, parts: Sequence[int] = ()

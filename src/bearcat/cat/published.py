@@ -144,7 +144,7 @@ def oversampled(windows: tuple[int, int], seeds: Tensor) -> tuple[Tensor, Tensor
     return draw(windows[0], 0), draw(windows[1], 1)
 
 
-def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge: float) -> Tensor:
+def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor) -> Tensor:
     """`calibration.solver=scikit-learn`: weights and offset (run, feature + 1) by LogisticRegression in float32, target
     against source; the weight (run, window) says how often a window counts.
     """
@@ -156,6 +156,6 @@ def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge
         rows = torch.arange(len(values)).repeat_interleave(often.long())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = LogisticRegression(C=1 / ridge).fit(values[rows].float().numpy(), ~target[rows].numpy())
+            model = LogisticRegression().fit(values[rows].float().numpy(), ~target[rows].numpy())
         found.append([*-model.coef_[0], *-model.intercept_])
     return torch.tensor(found, dtype=torch.float64, device=features.device)

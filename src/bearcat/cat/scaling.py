@@ -27,6 +27,10 @@ Mapped = Callable[[Tensor, Tensor], Tensor]  # scores and parameters → logits,
 ROUNDS = 60  # ordinary logits take 5 to 10, separable or extreme ones (±1e4) up to about 40
 SHRINK = 0.3
 TRIALS = 14  # step lengths down to 0.3^13 ≈ 2e-7
+# Keeps separable classes (infinite factors) and the offsets' common shift finite, and decides nothing else: on 1000
+# windows of 13 classes it moved factors by 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does.
+RIDGE = 1e-4
+DOMAIN_RIDGE = 1.0  # of CPCS's domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,6 @@ class Temperature(CheckedSettings):
 class _Regression(CheckedSettings):
     """A map of many parameters, of least mean NLL + ridge/2 · |parameters − "no change"|²."""
 
-    # The ridge keeps separable classes (infinite factors) and the offsets' common shift finite, and should decide
-    # nothing else. Against the mean NLL of n windows it is a Gaussian prior of variance 1 / (ridge · n) around "no
-    # change": with 1e-4 and 1000 windows a standard deviation of 3.2. On 1000 windows of 13 classes it moved factors by
-    # 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does (0.05 and 0.3; for Matrix 1e-4 of 0.03
-    # and 7e-3 of 0.4). Separable logits of margin m stop where m · exp(−m · factor) ≈ ridge · (factor − 1).
-    ridge: float = 1e-4
     solver: str = choice("newton", "sgd")  # "sgd" is the published code's (cat/published.py)
     needs: ClassVar[tuple[str, ...]] = ()
     full: ClassVar[bool] = False
@@ -78,7 +76,7 @@ class _Regression(CheckedSettings):
         else:  # from the anchor over the best T ≥ 1: the anchor has no curvature where margins are huge
             starts = least_nll(sample, 1.0, 1e6)[0][:, None, None] * anchor
             runs = zip(starts, scores, sample.labels, shares, strict=True)
-            found = torch.stack([softmax_regression(*run, anchor, mapped, self.ridge) for run in runs])
+            found = torch.stack([softmax_regression(*run, anchor, mapped) for run in runs])
         offset = found[..., -1]
         if self.full:
             return Calibration(torch.ones_like(offset), offset, matrix=found[..., :-1])
@@ -110,12 +108,11 @@ class CPCS(CheckedSettings):
     """Covariate-shift-aware temperature (Park et al. 2020): of least Brier score on source windows that are weighted by
     their likeness to the target, the odds of a logistic regression on features that separates the domains.
 
-    >>> "source_train_features" in CPCS(ridge=0.1).needs
+    >>> "source_train_features" in CPCS.needs
     True
     """
 
     bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
-    ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
     # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
     # with replacement, as many as the larger has (authors' code).
     resampling: str = choice("under", "over")
@@ -151,9 +148,9 @@ class CPCS(CheckedSettings):
         is_target = (torch.arange(features.shape[1], device=inputs.device) >= source.shape[1]).expand_as(weight)
         if self.solver == "newton":
             runs = zip(features, is_target, weight, strict=True)
-            found = torch.stack([domain_regression(*run, self.ridge) for run in runs])
+            found = torch.stack([domain_regression(*run) for run in runs])
         else:
-            found = published.domain_regression(features, is_target, weight, self.ridge)
+            found = published.domain_regression(features, is_target, weight)
         return (inputs * found[:, None, :-1]).sum(-1) + found[:, -1:]
 
 
@@ -181,7 +178,7 @@ def mean_nll(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
 
 
 def softmax_regression(
-    start: Tensor, scores: Tensor, labels: Tensor, shares: Tensor, anchor: Tensor, mapped: Mapped, ridge: float
+    start: Tensor, scores: Tensor, labels: Tensor, shares: Tensor, anchor: Tensor, mapped: Mapped
 ) -> Tensor:
     """One run's parameters (class, any) of least mean NLL and ridge: scores (window, class), shares (window,)."""
     hit = functional.one_hot(labels, scores.shape[-1])
@@ -190,14 +187,14 @@ def softmax_regression(
 
     def objective(flat: Tensor) -> Tensor:
         loss = mean_nll(mapped(scores, flat.view(anchor.shape)), labels, shares)
-        return loss + ridge / 2 * (flat - anchor.flatten()).square().sum()
+        return loss + RIDGE / 2 * (flat - anchor.flatten()).square().sum()
 
     def derivatives(flat: Tensor) -> tuple[Tensor, Tensor]:
         likely = mapped(scores, flat.view(anchor.shape)).softmax(-1)
-        gradient = (slopes * (shares[:, None] * (likely - hit))).sum((1, 2)) + ridge * (flat - anchor.flatten())
+        gradient = (slopes * (shares[:, None] * (likely - hit))).sum((1, 2)) + RIDGE * (flat - anchor.flatten())
         mean = (slopes * likely).sum(2)
         hessian = (slopes * (shares[:, None] * likely)).flatten(1) @ slopes.flatten(1).mT - (shares * mean) @ mean.mT
-        return gradient, hessian + ridge * basis
+        return gradient, hessian + RIDGE * basis
 
     return minimise(start.flatten(), objective, derivatives).view(anchor.shape)
 
@@ -257,39 +254,6 @@ def least(
     return scale, (scale == bottom) | (scale == top)
 
 
-def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
-    logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
-
-    def too_sure(temperature: Tensor) -> Tensor:
-        confidence = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)
-        return (share * confidence).sum(dim=-1) - accuracy
-
-    low, high = (torch.full_like(accuracy, bound) for bound in bounds)
-    for _ in range(50):
-        middle = (low * high).sqrt()
-        falls_short = too_sure(middle) > 0
-        low, high = torch.where(falls_short, middle, low), torch.where(falls_short, high, middle)
-    # What never moved stands at its bound.
-    found = torch.where(low == bounds[0], torch.where(too_sure(low) <= 0, low, high), high)
-    return found, too_sure(found).abs()
-
-
-def updated_temperature(sample: Sample, spread: float) -> Tensor:
-    """Temperature (run,) of least Σ weight · NLL + (log T)² / (2 spread²): labels move it away from 1, their number
-    and `spread`, a standard deviation of log T before there were any, say how far.
-    """
-    logits = centred(sample)
-    of_label = logits.gather(-1, sample.labels[..., None])[..., 0]
-    grid = torch.linspace(math.log(0.05), math.log(100.0), 2000, dtype=torch.float64, device=logits.device)
-    losses = [
-        (sample.weight * ((logits * (-place).exp()).logsumexp(-1) - of_label * (-place).exp())).sum(1)
-        + place.square() / (2 * spread**2)
-        for place in grid
-    ]
-    return grid[torch.stack(losses).argmin(dim=0)].exp()
-
-
 def minimise(
     start: Tensor, objective: Callable[[Tensor], Tensor], derivatives: Callable[[Tensor], tuple[Tensor, Tensor]]
 ) -> Tensor:
@@ -327,10 +291,10 @@ def _direction(gradient: Tensor, hessian: Tensor) -> Tensor:
     return -scale * torch.cholesky_solve((scale * gradient)[:, None], factor)[:, 0]
 
 
-def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor, ridge: float) -> Tensor:
+def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor) -> Tensor:
     """Logistic regression, target against source, of features (window, any): weights and, unpenalised, an offset."""
     inputs = functional.pad(features, (0, 1), value=1.0)
-    penalty = torch.full_like(inputs[0], ridge).index_fill(0, torch.tensor([-1], device=inputs.device), 0.0)
+    penalty = torch.full_like(inputs[0], DOMAIN_RIDGE).index_fill(0, torch.tensor([-1], device=inputs.device), 0.0)
 
     def objective(parameters: Tensor) -> Tensor:
         logits = inputs @ parameters

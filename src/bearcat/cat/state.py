@@ -18,22 +18,13 @@ from torch import Tensor, nn
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
 from bearcat.cat.ingredient import Loss, TargetFinding
-from bearcat.cat.networks import (
-    DenseEncoder,
-    Network,
-    build_network,
-    find_encoder,
-    initialise,
-    path_of,
-    use_path,
-)
+from bearcat.cat.networks import DenseEncoder, Network, build_network, find_encoder, initialise, run_seed
 from bearcat.cat.plain import PlainModule
 from bearcat.cat.recipes import Recipe
-from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, stack_data
-from bearcat.fast.stacked import Randomness
+from bearcat.fast.stacked import Randomness, path_of, use_path
 from bearcat.storage import digest_json, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -132,11 +123,8 @@ class TrainingState:
 
     def start_totals(self, epoch: int) -> None:
         """Begins to add up an epoch's numbers; in a new phase there may be others."""
-        schedule, labels = self.recipe.schedule, self.recipe.find(SelfTraining)
-        begins = {each.start(schedule) for each in self.recipe.ingredients} | {schedule.align_from}
-        begins |= {each.climbed_from(schedule) or 0 for each in self.recipe.ingredients if isinstance(each, Loss)}
-        begins |= set() if labels is None else {labels.follows_from(schedule)}
-        phase = sum(epoch >= begin for begin in begins), self.calibration is not None
+        schedule = self.recipe.schedule
+        phase = epoch >= schedule.align_from, epoch >= schedule.label_from, self.calibration is not None
         if phase != self.phase:
             self.phase = phase
             self.totals.clear()
@@ -227,7 +215,9 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     """Networks, modules and optimisers before the first step, each run's from its own seed."""
     seeds, device, dtype = list(batches.seeds), batches.source_train.device, batches.source_train.dtype
     _, _, channels, points = batches.source_train.shape
-    student = build_network(recipe.encoder, len(seeds), channels, points, classes, recipe.dropout)
+    student = build_network(
+        recipe.encoder, len(seeds), channels, points, classes, recipe.dropout, run_seed(seeds[0], STUDENT)
+    )
     initialise(student, seeds, STUDENT)
     modules: dict[str, nn.Module] = {}
     for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):

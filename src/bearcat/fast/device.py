@@ -237,12 +237,12 @@ def fast_path(device: torch.device) -> str:
 
 def _agrees(path: str, device: torch.device) -> bool:
     """Whether this path's dropout, and on a CPU a small encoder forward and back, compute what the plain one does."""
-    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder, rectified_dropout
+    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder
 
     draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
     draws.next()
     values = torch.ones(1, 1, 64, device=device)
-    if not torch.equal(rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0)):
+    if not torch.equal(stacked.rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0)):
         return False
     if device.type != "cpu":
         return True

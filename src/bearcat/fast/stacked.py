@@ -6,11 +6,17 @@ batch, feature) and are one batched matrix product.
 
 Dropout draws from a hash of (run's key, step, layer, position), not from a generator: a run drops the same units
 alone, in any stack, and after a resume, and nothing has to be saved or synchronised.
+
+There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels for
+NVIDIA GPUs (fused.py); and "native", C code for CPUs (native.py). `Accelerated` modules have them; others run plainly.
+`fast_path` (device.py) says which one a device can take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,7 +25,17 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 MASK = 0xFFFFFFFF
+# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
+TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
 RESERVED = 4  # dropout layers of this package: 0 and 1 of the convolutional encoder, 2 and 3 of the domain classifier
+
+
+class Accelerated(nn.Module):
+    """A module with kernels of its own; `use_path` says which of them it runs, and in which precision."""
+
+    path = "plain"
+    precision = "float32"
+    narrow = False  # whether it can keep its activations in bfloat16
 
 
 class StackedConvolution(nn.Module):
@@ -176,6 +192,40 @@ class RectifiedDropout(torch.autograd.Function):
         return torch.where(out > 0, gradients[0] * ctx.scale, 0), None, None, None, None
 
 
+def on_path(path: str, values: Tensor) -> bool:
+    """Whether the path has kernels for these values: the network may have moved to another device since."""
+    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
+
+
+def kernels_of(path: str) -> Any:
+    """The module of a path's kernels; Triton's can be imported only where Triton is."""
+    return import_module("bearcat.fast.native" if path == "native" else "bearcat.fast.fused")
+
+
+def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
+    """Sets the path of the modules that have kernels of their own, and of copies made later."""
+    for network in networks:
+        for module in network.modules():
+            if isinstance(module, Accelerated):
+                module.path, module.precision = path, precision
+
+
+def path_of(module: nn.Module) -> str:
+    """Which kernels a module and its parts run."""
+    return next((part.path for part in module.modules() if isinstance(part, Accelerated)), "plain")
+
+
+def rectified_dropout(
+    values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
+) -> Tensor:
+    """ReLU, then dropout."""
+    if on_path(path, values) and randomness is not None and probability > 0 and not randomness.missing:
+        kernel = kernels_of(path).rectified_dropout
+        result: Tensor = RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
+        return result
+    return dropped(functional.relu(values), probability, randomness, layer)
+
+
 def convolved(
     kernels: Any, setting: Any, windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution],
     norms: Sequence[StackedNorm], batch_statistics: bool,
@@ -194,6 +244,27 @@ def convolved(
     with torch.no_grad():
         pooled, _ = kernels.forward(windows, count, weights, biases, norms, batch_statistics, False, setting)
     values: Tensor = pooled
+    return values
+
+
+def convolved_parts(
+    path: str, setting: Any, windows: Tensor, parts: Sequence[int], convolutions: Sequence[StackedConvolution],
+    norms: Sequence[StackedNorm], batch_statistics: bool,
+) -> Tensor:  # fmt: skip
+    """`convolved` by the kernels of a path; parts of the batch of these sizes have statistics of their own."""
+    parts = parts or [windows.shape[1]]
+    longest = max(parts)
+    if min(parts) < longest:  # the kernels want parts of one size, and go over as many windows of each as it has
+        pieces = windows.split_with_sizes(list(parts), dim=1)
+        filled = [functional.pad(piece, (0, 0, 0, 0, 0, longest - piece.shape[1])) for piece in pieces]
+        windows = torch.cat(filled, dim=1)
+    count = [torch.full((len(windows),), size, dtype=torch.int64, device=windows.device) for size in parts]
+    values = convolved(
+        kernels_of(path), setting, windows, torch.stack(count, dim=1), convolutions, norms, batch_statistics
+    )
+    if min(parts) < longest:
+        pieces = values.chunk(len(parts), dim=1)
+        values = torch.cat([piece[:, :size] for piece, size in zip(pieces, parts, strict=True)], dim=1)
     return values
 
 

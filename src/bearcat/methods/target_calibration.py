@@ -9,6 +9,7 @@ make labelled windows out of unlabelled ones.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,7 +23,6 @@ from bearcat.cat.scaling import (
     Temperature,
     centred,
     from_temperature,
-    matching_temperature,
     per_run,
     read_seeds,
     shuffled,
@@ -30,6 +30,7 @@ from bearcat.cat.scaling import (
 from bearcat.diagnosis.accuracy import majority_weight
 from bearcat.errors import InputError
 
+SHARE = 0.65  # of a mixture's larger part
 POWERS = 41  # of TransCal's weights, from 0 to 1
 START, START_POWER = 2.0, 0.5  # temperature and power where TransCal's search begins
 LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the largest weight is a number
@@ -46,12 +47,11 @@ class TransCal(CheckedSettings):
     """
 
     bounds: tuple[float, float] = (1.0, 100.0)
-    ridge: float = 1.0  # as in CPCS
     needs: ClassVar[tuple[str, ...]] = (*CPCS.needs, "target_logits")
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample, target = evidence.source(), evidence.target()
-        odds = CPCS(ridge=self.ridge).log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
+        odds = CPCS().log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
         powers = torch.linspace(0, 1, POWERS, dtype=torch.float64, device=odds.device)
         alone = Temperature((0.05, 100.0)).fit(evidence)
         source = (sample.shares() * alone.probabilities(sample.scores.double()).amax(dim=-1)).sum(dim=1)
@@ -102,14 +102,8 @@ class PseudoCal(CheckedSettings):
     ('target_logits', 'target_features', 'head', 'seeds')
     """
 
-    share: float = 0.65  # of the larger part
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_features", "head", "seeds")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.5 < self.share < 1:
-            raise InputError(f"share must be above 0.5 and below 1, not {self.share:g}")
 
     def fit(self, evidence: Evidence) -> Calibration:
         mixed = self.mixtures(evidence)
@@ -122,7 +116,7 @@ class PseudoCal(CheckedSettings):
         if evidence.head is None:
             raise InputError("head is missing from the evidence; PseudoCal mixes features and classifies them anew")
         other = partners(features.shape[1], read_seeds(evidence, features))
-        mixed = self.share * features + (1 - self.share) * features.gather(1, other[..., None].expand_as(features))
+        mixed = SHARE * features + (1 - SHARE) * features.gather(1, other[..., None].expand_as(features))
         labels = target.scores.argmax(dim=-1)
         return Sample(evidence.head(mixed).double(), labels, (labels != labels.gather(1, other)).double())
 
@@ -148,6 +142,39 @@ class RecordingConfidence(CheckedSettings):
         least = Temperature(self.bounds).fit(evidence).temperature
         temperature = (fitted.temperature * torch.maximum(other, least)).sqrt()
         return from_temperature(1 / temperature, fitted.at_bound, classes=target.scores.shape[2])
+
+
+def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
+    logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
+
+    def too_sure(temperature: Tensor) -> Tensor:
+        confidence = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)
+        return (share * confidence).sum(dim=-1) - accuracy
+
+    low, high = (torch.full_like(accuracy, bound) for bound in bounds)
+    for _ in range(50):
+        middle = (low * high).sqrt()
+        falls_short = too_sure(middle) > 0
+        low, high = torch.where(falls_short, middle, low), torch.where(falls_short, high, middle)
+    # What never moved stands at its bound.
+    found = torch.where(low == bounds[0], torch.where(too_sure(low) <= 0, low, high), high)
+    return found, too_sure(found).abs()
+
+
+def updated_temperature(sample: Sample, spread: float) -> Tensor:
+    """Temperature (run,) of least Σ weight · NLL + (log T)² / (2 spread²): labels move it away from 1, their number
+    and `spread`, a standard deviation of log T before there were any, say how far.
+    """
+    logits = centred(sample)
+    of_label = logits.gather(-1, sample.labels[..., None])[..., 0]
+    grid = torch.linspace(math.log(0.05), math.log(100.0), 2000, dtype=torch.float64, device=logits.device)
+    losses = [
+        (sample.weight * ((logits * (-place).exp()).logsumexp(-1) - of_label * (-place).exp())).sum(1)
+        + place.square() / (2 * spread**2)
+        for place in grid
+    ]
+    return grid[torch.stack(losses).argmin(dim=0)].exp()
 
 
 def window_agreement(target: Sample, recording: AnyArray | None) -> Tensor:
