@@ -18,7 +18,7 @@ from bearcat.errors import InputError
 
 TASK = Task("a", "b")
 PLENTY = 300_000
-NINE = ChannelMeasurement(9)
+MANY = ChannelMeasurement(PLENTY)
 
 
 def made(
@@ -150,7 +150,7 @@ def test_uneven_classes_are_balanced_and_even_ones_are_not():
     ("measured", "requested", "sentence"),
     [
         ([made("a", "healthy"), made("b", None)], Requested(), "only the class 'healthy'"),
-        ([made("a", "healthy", x=NINE, y=NINE), made("a", "inner", x=NINE), made("b", None, z=NINE)], Requested(), "no channel"),
+        ([made("a", "healthy", x=MANY, y=MANY), made("a", "inner", x=MANY), made("b", None, z=MANY)], Requested(), "no channel"),
         ([made("a", None), made("b", None)], Requested(), r"a/None/1\.csv: .*label"),
         (ordinary()[:2], Requested(), "'b' has no recordings"),
         ([*ordinary()[:1], made("a", "inner", 700), made("b", None)], Requested(), "'inner' .*7 windows"),

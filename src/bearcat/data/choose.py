@@ -17,7 +17,7 @@ from itertools import product
 
 from bearcat.data.catalogue import Catalogue, Dataset, Problem
 from bearcat.data.folder import Folder, with_channel
-from bearcat.data.inputs import PhysicalInput, Preparation, find_input, suited_input
+from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import count_windows
 from bearcat.data.splits import choose_scheme
 from bearcat.data.survey import (
@@ -25,13 +25,11 @@ from bearcat.data.survey import (
     Measurement,
     Measurements,
     Progress,
-    all_usable,
     check_length,
     measured_of,
     odd_recordings,
-    usual_channel,
-    usual_rate,
-    without_unusable,
+    read_alike,
+    usable,
 )
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.data.windows import metadata
@@ -106,9 +104,9 @@ def choose_settings(
     replace(part, problems=tuple(problem for problem in part.problems if problem.domain is None)).check()
 
     measured, unread = measured_of(part, progress)
-    known = [*part.left_out, *(problem for problem in part.problems if problem.domain is not None), *unread]
-    settings, unusable = without_unusable(measured, lambda rest, lost: choose(rest, task, requested, [*known, *lost]))
-    catalogue = catalogue.leave_out([*known[len(part.left_out) :], *unusable])
+    problems = [*part.left_out, *(problem for problem in part.problems if problem.domain is not None), *unread]
+    settings = choose(measured, task, requested, problems)
+    catalogue = catalogue.leave_out(problems[len(part.left_out) :])
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
 
 
@@ -128,25 +126,32 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
 
 
 def choose(
-    measurements: Measurements, task: Task, requested: Requested, problems: Sequence[Problem] = ()
+    measurements: Measurements, task: Task, requested: Requested, problems: list[Problem] | None = None
 ) -> DataSettings:
-    """Chooses every setting that is not requested; refuses what cannot be a task, for lack of those with problems."""
+    """Chooses every setting that is not requested; refuses what cannot be a task.
+
+    A recording that cannot be used becomes one more of the `problems`.
+    """
+    problems = [] if problems is None else problems
     _check_rest(task, measurements, problems)
-    source = [recording for recording in measurements if recording.domain in task.sources]
-    target = [recording for recording in measurements if recording.domain == task.target]
-    classes, recordings = classes_of((recording.origin, recording.label) for recording in source), [*source, *target]
-    channel, rate = usual_channel(recordings, requested.channel), usual_rate(recordings, requested.rate)
-    samples = dict[str, int]()
-
-    def count(recording: Measurement) -> None:
-        samples[recording.origin] = recording.samples(channel, rate)
-
-    all_usable(recordings, count)
+    recordings: Measurements = [each for each in measurements if each.domain in (*task.sources, task.target)]
+    classes = classes_of((each.origin, each.label) for each in recordings if each.domain in task.sources)
+    channel, rate, samples = read_alike(recordings, requested.channel, requested.rate, problems)
+    recordings = [each for each in recordings if each.origin in samples]
     kind = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
-    preparation = _window(source, target, samples, kind, rate, requested)
+    lengths = _lengths(recordings, rate, find_input(kind), requested.window)
+    recordings = usable(recordings, lambda each: check_length(each.origin, samples[each.origin], lengths[-1]), problems)
+    _check_rest(task, recordings, problems)
+    preparation = _window(task, recordings, samples, lengths, kind, rate, requested)
     made, length, step = find_input(kind), preparation.length, preparation.step
-    all_usable(recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing))
-    counts, windows = _counts(recordings, samples, length, step), _by_class(source, samples, length, step)
+    recordings = usable(
+        recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing), problems
+    )
+    _check_rest(task, recordings, problems)
+    source = [each for each in recordings if each.domain in task.sources]
+    target = [each for each in recordings if each.domain == task.target]
+    counts = [count_windows(samples[each.origin], length, step) for each in [*source, *target]]
+    windows = _by_class(source, samples, length, step)
     split = Split(requested.split or choose_scheme(source, target, counts, -(-length // step)))
     uneven = max(windows.values()) / min(windows.values()) > UNEVEN
     balance = uneven if requested.balance is None else requested.balance
@@ -170,47 +175,44 @@ def choose(
     return DataSettings(preparation, split, channel, balance, choices, tuple(warnings))
 
 
-def _counts(recordings: Measurements, samples: Mapping[str, int], length: int, stride: int) -> list[int]:
-    """(recording,) how many windows each gives."""
-    return [count_windows(samples[recording.origin], length, stride) for recording in recordings]
-
-
-def _by_class(source: Measurements, samples: Mapping[str, int], length: int, stride: int) -> Counter[str]:
-    """How many windows each class gives."""
+def _by_class(recordings: Measurements, samples: Mapping[str, int], length: int, stride: int) -> Counter[str]:
+    """How many windows the recordings of each class give."""
     classes: Counter[str] = Counter()
-    for recording, count in zip(source, _counts(source, samples, length, stride), strict=True):
-        classes[str(recording.label)] += count
+    for recording in recordings:
+        classes[str(recording.label)] += count_windows(samples[recording.origin], length, stride)
     return classes
 
 
-def _wanted(recordings: Measurements, rate: float | None, physical: PhysicalInput | None) -> int:
-    """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some."""
+def _lengths(recordings: Measurements, rate: float | None, kind: Input, requested: int | None) -> list[int]:
+    """The lengths a window may have: the one that suits rate and speeds (a turn, or some for physical inputs), its
+    half, and so on.
+    """
+    if requested is not None:
+        return [requested]
     slowest = min((recording.rpm for recording in recordings if recording.rpm), default=None)
     turn = None if slowest is None or rate is None else rate * 60 / slowest
-    if physical is None:
-        return USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
-    wanted = LONGEST if rate is None else rate * ENOUGH_SECONDS if turn is None else physical.turns * turn
-    length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
-    return max(length, 1 << math.ceil(math.log2(physical.shortest)))
+    if isinstance(kind, PhysicalInput):
+        wanted = LONGEST if rate is None else rate * ENOUGH_SECONDS if turn is None else kind.turns * turn
+        length, shortest = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL), max(SHORTEST, kind.shortest)
+        length = max(length, 1 << math.ceil(math.log2(kind.shortest)))
+    else:
+        length, shortest = USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn)))), SHORTEST
+    return [length, *(length >> times for times in range(1, 17) if length >> times >= shortest)]
 
 
 def _window(
-    source: Measurements, target: Measurements, samples: Mapping[str, int], kind: str, rate: float | None,
-    requested: Requested,
+    task: Task, recordings: Measurements, samples: Mapping[str, int], lengths: Sequence[int], kind: str,
+    rate: float | None, requested: Requested,
 ) -> Preparation:  # fmt: skip
     """The longest sensible window, and as little overlap as gives enough windows."""
-    chosen, recordings = find_input(kind), [*source, *target]
-    physical = chosen if isinstance(chosen, PhysicalInput) else None
-    lengths = [requested.window or _wanted(recordings, rate, physical)]
-    while not requested.window and lengths[-1] // 2 >= max(SHORTEST, physical.shortest if physical else 0):
-        lengths.append(lengths[-1] // 2)
-    all_usable(recordings, lambda each: check_length(each.origin, samples[each.origin], lengths[-1]))
-    least = min(samples.values())
-    enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
+    source = [recording for recording in recordings if recording.domain in task.sources]
+    target = [recording for recording in recordings if recording.domain == task.target]
+    least = min(samples[recording.origin] for recording in recordings)
+    enough = ENOUGH_TARGET_PHYSICAL if isinstance(find_input(kind), PhysicalInput) else ENOUGH_TARGET
     for length, part in product([length for length in lengths if length <= least], (1, 2, 4)):
         stride = requested.stride or length // part
         classes = _by_class(source, samples, length, stride)
-        if min(classes.values()) >= ENOUGH and sum(_counts(target, samples, length, stride)) >= enough:
+        if min(classes.values()) >= ENOUGH and _by_class(target, samples, length, stride).total() >= enough:
             break  # the first length and stride that give enough windows, or else the last
     rare, few = classes.most_common()[-1]
     if few < FEWEST_WINDOWS:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -23,21 +23,17 @@ from bearcat.data.channels import vibrations
 from bearcat.data.folder import FolderEntry
 from bearcat.data.inputs import Preparation
 from bearcat.data.recording import Floats, RecordingInfo, count_windows, rate_ratio
-from bearcat.data.signals import MEASURED, SignalLimits
+from bearcat.data.signals import MEASURED, SignalLimits, chosen_channel
 from bearcat.data.splits import specimen_counts
 from bearcat.data.windows import different_rates
 from bearcat.errors import InputError
 
-Chosen = TypeVar("Chosen")
 Progress = Callable[[Iterable[Entry]], Iterable[Entry]]
 UNLABELLED = "(unlabelled)"
 FEWEST = 4  # recordings of which one can be odd
 MOST_ODD = 0.2  # of the recordings; more are another kind of recording, not a mistake
 CLIPPED = 0.002  # of the samples, at the highest or lowest value
-LISTED = 5  # sentences of one kind
-
-
-# What a recording holds.
+LISTED = 5  # sentences about odd recordings
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class ChannelMeasurement:
     """What was measured of one channel of a recording."""
 
     samples: int
-    limits: SignalLimits | None = None  # of its beginning, where that can be measured
+    oddity: str | None = None  # what a person should look at: it is constant, or clipped
     problem: str | None = None  # why it cannot be read as a recording
 
 
@@ -55,17 +51,19 @@ class Measurement(RecordingInfo):
 
     channels: Mapping[str, ChannelMeasurement]
 
-    def samples(self, channel: str | None, rate: float | None) -> int:
-        """How many samples this channel, or the first, has at a rate; InputError where it cannot be read."""
-        found = self.of(channel)
-        if found.problem is not None:
-            raise InputError(found.problem)
-        ratio = rate_ratio(self.origin, self.rate, rate) if rate and self.rate else 1
-        return math.ceil(found.samples * ratio)
-
     def of(self, channel: str | None) -> ChannelMeasurement:
-        """What was measured of this channel, or of the first."""
-        return self.channels.get(channel or "") or next(iter(self.channels.values()))
+        """What was measured of this channel; of the first without a name, or where a manifest has chosen it."""
+        if channel is None or self.channel is not None:
+            return next(iter(self.channels.values()))
+        return self.channels[chosen_channel(self.origin, self.channels, channel)]
+
+    def samples(self, channel: str | None, rate: float | None) -> int:
+        """How many samples this channel has at a rate; InputError where it cannot be read."""
+        measured = self.of(channel)
+        if measured.problem is not None:
+            raise InputError(measured.problem)
+        ratio = rate_ratio(self.origin, self.rate, rate) if rate and self.rate else 1
+        return math.ceil(measured.samples * ratio)
 
 
 Measurements = Sequence[Measurement]
@@ -75,7 +73,7 @@ def measure(entry: Entry) -> Measurement:
     """Reads a recording and measures each channel that may still be chosen; one of them at least can be used."""
     if not isinstance(entry, FolderEntry):
         recording = entry.read()
-        channel = ChannelMeasurement(recording.signal.size, limits=_limits(recording.signal))
+        channel = ChannelMeasurement(recording.signal.size, _oddity(recording.signal))
         return Measurement(channels={"": channel}, **vars(recording.info()))
     signals = entry.signals()
     info = entry.row.metadata(signals)
@@ -87,10 +85,24 @@ def measure(entry: Entry) -> Measurement:
         except InputError as error:
             problem = str(error)
             problems.append(problem)
-        channels[name] = ChannelMeasurement(len(samples), _limits(samples), problem)
+        channels[name] = ChannelMeasurement(len(samples), _oddity(samples), problem)
     if problems and len(problems) == len(channels):
         raise InputError(problems[0])
     return Measurement(channels=channels, **vars(info))
+
+
+def _oddity(samples: Floats) -> str | None:
+    """What is odd about the beginning of a recording (time,), if it is finite, which reading checks."""
+    limits, beginning = SignalLimits(), samples[:MEASURED]
+    if not np.isfinite(beginning).all():
+        return None
+    limits.add(beginning)
+    if limits.low == limits.high:
+        return f"does not change ({limits.low:g} throughout); check its sensor"
+    if limits.clipped >= CLIPPED:
+        share = f"{100 * limits.clipped:.1f} % of its samples stand at ±{max(limits.high, -limits.low):.4g}"
+        return f"is clipped, {share}; record it again with a lower gain"
+    return None
 
 
 def check_length(origin: str, samples: int, length: int) -> None:
@@ -98,15 +110,6 @@ def check_length(origin: str, samples: int, length: int) -> None:
     if samples < length:
         few = f"{samples} samples are fewer than one window of {length}"
         raise InputError(f"{origin}: {few}; use a shorter window or leave the recording out")
-
-
-def _limits(samples: Floats) -> SignalLimits | None:
-    """Of the beginning of a recording (time,); None where it is not finite, which reading names."""
-    limits, beginning = SignalLimits(), samples[:MEASURED]
-    if not np.isfinite(beginning).all():
-        return None
-    limits.add(beginning)
-    return limits
 
 
 def measured_of(catalogue: Catalogue, progress: Progress) -> tuple[list[Measurement], list[Problem]]:
@@ -120,44 +123,31 @@ def measured_of(catalogue: Catalogue, progress: Progress) -> tuple[list[Measurem
     return measured, problems
 
 
-# The channel and the rate of all recordings, and those that cannot be used.
-
-
-class UnusableError(InputError):
-    """Recordings that cannot be used, by name, with a sentence each; without them the others may go on."""
-
-    def __init__(self, problems: Mapping[str, str], field: str | None = None) -> None:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(next(iter(problems.values())) + more, field)
-        self.problems = problems
-
-
-def without_unusable(
-    measured: Measurements, choose_of: Callable[[Measurements, Sequence[Problem]], Chosen]
-) -> tuple[Chosen, list[Problem]]:
-    """What is chosen from the recordings that can be used, and a problem for each of the others."""
-    rest, problems = {recording.origin: recording for recording in measured}, list[Problem]()
-    while True:
+def usable(
+    recordings: Measurements, check: Callable[[Measurement], object], problems: list[Problem]
+) -> list[Measurement]:
+    """The recordings that a check passes; the others become problems. InputError where it passes none."""
+    passed, refused, field = list[Measurement](), list[Problem](), None
+    for recording in recordings:
         try:
-            return choose_of(list(rest.values()), problems), problems
-        except UnusableError as error:
-            if len(error.problems) == len(rest):
-                raise
-            lost = ((rest.pop(origin), sentence) for origin, sentence in error.problems.items())
-            problems += [Problem(info.origin, sentence, info.domain, info.label) for info, sentence in lost]
+            check(recording)
+            passed.append(recording)
+        except InputError as error:
+            sentence, field = f"{recording.origin}: {error.beside(recording.origin)}", error.field
+            refused.append(Problem(recording.origin, sentence, recording.domain, recording.label))
+    if refused and not passed:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        raise InputError(refused[0].sentence + more, field)
+    problems += refused
+    return passed
 
 
 def usual_channel(recordings: Measurements, requested: str | None) -> str | None:
-    """The channel to read of all files, by its name; None where each has but one (or the manifest says which)."""
+    """The channel to read of all files: the vibration that most of them have; None where each has but one channel."""
     if requested is not None or all(len(recording.channels) == 1 for recording in recordings):
         return requested
     names = Counter(name for recording in recordings for name in recording.channels)
-    common = [name for name, count in names.items() if count == len(recordings)]
-    if not common:
-        usual, count = names.most_common(1)[0]
-        lacks = f"has no channel '{usual}', as {count} others have"
-        _refuse([recording for recording in recordings if usual not in recording.channels], lacks)
-    left = vibrations(common)
+    left = vibrations([name for name, count in names.items() if count == max(names.values())])
     if len(left) != 1:
         which = f"several channels may be the vibration: {', '.join(left)}"
         raise InputError(f"{which}; say which with --channel, or list all in a manifest")
@@ -170,30 +160,24 @@ def usual_rate(recordings: Measurements, requested: float | None) -> float | Non
     if requested is not None or not rates:
         return requested
     usual = Counter(recording.rate for recording in recordings).most_common(1)[0][0]
-    rate = usual if any(odd_rates(recordings)) and usual is not None else rates[0]  # an odd one decides for none
-    if silent := [recording for recording in recordings if recording.rate is None]:
-        advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
-        _refuse(silent, f"does not say its sampling rate, as others do; {advice}")
-    return rate
+    return usual if any(odd_rates(recordings)) and usual is not None else rates[0]  # an odd one decides for none
 
 
-def _refuse(recordings: Measurements, sentence: str) -> NoReturn:
-    """Refuses these recordings for one reason."""
-    raise UnusableError({recording.origin: f"{recording.origin}: {sentence}" for recording in recordings})
+def read_alike(
+    recordings: Measurements, channel: str | None, rate: float | None, problems: list[Problem]
+) -> tuple[str | None, float | None, dict[str, int]]:
+    """The channel and rate, requested or usual, and by origin the samples of each recording that can be read so."""
+    channel, requested, samples = usual_channel(recordings, channel), rate, dict[str, int]()
+    rate = usual_rate(recordings, requested)
 
+    def count(recording: Measurement) -> None:
+        if requested is None and rate is not None and recording.rate is None:
+            advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
+            raise InputError(f"does not say its sampling rate, as others do; {advice}")
+        samples[recording.origin] = recording.samples(channel, rate)
 
-def all_usable(recordings: Measurements, check: Callable[[Measurement], None]) -> None:
-    """Refuses, together, the recordings that a check refuses."""
-    wrong = dict[str, InputError]()
-    for recording in recordings:
-        try:
-            check(recording)
-        except InputError as error:
-            wrong[recording.origin] = error
-    if wrong:
-        texts = {origin: str(error) for origin, error in wrong.items()}
-        named = {origin: text if text.startswith(origin) else f"{origin}: {text}" for origin, text in texts.items()}
-        raise UnusableError(named, next(iter(wrong.values())).field)
+    usable(recordings, count, problems)
+    return channel, rate, samples
 
 
 # What `data check` reports.
@@ -228,31 +212,26 @@ def survey(
 
     Of a user's own folder, the channel and the rate are those that `adapt` would choose.
     """
-    measured, problems = measured_of(catalogue, progress)
-    name, rate = channel, preparation.rate
-    if any(isinstance(entry, FolderEntry) for entry in catalogue.entries):
-        try:
-            chosen, unusable = without_unusable(
-                measured, lambda rest, _: (usual_channel(rest, channel), usual_rate(rest, preparation.rate))
-            )
-            (name, rate), problems = chosen, [*problems, *unusable]
-        except InputError as error:
-            problems.append(Problem(error.field or "channel", str(error)))
-    found: list[tuple[RecordingInfo, int]] = []
-    lost = {problem.origin for problem in problems}
-    for recording in (recording for recording in measured if recording.origin not in lost):
-        try:
-            samples = recording.samples(name, rate)
-            check_length(recording.origin, samples, preparation.length)
-            found.append((replace(recording.info(), rate=rate or recording.rate), samples))
-        except InputError as error:
-            problems.append(Problem(recording.origin, str(error), recording.domain))
+    recordings, problems = measured_of(catalogue, progress)
+    rate, samples = preparation.rate, dict[str, int]()
+    try:
+        if any(isinstance(entry, FolderEntry) for entry in catalogue.entries):
+            channel, rate, samples = read_alike(recordings, channel, rate, problems)
+        else:
+            samples = {recording.origin: recording.samples(channel, rate) for recording in recordings}
+        read = [recording for recording in recordings if recording.origin in samples]
+        length = preparation.length
+        good = usable(read, lambda each: check_length(each.origin, samples[each.origin], length), problems)
+    except InputError as error:
+        problems.append(Problem(error.field or "channel", str(error)))
+        good = []
+    found = [(replace(recording.info(), rate=rate or recording.rate), samples[recording.origin]) for recording in good]
     groups = grouped(found, lambda item: (item[0].domain, item[0].label or UNLABELLED))
     order = [*catalogue.classes, UNLABELLED]
     rows = tuple(_row(*key, groups[key], preparation) for key in product(catalogue.domains, order) if key in groups)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    notes = (*catalogue.notes, *_notes(rows), *odd_recordings(measured, name))
+    notes = (*catalogue.notes, *_notes(rows), *odd_recordings(recordings, channel))
     return Survey(rows, (*catalogue.problems, *problems), notes, specimen_counts([info for info, _ in found]))
 
 
@@ -276,19 +255,15 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 
 def odd_recordings(recordings: Measurements, channel: str | None) -> list[str]:
-    """A sentence for each recording that is constant, clipped or of another rate than the others; some of a kind."""
-    constant, clipped, sentences = list[str](), list[str](), list[str]()
+    """A sentence for each recording that is constant, clipped or of another rate than the others; the first of many."""
+    oddities = dict[str, str | None]()
     for recording in recordings:
-        limits = recording.of(channel).limits
-        if limits is not None and limits.low == limits.high:
-            constant.append(f"{recording.origin}: does not change ({limits.low:g} throughout); check its sensor")
-        elif limits is not None and limits.clipped >= CLIPPED:
-            share = f"{100 * limits.clipped:.1f} % of its samples stand at ±{max(limits.high, -limits.low):.4g}"
-            clipped.append(f"{recording.origin}: is clipped, {share}; record it again with a lower gain")
-    for same_kind in (constant, clipped, list(odd_rates(recordings))):
-        sentences += same_kind[:LISTED]
-        if len(same_kind) > LISTED:
-            sentences[-1] += f" (and {len(same_kind) - LISTED} more such recordings)"
+        with suppress(InputError):
+            oddities[recording.origin] = recording.of(channel).oddity
+    sentences = [f"{origin}: {oddity}" for origin, oddity in oddities.items() if oddity]
+    sentences += odd_rates(recordings)
+    if len(sentences) > LISTED:
+        sentences = [*sentences[: LISTED - 1], f"{sentences[LISTED - 1]} (and {len(sentences) - LISTED} more odd ones)"]
     return sentences
 
 
