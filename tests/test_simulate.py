@@ -110,7 +110,7 @@ def test_the_identity_changes_with_every_setting_that_changes_the_samples() -> N
 @pytest.mark.parametrize("machines", [0, 2])
 def test_what_differs_between_specimens_is_the_bearing_and_its_machine(machines: int) -> None:
     settings = replace(SEVERAL, machines=machines)
-    made = [settings.specimen(name) for name in ("inner-s01", "inner-s02", "inner-s03")]
+    made = [settings.bearings()[name] for name in ("inner-s01", "inner-s02", "inner-s03")]
     for name in ("slip", "swell", "ball_diameter", "contact_angle", "clearance", "roughness", "outer_position"):
         assert len({getattr(specimen.physics, name) for specimen in made}) == 3
     for name in ("resonances", "dampings", "inner_cutoff", "noise", "noise_colour", "unbalance", "gear_amplitudes"):

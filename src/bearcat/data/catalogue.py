@@ -168,15 +168,10 @@ def load(catalogue: Catalogue, domains: Iterable[str] | None = None) -> list[Rec
     return [entry.read() for entry in catalogue.entries]
 
 
-def file_state(path: Path) -> list[int]:
-    """Size, times and inode: what changes with the content of a file."""
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
 def content_digest(path: Path) -> str:
-    """SHA-256 of a file's content, computed once by a process as long as the file's state stays the same."""
-    return _digest(path, *file_state(path))
+    """SHA-256 of a file's content, computed once as long as its size, times and inode stay the same."""
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @cache

@@ -81,11 +81,7 @@ def _folder_of(path: Path) -> Path:
 
 def takes_root(name: str) -> bool:
     """Whether this is the name of a dataset that lies in a folder: simulated ones do not, and a path is one itself."""
-    return name in DATASETS and _has_root(DATASETS[name])
-
-
-def _has_root(kind: type[Dataset]) -> bool:
-    return "root" in inspect.signature(kind).parameters
+    return name in DATASETS and "root" in inspect.signature(DATASETS[name]).parameters
 
 
 def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
@@ -94,22 +90,22 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     >>> open_dataset("simulated", settings={"seconds": "1", "faults": "inner"}).catalogue().classes[:2]
     ('healthy', 'inner-1')
     """
-    kind = DATASETS.get(name)
-    if kind is None and root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
-        kind, root = Folder, default_root(name)  # a folder of recordings beside those of the known datasets
-    if kind is None:
-        if root is not None or not (Path(name).exists() or "/" in name or os.sep in name):
-            if name in REMOVED:
-                raise InputError(f"{name}: {REMOVED[name]}")
-            known = [dataset for dataset in DATASETS if dataset != "folder"]
-            raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
-        kind, root = Folder, _folder_of(Path(name))
-    if _has_root(kind):
+    if name in DATASETS and not takes_root(name):
+        return override(DATASETS[name](), settings or {})
+    kind: Any = DATASETS.get(name, Folder)
+    if name in DATASETS:
         if name == "folder" and root is None:
             raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
-        place = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
-        return override(kind(root=root or place), settings or {})  # type: ignore[call-arg]
-    return override(kind(), settings or {})
+        usual = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
+    elif root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
+        usual = default_root(name)  # a folder of recordings beside those of the known datasets
+    elif root is None and (Path(name).exists() or "/" in name or os.sep in name):
+        usual = _folder_of(Path(name))
+    else:
+        known = [dataset for dataset in DATASETS if dataset != "folder"]
+        unknown = f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)"
+        raise InputError(f"{name}: {REMOVED[name]}" if name in REMOVED else unknown)
+    return override(kind(root=root or usual), settings or {})
 
 
 def require_licence(about: About, accepted: bool) -> None:

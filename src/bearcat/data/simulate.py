@@ -125,27 +125,24 @@ class Simulated(Dataset):
                 table[f"{fault}-{number}"] = tuple(Defect(race, length) for race in FAULTS[fault])
         return table
 
-    def specimen(self, name: str) -> Specimen:
-        """A bearing by its name: a label, or a type and the specimen's number as in inner-s03."""
-        classes = self.classes()
-        if not self.specimens and name in classes:
-            return Specimen(name, name, MACHINE, MachinePhysics(), classes[name])
-        label, _, number = name.rpartition("-s")
-        if not self.specimens or label not in classes or not number.isdecimal() or not int(number):
-            raise InputError(f"unknown class '{name}'{suggest(name, self._names())}")
-        return make_specimen(self, label, int(number))
-
-    def _names(self) -> list[str]:
-        numbers = range(1, self.specimens + 1)
-        return [f"{label}-s{number:02d}" for label in self.classes() for number in numbers] or list(self.classes())
+    def bearings(self) -> dict[str, Specimen]:
+        """The bearings by name: a label, or a type and the specimen's number as in inner-s03."""
+        if self.specimens:
+            numbers = range(1, self.specimens + 1)
+            made = [make_specimen(self, label, number) for label in self.classes() for number in numbers]
+            return {specimen.name: specimen for specimen in made}
+        usual = MachinePhysics()
+        return {label: Specimen(label, label, MACHINE, usual, spots) for label, spots in self.classes().items()}
 
     def recording(self, condition: str, bearing: str, measurement: int = 1) -> Recording:
         """One recording; it depends on the settings and these three names, never on what else is generated."""
-        return self._entry(find_domain(condition, self.conditions), self.specimen(bearing), measurement).read()
+        bearings = self.bearings()
+        if bearing not in bearings:
+            raise InputError(f"unknown class '{bearing}'{suggest(bearing, bearings)}")
+        return self._entry(find_domain(condition, self.conditions), bearings[bearing], measurement).read()
 
     def catalogue(self) -> Catalogue:
-        specimens = [self.specimen(name) for name in self._names()]
-        every = product(self.conditions, specimens, range(1, self.measurements + 1))
+        every = product(self.conditions, self.bearings().values(), range(1, self.measurements + 1))
         note = "simulated: for demos and tests, no evidence about real machines"
         domains = tuple(f"group {number + 1}" for number in range(self.groups)) or self.conditions
         entries = tuple(self._entry(*names) for names in every)
