@@ -21,7 +21,7 @@ from bearcat.requests import ServeRequest
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import Event, PointStatus, RecordingFile, Snapshot
 from bearcat.watch.store import Store
-from bearcat.watch.usual import OperatingState, WatchRule, row_of
+from bearcat.watch.usual import OperatingState, row_of
 from tests.test_artefact import made_model
 
 DAY, END = 86_400.0, 1_780_000_000.0
@@ -56,13 +56,13 @@ def add_point(store: Store, status: PointStatus, times: int) -> None:
         events = []
         if status.status == "alarm" and number == times - 4:
             events = [Event(status.machine, status.point, moment, "alarm", "Outer race lines rose by 9 dB.")]
-        file = RecordingFile(path, f"{status.machine}/{status.point}", path, 1, 1, moment)
+        file = RecordingFile(path, f"{status.machine}/{status.point}", path, 1, 1)
         store.add(file, [(snapshot, now)], [made_state(now)] if number in (0, times - 1) else [], events)
 
 
 def made_store(path: Path, points: list[PointStatus]) -> Path:
     with Store.open(path, create=True) as store, store.transaction():
-        store.set_rule(WatchRule())
+        store.choose_rule({})
         for point in points:
             add_point(store, point, 24 if point.status == "alarm" else 4)
     return path
@@ -147,7 +147,7 @@ def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
         snapshot = Snapshot("pump", "drive end", END, "a.wav", no_signal="silence")
-        store.add(RecordingFile("a.wav", "a", "a", 1, 1, END), [(snapshot, status)], [PointState(status)])
+        store.add(RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)], [PointState(status)])
         text = fleet_page(store)
     assert "check the sensor" in text
 

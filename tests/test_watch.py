@@ -20,11 +20,11 @@ import pytest
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.deploy.find import Given
 from bearcat.errors import InputError
+from bearcat.requests import WatchRequest
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.store import Store
-from bearcat.watch.watching import Watching, choose_rule
+from bearcat.watch.watching import Watching, given_of
 from tests import commands
 
 START = datetime(2024, 5, 1, 10, tzinfo=UTC)
@@ -127,8 +127,7 @@ def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
     """The folder read into the store in this process, and what was said."""
     said = list[str]()
     with Store.open(place, create=True) as store:
-        choose_rule(store, {})
-        watching = Watching(WatchedFolder(root), store, Given(rpm=1500.0))
+        watching = Watching(WatchedFolder(root), store, given_of(WatchRequest.of(rpm=1500)))
         watching.say = lambda sentence, kind: said.append(f"{kind}: {sentence}")
         watching.once()
     return watching, said
@@ -230,7 +229,7 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
         ((tmp_path / "nothing", "--store", tmp_path / "a.db", "--once"), "nothing"),
         ((root, "--store", newer, "--once"), "99"),
         ((root, "--store", root / "pump/DE/2024-05-01T10-00-00.wav", "--once"), "no store"),
-        ((*watched, "--false-alarms", "often"), "--false-alarms"),
+        ((*watched, "--false-alarms", "often"), "false_alarms"),
         ((*watched, "--baseline", "3"), "baseline"),
         ((*watched, "--baseline-days", "9" * 20), "baseline-days"),
         ((*watched, "--false-alarms", "0"), "--false-alarms"),

@@ -340,7 +340,7 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
         content = parts.to_bytes()
         parts.state = PointState.from_bytes(content)
         assert parts.to_bytes() == content
-    for damaged in (b"", content[:50], content[:-10], b"\xff" * 100, content.replace(b"evidence", b"evidencf")):
+    for damaged in (b"", content[:50], content[:-10], content[:60] + bytes([content[60] ^ 1]) + content[61:]):
         with pytest.raises(ValueError, match="."):
             PointState.from_bytes(damaged)
 

@@ -123,7 +123,7 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
     Of a dataclass, entries that it does not know are left out, and missing ones have its defaults.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any or (isinstance(kind, type) and type(value) is kind):
+    if kind is Any or (type(value) is (origin or kind) and origin is not tuple):
         return value
     if origin in (types.UnionType, typing.Union):
         if type(None) in arguments and (value is None or str(value).lower() in ("", "none")):

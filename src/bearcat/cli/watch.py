@@ -76,12 +76,12 @@ def watch_folder(
     from bearcat.watch.folder import WatchedFolder
     from bearcat.watch.notify import Notifier
     from bearcat.watch.store import Store
-    from bearcat.watch.watching import Watching, choose_rule, ending_cleanly, given_of
+    from bearcat.watch.watching import Watching, ending_cleanly, given_of
 
     watched, given, rule = WatchedFolder(folder, request.timezone), given_of(request), request.rule
     notifier = Notifier(notify, print_note) if notify else None
     with Store.open(store, create=True) as opened:
-        choose_rule(opened, rule)
+        opened.choose_rule(rule)
         watching = Watching(watched, opened, given, request.jobs, notifier, print_note)
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()

@@ -1,4 +1,4 @@
-"""Recordings below a folder: whose they are, when they were made, and which of them are complete.
+"""Recordings below a folder: whose they are, and when they were made.
 
     FOLDER/MACHINE/POINT/TIME.ext   deeper folders belong to the machine's name, or to the time (2024/05/01/)
     FOLDER/MACHINE/TIME.ext         the channels of the file are the points
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -31,7 +31,6 @@ from bearcat.errors import InputError, shown
 from bearcat.sentences import listed
 
 AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
-SETTLED = 2.0  # seconds without a change after which a file counts as complete
 LONGEST_NAME = 200  # characters of a machine or a point
 YEAR = re.compile(r"(19|20)\d\d([-._]?\d\d){0,2}")  # a folder with which a time begins
 DIGITS = re.compile(r"[\d._-]+")
@@ -51,7 +50,7 @@ class Arrival:
     rpm: float | None = None
 
     @property
-    def place(self) -> str:
+    def part(self) -> str:
         """Machine, point and part of the file: what the same content is read once for."""
         parts = {f"{row.point or ''}#{row.channel or ''}[{row.start}:{row.stop or ''}]" for row in self.rows}
         return f"{self.machine}/{','.join(sorted(parts)) or self.point or ''}"
@@ -78,7 +77,6 @@ class WatchedFolder:
             raise InputError(f"there is no time zone '{zone}'; write it as Europe/Berlin or UTC", "timezone") from error
         self.name = self.root.name or "machine"
         self._sentences: dict[str, str] = {}
-        self._unsettled: dict[str, tuple[tuple[int, int], float]] = {}  # size and change, and since when
 
     def sentences(self) -> dict[str, str]:
         """What is to be said since the last call, and the kind of each sentence: "problem" or "note"."""
@@ -182,19 +180,3 @@ class WatchedFolder:
         sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"
         self._say(sentence, "note")
         return status.st_mtime
-
-    def complete(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
-        """Those whose files have not changed for some seconds, and the others, which may still be written."""
-        done, fresh, now = [], [], time.time()
-        for arrival in arrivals:
-            state, since = (arrival.size, arrival.changed), arrival.changed / 1e9
-            if since > now - SETTLED:  # clocks of file servers differ, so ours counts
-                before, since = self._unsettled.get(arrival.path, (state, now))
-                since = since if before == state else now
-            if now - since < SETTLED:
-                self._unsettled[arrival.path] = state, since
-                fresh.append(arrival)
-            else:
-                self._unsettled.pop(arrival.path, None)
-                done.append(arrival)
-        return done, fresh

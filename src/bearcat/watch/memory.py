@@ -12,11 +12,12 @@ What that means, beside the other points, is said by `assess` (alarm.py).
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,6 @@ from bearcat.watch.usual import (
 
 RECENT = 60  # blocks whose changes are kept
 LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
-DAMAGED = (zipfile.BadZipFile, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError)
 RMS, KURTOSIS, *LINE_ROWS = columns("rms", "envelope_kurtosis", *LINES)
 
 
@@ -189,35 +189,25 @@ class PointState:
         return replace(self, current=number, states=(*self.states[:number], state, *self.states[number + 1 :]))
 
     def to_bytes(self) -> bytes:
-        """For the store: plain values as JSON, and arrays, in a zip file, whose checksums find damage."""
-        plain = to_plain(self)
-        arrays = {f"rows {number}": state.pop("rows") for number, state in enumerate(plain["states"])}
-        arrays |= {name: plain.pop(name) for name in ("times", "changes")}
-        spectra = plain["block"].pop("spectra")
-        if spectra is not None:
-            arrays |= {f"spectra {name}": spectra.pop(name) for name in ("power", "kurtosis", "loudness")}
-        plain["spectra"] = spectra
-        file = io.BytesIO()
-        np.savez(file, plain=np.frombuffer(json.dumps(plain).encode(), np.uint8), **arrays)
-        return file.getvalue()
+        """For the store: plain values as JSON, compressed, which has a checksum that finds damage."""
+        return zlib.compress(json.dumps(to_plain(self), default=_plain_array).encode(), 1)
 
     @staticmethod
     def from_bytes(content: bytes) -> PointState:
         """Back from `to_bytes`; ValueError where it cannot be one."""
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            plain = json.loads(arrays.pop("plain").tobytes())
-            numbers = plain.pop("spectra")
-            state: PointState = from_plain(PointState, plain)
-            parts = {name[8:]: array for name, array in arrays.items() if name.startswith("spectra ")}
-            return replace(
-                state, times=arrays["times"], changes=arrays["changes"],
-                states=tuple(replace(each, rows=arrays[f"rows {place}"]) for place, each in enumerate(state.states)),
-                block=replace(state.block, spectra=Spectra(**numbers, **parts) if numbers else None),
-            )  # fmt: skip
-        except DAMAGED as error:
+            state: PointState = from_plain(PointState, json.loads(zlib.decompress(content), object_hook=_array))
+            return state
+        except (zlib.error, LookupError, TypeError, RecursionError) as error:
             raise ValueError("what is kept of a point is damaged") from error
+
+
+def _plain_array(array: Doubles) -> dict[str, Any]:
+    return {"doubles": b64encode(np.asarray(array, np.float64).tobytes()).decode(), "shape": array.shape}
+
+
+def _array(plain: dict[str, Any]) -> Any:
+    return np.frombuffer(b64decode(plain["doubles"])).reshape(plain["shape"]) if "doubles" in plain else plain
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from bearcat.errors import InputError
+from bearcat.settings import from_plain, to_plain
+from bearcat.watch.snapshot import PointStatus
 
 try:
     import sqlalchemy as sql
@@ -27,41 +30,61 @@ if TYPE_CHECKING:
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
 BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
 
-Column, Table, Text, Double, Integer, Binary = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer, sql.LargeBinary
+
+class DamagedError(Exception):
+    """A value in the store is none that bearcat wrote."""
+
+
+class Plain(sql.TypeDecorator[Any]):
+    """A value of this type as JSON."""
+
+    impl = sql.Text
+    cache_ok = True
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, _dialect: Any) -> str | None:
+        return None if value is None else json.dumps(to_plain(value), ensure_ascii=False)
+
+    def process_result_value(self, value: Any, _dialect: Any) -> Any:
+        try:
+            return None if value is None else from_plain(self.kind, json.loads(value))
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            raise DamagedError from error
+
+
+Column, Table, Text, Double, Integer = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer
 tables = sql.MetaData()
 META = Table("meta", tables, Column("name", Text, primary_key=True), Column("value", Text))
 POINTS = Table(
-    "points", tables, Column("id", Integer, primary_key=True),
-    Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
-    Column("status", Text, nullable=False),  # a PointStatus
-    Column("memory", Binary, nullable=False),  # a PointState
-    sql.UniqueConstraint("machine", "point"),
+    "points", tables, Column("machine", Text, primary_key=True), Column("point", Text, primary_key=True),
+    Column("status", Plain(PointStatus), nullable=False),
+    Column("memory", sql.LargeBinary, nullable=False),  # a PointState
 )  # fmt: skip
 RECORDINGS = Table(
     "recordings", tables, Column("id", Integer, primary_key=True),
-    # SHA-256 of the content, which is read once for each place: machine, point and part of the file.
-    *(Column(name, Text, nullable=False) for name in ("digest", "place", "path")),
-    Column("time", Double),
+    *(Column(name, Text, nullable=False) for name in ("digest", "part", "path")),
     *(Column(name, sql.BigInteger, nullable=False) for name in ("size", "changed")),  # an unchanged file is known
-    Column("problem", Text), Column("tried", Text),  # why it could not be used, and with which settings
-    sql.UniqueConstraint("digest", "place"), sql.Index("recordings_by_path", "path"),
+    Column("refused", Text),
+    sql.UniqueConstraint("digest", "part"),
 )  # fmt: skip
 SNAPSHOTS = Table(
     "snapshots", tables, Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
-    Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
+    Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
+    Column("recording", sql.ForeignKey("recordings.id"), nullable=False, index=True),
     Column("time", Double, nullable=False), Column("channel", Text),
-    Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
-    Column("measured", Text, nullable=False),  # values by name
-    Column("status", Text),  # a PointStatus; without one the recording came late and was not judged
-    sql.Index("snapshots_by_point", "point", "time", "marked"), sql.Index("snapshots_by_recording", "recording"),
+    Column("measured", Plain(Mapping[str, float]), nullable=False),
+    Column("status", Plain(PointStatus)),  # without one the recording came late and was not judged
+    sql.Index("snapshots_by_point", "machine", "point", "time"),
 )  # fmt: skip
 EVENTS = Table(
     "events", tables, Column("number", Integer, primary_key=True),
     *(Column(name, Text, nullable=False) for name in ("machine", "point", "kind", "sentence")),
     Column("time", Double, nullable=False),
     Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
-    sql.Index("events_by_time", "time"), sql.Index("events_by_point", "machine", "point", "time"),
+    sql.Index("events_by_point", "machine", "point", "time"),
     sqlite_autoincrement=True,  # a number is never used again
 )  # fmt: skip
 
@@ -112,8 +135,7 @@ def _sqlite_engine(path: Path, write: bool) -> Engine:
         opened = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         if path.stat().st_size == 0:
             opened.execute("PRAGMA journal_mode = WAL")  # which the file keeps
-        for setting in ("trusted_schema = OFF", "foreign_keys = ON", "synchronous = FULL"):  # survives a power cut
-            opened.execute(f"PRAGMA {setting}")
+        opened.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL")  # survives a power cut
         return opened
 
     def begin(connection: Connection) -> None:

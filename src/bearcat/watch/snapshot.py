@@ -170,19 +170,21 @@ class PointStatus:
     p_value: float | None = None  # how often a healthy recording is as unusual as the last one
     change: float = 0.0  # evidence of a change, as a share of what is an alarm
 
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:  # it would count as ok
+            raise ValueError(f"{self.status!r:.40} is no status")
+
 
 @dataclass(frozen=True)
 class RecordingFile:
     """A file, or the part of one, that was read for a machine."""
 
     path: str
-    place: str  # machine, point and part of the file: the same content is read once for each
+    part: str  # machine, point and part of the file: the same content is read once for each
     digest: str
     size: int
     changed: int  # nanoseconds since 1970
-    time: float | None = None
-    problem: str | None = None
-    tried: str | None = None  # of a problem: a digest of the settings; others may read the file
+    refused: str | None = None  # the settings with which it could not be used; with others it is tried again
 
 
 @dataclass(frozen=True)

@@ -18,25 +18,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
-from bearcat.data.bearing import asked_bearing
-from bearcat.deploy.find import Given, measurements_of_file, number_or_channel
+from bearcat.deploy.find import Given, measurements_of_file
 from bearcat.errors import InputError, shown
-from bearcat.requests import WatchRequest
+from bearcat.requests import DiagnoseRequest, PointRequest, WatchRequest
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess, unreadable
-from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder
+from bearcat.watch.folder import Arrival, WatchedFolder
 from bearcat.watch.memory import Observed, PointState, observe
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Event, Fleet, PointStatus, RecordingFile, Snapshot, measure
 from bearcat.watch.store import Store
-from bearcat.watch.usual import WatchRule
 
+SETTLED = 2.0  # seconds without a change after which a file counts as complete
 POLL, IDLE = 5.0, 9.0  # seconds from one look at the folder to the next, or so many times what that took
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 
@@ -46,14 +44,11 @@ Key = tuple[str, str]  # machine and point
 
 def given_of(request: WatchRequest) -> Given:
     """How files are read: what a user says of all of them."""
-    rpm, speed = number_or_channel(request.rpm)
-    if speed is not None:
-        raise InputError(f"'{speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
-    bearing, search = asked_bearing(request.bearing)
-    return Given(
-        rpm=rpm, bearing=bearing, search=search, channel=request.channel, channels=request.channels,
-        trust_speed=request.trust_speed,
-    )  # fmt: skip
+    stated = {field.name: getattr(request, field.name) for field in fields(PointRequest)}
+    given = Given.of(DiagnoseRequest(**stated))
+    if given.speed is not None:
+        raise InputError(f"'{given.speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
+    return given
 
 
 def measure_file(arrival: Arrival, given: Given) -> Measured:
@@ -73,17 +68,16 @@ def measure_file(arrival: Arrival, given: Given) -> Measured:
         return InputError(f"{arrival.path}: {error.strerror or error}")
 
 
-@contextmanager
-def processes(jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map` that uses so many processes."""
+def measure_files(arrivals: Sequence[Arrival], given: Given, jobs: int) -> Iterator[Measured]:
+    """The same of several files, in order, by so many processes; 0: one a core."""
     if jobs == 1:
-        yield map
+        yield from (measure_file(arrival, given) for arrival in arrivals)
         return
     from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
     try:
-        with parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1), Parallel(return_as="generator") as pool:
-            yield lambda function, values: pool(delayed(function)(value) for value in values)
+        with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
+            yield from Parallel(return_as="generator")(delayed(measure_file)(arrival, given) for arrival in arrivals)
     except BrokenProcessPool as error:
         ended = "a process that measures has ended, perhaps for want of memory"
         raise InputError(f"{ended}; use fewer --jobs, nothing is lost") from error
@@ -97,7 +91,7 @@ def judge(
     """
     snapshots = [snapshot for _, parts in measured for snapshot in parts]
     with store.transaction():
-        rule, notes, observed = store.rule or WatchRule(), dict[Key, str](), dict[Key, Observed]()
+        rule, notes, observed = store.rule, dict[Key, str](), dict[Key, Observed]()
         machines = sorted({snapshot.machine for snapshot in snapshots})
         states = {(name, point): state for name in machines for point, state in store.states(name).items()}
         before = {key: state.status for key, state in states.items()}
@@ -145,34 +139,33 @@ class Watching:
     _said: set[str] = field(default_factory=set)
 
     def once(self) -> None:
-        """Takes in what is new, and waits a little for files that are being written."""
-        with self._begun() as apply:
-            done, fresh = self.folder.complete(self._new())
-            if fresh:
-                self.stop.wait(SETTLED)
-                done, fresh = self.folder.complete(self._new())
-            for arrival in fresh:
-                self._say_once(f"{arrival.path}: is still being written; the next run reads it")
-            self._take(done, apply)
+        """Takes in what is new; files that are still being written are named."""
+        with self._begun():
+            arrivals = self._new()
+            complete = self._complete(arrivals)
+            for arrival in arrivals:
+                if arrival not in complete:
+                    self._say_once(f"{arrival.path}: is still being written; the next run reads it")
+            self._take(complete)
 
     def on(self) -> None:
         """Goes on as files arrive, until `stop` is set."""
-        with self._begun() as apply:
+        with self._begun():
             while not self.stop.is_set():
                 began = time.monotonic()
-                done, _ = self.folder.complete(self._new())
+                arrivals = self._new()
                 seconds = time.monotonic() - began
-                self._take(done, apply)
+                self._take(self._complete(arrivals))
                 self._notify()
                 self.stop.wait(max(POLL, IDLE * seconds))
 
     @contextmanager
-    def _begun(self) -> Iterator[Callable[..., Iterable[Any]]]:
-        with self.store.watching(), processes(self.jobs) as apply:
+    def _begun(self) -> Iterator[None]:
+        with self.store.watching():
             if self.notifier is None:  # nobody waits for what happened before
                 self.store.mark_sent()
             self._notify()
-            yield apply
+            yield
 
     def _notify(self) -> None:
         if self.notifier is not None:
@@ -180,10 +173,9 @@ class Watching:
 
     def _new(self) -> list[Arrival]:
         """Files of the folder that the store does not know, in order of time."""
-        arrivals, new = list(self.folder.scan()), list[Arrival]()
-        known = self.store.known(sorted({arrival.path for arrival in arrivals}))
-        for arrival in arrivals:
-            file = known.get((arrival.path, arrival.place))
+        known, new = self.store.known(), list[Arrival]()
+        for arrival in self.folder.scan():
+            file = known.get((arrival.path, arrival.part))
             if file is None or (file.size, file.changed) != (arrival.size, arrival.changed) or self._to_try_again(file):
                 new.append(arrival)
         for sentence, kind in self.folder.sentences().items():
@@ -191,19 +183,26 @@ class Watching:
             self._say_once(sentence, kind)
         return sorted(new, key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
 
+    def _complete(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Those that nobody writes any more: they are old, or do not change for some seconds."""
+        recent = {arrival.path for arrival in arrivals if arrival.changed / 1e9 > time.time() - SETTLED}
+        if recent:
+            self.stop.wait(SETTLED)
+        return [arrival for arrival in arrivals if arrival.path not in recent or arrival.unchanged()]
+
     def _to_try_again(self, file: RecordingFile) -> bool:
         """Whether a file that could not be read is read otherwise now."""
-        return file.problem is not None and file.tried != self._way
+        return file.refused is not None and file.refused != self._settings
 
     @property
-    def _way(self) -> str:
+    def _settings(self) -> str:
         return f"{__version__} {self.given!r}"
 
-    def _take(self, arrivals: Sequence[Arrival], apply: Callable[..., Iterable[Any]]) -> None:
+    def _take(self, arrivals: Sequence[Arrival]) -> None:
         """Measures these files and judges them."""
         if not (new := list(self._unknown(arrivals))):
             return
-        results = apply(partial(measure_file, given=self.given), [arrival for arrival, _ in new])
+        results = measure_files([arrival for arrival, _ in new], self.given, self.jobs)
         found = ((*each, result) for each, result in zip(self.progress(new), results, strict=True))
         for _, group in groupby(found, key=lambda each: (each[0].time, each[0].machine)):
             self._keep(list(group))
@@ -212,7 +211,7 @@ class Watching:
 
     def _unknown(self, arrivals: Sequence[Arrival]) -> Iterator[tuple[Arrival, str]]:
         """Those of these files whose content is new, with its digest."""
-        taken = dict[Key, str]()  # paths of contents that are measured, by digest and place
+        taken = dict[Key, str]()  # paths of contents that are measured, by digest and part
         for arrival in arrivals:
             try:
                 digest = digest_file(Path(arrival.path))
@@ -220,17 +219,17 @@ class Watching:
                 sentence = f"{arrival.path}: cannot be read ({error.strerror}); make it readable"
                 self._problem(arrival, "", InputError(sentence))
                 continue
-            known = self.store.recording(digest, arrival.place)
+            known = self.store.recording(digest, arrival.part)
             if known is not None and not self._to_try_again(known):
                 if known.path == arrival.path or not Path(known.path).exists():  # it was touched, or moved
                     self.store.add(replace(known, path=arrival.path, size=arrival.size, changed=arrival.changed))
                     continue
-                taken[digest, arrival.place] = known.path
-            if (digest, arrival.place) in taken:
-                twin = taken[digest, arrival.place]
+                taken[digest, arrival.part] = known.path
+            if (digest, arrival.part) in taken:
+                twin = taken[digest, arrival.part]
                 self._say_once(f"{arrival.path}: has the content of {twin}, and is left out")
             else:
-                taken[digest, arrival.place] = arrival.path
+                taken[digest, arrival.part] = arrival.path
                 yield arrival, digest
 
     def _keep(self, group: Sequence[tuple[Arrival, str, Measured]]) -> None:
@@ -268,7 +267,7 @@ class Watching:
                 for point in points or list(states) or ["1"]
             ]
             event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", sentence)
-            file = replace(_file(arrival, digest), problem=sentence, tried=self._way)
+            file = replace(_file(arrival, digest), refused=self._settings)
             self.store.add(file, states=marked, events=[event], sent=self.notifier is None)
 
     def _say_once(self, sentence: str, kind: str = "note") -> None:
@@ -278,23 +277,7 @@ class Watching:
 
 
 def _file(arrival: Arrival, digest: str) -> RecordingFile:
-    return RecordingFile(arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time)
-
-
-def choose_rule(store: Store, wished: dict[str, Any]) -> None:
-    """Sets the store's rule to what is wished. A baseline that was learnt in another way is refused: it would not be
-    the one that was asked for.
-    """
-    before = store.rule
-    rule = replace(before or WatchRule(), **wished)
-    if rule == before:
-        return
-    if before is not None and store.fleet():
-        changed = [each.name for each in fields(WatchRule) if getattr(rule, each.name) != getattr(before, each.name)]
-        if changed != ["false_alarms"]:
-            other = f"its baselines were learnt with another rule ({', '.join(changed)})"
-            raise InputError(f"{store.name}: {other}; leave the option out, or use a new store")
-    store.set_rule(rule)
+    return RecordingFile(arrival.path, arrival.part, digest, arrival.size, arrival.changed)
 
 
 def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
@@ -314,7 +297,7 @@ def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
     asked = WatchRequest.of(**request)
     watched, given, rule = WatchedFolder(Path(folder), asked.timezone), given_of(asked), asked.rule
     with Store.open(store, create=True) as opened:
-        choose_rule(opened, rule)
+        opened.choose_rule(rule)
         watching = Watching(watched, opened, given, asked.jobs)
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()
