@@ -227,18 +227,22 @@ def _estimate_run(
     shown = replace(target, log_probabilities=rows["shown"][:windows])
     features = rows["target_features"][:windows]
     train_features = rows["train_features"][: len(shapes.target_train)]
-    kept, tested = (~np.isin(each, unknown) for each in (shapes.train_recording, target.recording))
+    kept, tested = (~np.isin(recordings, unknown) for recordings in (shapes.train_recording, target.recording))
     familiarity = fit_familiarity(
         train_features[kept], shapes.target_train[kept], shapes.train_recording[kept], features[tested],
         shapes.target_test[tested], target.recording[tested],
     )  # fmt: skip
+    unfamiliar = familiarity.unfamiliar(features, shapes.target_test)
+    strange = np.concatenate([familiarity.unfamiliar(train_features, shapes.target_train)[kept], unfamiliar[tested]])
+    recording = np.concatenate([shapes.train_recording[kept], target.recording[tested]])
+    familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
     alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
     found, evidence = estimates(
         source, target, familiarity.limits, bool(rows["finite"]), split.classes[int(predicted[0])] if alone else None,
         bool(rows["calibrated"]), [info.origin for info in held.target_test.recordings], shown, split.trust_shift,
     )  # fmt: skip
-    return RunEstimates(found, evidence, familiarity, familiarity.unfamiliar(features, shapes.target_test))
+    return RunEstimates(found, evidence, familiarity, unfamiliar)
 
 
 def make_record(

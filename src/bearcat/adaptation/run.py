@@ -46,7 +46,7 @@ from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
 COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
-MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
+MOST_RECORDINGS = 200  # of the target, that a record diagnoses
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,34 +130,15 @@ def run_stack(
             tested = diagnose_tested(library, spec, split, evaluation, unknown, record)
             record = decided_record(record, record.evidence, tested)
         if keep_model:
+            if not record.failed and (total := len(split.target.recordings)) > MOST_RECORDINGS:
+                only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
+                record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
             model = _model(trained, place, spec, split, evaluation, record)
-            if not record.failed:
-                covering = _covering(model.familiarity, model_says(model, split.target), unknown)
-                model = replace(model, familiarity=covering)
-                if (total := len(split.target.recordings)) > MOST_RECORDINGS:
-                    only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
-                    record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
         tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, place, split.classes)}
         found[place] = FinishedRun(record, model, tables, tuple(unknown))
         if write:
             found[place].write(folders[place])
     return [found[place] for place in range(len(specs))]
-
-
-def model_says(model: Model, windows: Windows) -> dict[str, Tally]:
-    """What a model says of the windows of each recording, at most MOST_WINDOWS of them, by its name."""
-    tallies: dict[str, Tally] = {}
-    for number, info in enumerate(windows.recordings[:MOST_RECORDINGS]):
-        members = np.flatnonzero(windows.recording == number)
-        members = members[:: math.ceil(len(members) / MOST_WINDOWS) or 1]
-        if not len(members):
-            continue
-        part = windows[members]
-        outputs, unfamiliar = model.classify(part.values), None
-        if model.familiarity is not None and part.shapes is not None:
-            unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
-        tallies[info.origin] = tally(outputs.log_probabilities, unfamiliar)
-    return tallies
 
 
 def diagnose_tested(
@@ -169,8 +150,8 @@ def diagnose_tested(
         members = tested.recording == number
         tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.trust.unfamiliar[members])
     temperature = pooled_temperature(probabilities, tested.recording, _mean_confidence(evaluation))
-    usable = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
-    familiarity, judged = _covering(usable, tallies, unknown), (split.classes, record.decision, record.evidence.shift)
+    familiarity = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
+    judged = split.classes, record.decision, record.evidence.shift
     diagnosed = []
     for found, measured in library.measured(spec):
         every = []
@@ -204,14 +185,6 @@ def _unknown(each: Observation, unknown: Sequence[str]) -> Observation:
     if network is None or each.recording not in unknown:
         return each
     return replace(each, witnesses=replace(each.witnesses, network=replace(network, familiar=False)))
-
-
-def _covering(
-    familiarity: Familiarity | None, tallies: Mapping[str, Tally], unknown: Sequence[str]
-) -> Familiarity | None:
-    known = [counted for origin, counted in tallies.items() if origin not in unknown]
-    shares = [(counted.unfamiliar or 0) / counted.windows for counted in known]
-    return None if familiarity is None else familiarity.covering(shares)
 
 
 def decided_record(record: Record, evidence: ModelEvidence, recordings: Sequence[Observation]) -> Record:
