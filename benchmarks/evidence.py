@@ -134,7 +134,7 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
 
     from bearcat.adaptation import Library
     from bearcat.bench import identify, open_store
-    from bearcat.bench.execute import Execution, Listener, execute, in_stacks
+    from bearcat.bench.execute import Execution, execute, in_stacks
     from bearcat.report.results import Result
 
     torch.set_num_threads(1)
@@ -149,17 +149,11 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
             library, last = Library(), (specs[0].dataset, specs[0].task.target)
         try:
             runs = identify(specs, kept, library)
-            names = {run.identity: (cell(part, spec), run) for spec, run in zip(specs, runs, strict=True)}
-
-            def finished(identity: str, _: bool, names: dict[str, Any] = names) -> None:
-                known = kept.state(identity, ours=True).record
-                if known is not None and identity in names:
-                    line, run = names.pop(identity)
-                    append(out, line_of(line, Result(run.cell, known, kept.folder(identity))))
-
-            listener = Listener(finished, message=lambda text: print(text, flush=True))
-            execution = Execution(kept, runs, listener, max(0.0, deadline - time.time()), library=library)
+            execution = Execution(kept, runs, lambda text: print(text, flush=True), library=library)
             execute(execution, partial(in_stacks, device=torch.device(device)))
+            for spec, run in zip(specs, runs, strict=True):
+                if (known := kept.state(run.identity).record) is not None:
+                    append(out, line_of(cell(part, spec), Result(run.cell, known, kept.folder(run.identity))))
         except Exception:
             print(f"{part}, {specs[0].cell}: failed", traceback.format_exc(), flush=True)
         took = time.time() - begun

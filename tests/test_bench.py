@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from bearcat.adaptation import Library, RunSpec
 from bearcat.bench import RunStore, identify, open_store, results
 from bearcat.bench import execute as executing
-from bearcat.bench.execute import Execution, Executor, Listener, execute, in_stacks
+from bearcat.bench.execute import Execution, Executor, execute, in_stacks
 from bearcat.bench.grid import plan, read_grid
 from bearcat.errors import InputError
 from tests import commands
@@ -66,14 +66,10 @@ class Site:
     store: RunStore
     specs: list[RunSpec]
     messages: list[str] = field(default_factory=list)
-    epochs: list[tuple[int, int]] = field(default_factory=list)  # (runs in the stack, epoch)
 
-    def listener(self) -> Listener:
-        return Listener(epoch=lambda runs, done, _: self.epochs.append((len(runs), done)), message=self.messages.append)
-
-    def execute(self, executor: Executor | None = None, retry_failed: bool = False, **settings: object) -> bool:
-        execution = Execution(self.store, self.specs, self.listener(), **settings)
-        return execute(execution, executor or partial(in_stacks, device=CPU), retry_failed)
+    def execute(self, executor: Executor | None = None, retry_failed: bool = False) -> None:
+        execution = Execution(self.store, self.specs, self.messages.append)
+        execute(execution, executor or partial(in_stacks, device=CPU), retry_failed)
 
     def words(self, *more: object) -> list[str]:
         return ["bench", "run", *map(str, (self.grid, "--store", self.store.path, "--root", self.root, *more))]
@@ -104,7 +100,7 @@ def make(tmp_path: Path, recordings: Path) -> Callable[..., Site]:
 def whole(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Site:
     """The grid as it comes out when nothing disturbs it."""
     site = made_site(tmp_path_factory.mktemp("whole"), recordings, GRID, "store")
-    assert site.execute()
+    site.execute()
     return site
 
 
@@ -146,7 +142,7 @@ def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
 
 def test_a_stack_and_runs_alone_agree(make, whole):
     alone = make()
-    assert alone.execute(partial(in_stacks, device=CPU, size=1))
+    alone.execute(partial(in_stacks, device=CPU, size=1))
     assert alone.record(0)["stack"] == 1
     agree(whole, alone, TOLERANCE)
 
@@ -155,11 +151,11 @@ def test_a_stack_and_runs_alone_agree(make, whole):
 
 
 def die_in_the_second_stack(site: Site) -> None:
-    def epoch(runs, done, _):
-        if site.specs[2].identity in runs and done == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def bar(name: str, _: int) -> nullcontext:
+        die = lambda state: os.kill(os.getpid(), signal.SIGKILL) if state.epoch == 2 else None  # noqa: E731
+        return nullcontext(die if name.startswith("CAT") else None)
 
-    execute(Execution(site.store, site.specs, Listener(epoch=epoch)), partial(in_stacks, device=CPU))
+    execute(Execution(site.store, site.specs, bar=bar), partial(in_stacks, device=CPU))
 
 
 def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make, whole):
@@ -169,23 +165,10 @@ def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_check
     before = site.times()
     again = bearcat(*site.words("--device", "cpu"))
     assert again.returncode == 0, again.stderr
-    assert "CAT*-Temperature: going on from a checkpoint" in again.stderr
+    assert "CAT*-Temperature × 2: going on from a checkpoint" in again.stderr
     assert site.kinds() == ["done"] * 4
     assert before.items() <= site.times().items()
     agree(whole, site, 0)
-
-
-def test_a_time_limit_stops_at_a_checkpoint_and_nothing_is_trained_twice(make):
-    site, begun, rounds = make(), [], 0
-    assert not site.execute(limit_seconds=0)
-    assert {*site.kinds()} == {"missing"}
-    site.listener = lambda: Listener(epoch=lambda runs, done, _: begun.append((runs[0], done)) or time.sleep(0.1))
-    while not site.execute(limit_seconds=0.1, checkpoint_seconds=0):
-        rounds += 1
-        assert rounds < 30
-    assert rounds > 0
-    assert len(begun) == len({*begun}), "an epoch was trained twice"
-    assert {*site.kinds()} == {"done"}
 
 
 def test_two_processes_on_one_store_train_each_run_once(make, whole):
@@ -224,7 +207,7 @@ def test_a_damaged_run_is_named_and_repeated(make, whole, damage):
         (folder / "curves.csv").unlink()
     assert site.kinds() == ["damaged", "done", "done", "done"]
     assert results(site.specs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
-    assert site.execute()
+    site.execute()
     assert site.kinds() == ["done"] * 4
     assert any(str(folder) in message for message in site.messages)
     assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
@@ -244,7 +227,7 @@ def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
 def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, command):
     text = HEAD.replace('tasks = ["a:b"]', 'tasks = ["a:b", "c:b"]').replace("= 4", "= 2") + SOURCE_ONLY
     site = make(text + '[[method]]\nname = "large"\nmethod = "DANN"\nset.schedule.batch = 5000\n')
-    assert site.execute()
+    site.execute()
     assert site.kinds() == ["done", "done", *["failed"] * 6]
     few = "12 training windows are fewer than a batch of 64"
     sentences = [site.store.state(spec.identity).detail for spec in site.specs]
@@ -256,9 +239,9 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, comman
     assert "8 cells: 2 done, 6 failed" in output
     assert f"failed: source-only, c→b, time, seed 0: {few}" in errors
     site.messages.clear()
-    assert site.execute()
+    site.execute()
     assert site.messages == [], "failed runs are left alone"
-    assert site.execute(retry_failed=True)
+    site.execute(retry_failed=True)
     assert sum("failed" in message for message in site.messages) == 6
 
 
@@ -267,7 +250,7 @@ def test_one_bad_run_does_not_take_its_stack_with_it(make, whole):
     folder = site.store.folder(site.specs[1].identity)
     folder.mkdir()
     (folder / "thesis.txt").write_text("precious")
-    assert site.execute()
+    site.execute()
     assert site.kinds() == ["done", "failed", "done", "done"]
     assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail
 
@@ -284,6 +267,6 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
         return honest(specs, *words, **more)
 
     monkeypatch.setattr(executing, "run_stack", scarce)
-    assert site.execute(partial(in_stacks, device=CPU, size=5))
+    site.execute(partial(in_stacks, device=CPU, size=5))
     assert sizes == [4, 2, 2, 4, 2, 2]
     assert site.kinds() == ["done"] * 8

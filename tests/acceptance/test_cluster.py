@@ -77,7 +77,7 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
     head, port = cluster.get_runtime_context().gcs_address.split(":")
     for theirs, ours in (
         ("6379", port), ("grids/paper.toml", site.grid), ("/shared/paderborn", site.root), ("/shared/store", site.store.path),
-        ("--limit-seconds 28000", "--limit-seconds 280 --device cpu"),
+        ("--executor ray", "--executor ray --device cpu"),
     ):  # fmt: skip
         assert theirs in script
         script = script.replace(theirs, str(ours))

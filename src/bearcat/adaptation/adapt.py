@@ -15,8 +15,8 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,10 +25,9 @@ import numpy as np
 import torch
 
 from bearcat.adaptation import AdaptationPlan, RunSpec
-from bearcat.adaptation.run import FinishedRun, claim, decided_record, diagnose_target, run_stack
+from bearcat.adaptation.run import Bar, FinishedRun, claim, decided_record, diagnose_target, run_stack
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
-from bearcat.cat.state import TrainingState
 from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_model, decide
@@ -41,7 +40,6 @@ from bearcat.record import CHECKPOINT, RECORD, LabelledRecordings, Record, Saved
 from bearcat.report.results import BESIDE, Predictions, ordered_names, read_result
 from bearcat.storage import read_regular
 
-Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a recipe and its epochs
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 

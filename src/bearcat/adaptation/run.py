@@ -14,7 +14,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from itertools import islice, zip_longest
@@ -31,19 +31,20 @@ from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
-from bearcat.data.recording import Windows, healthy_class
+from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
 from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
-from bearcat.diagnosis.pooling import Familiarity, Tally, pool, pooled_temperature, tally
+from bearcat.diagnosis.pooling import Tally, pool, pooled_temperature, tally
 from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report.results import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
+Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a name and its epochs
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
 COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
 MOST_RECORDINGS = 200  # of the target, that a record diagnoses
@@ -89,8 +90,8 @@ def claim(folder: Path, spec: RunSpec) -> None:
 
 def run_stack(
     specs: Sequence[RunSpec], folders: Sequence[Path], device: torch.device,
-    progress: Callable[[TrainingState], None] | None = None, checkpoint: Path | None = None,
-    checkpoint_seconds: float = 20.0, keep_model: bool = False, library: Library | None = None, write: bool = True,
+    progress: Callable[[TrainingState], None] | None = None, checkpoint: Path | None = None, keep_model: bool = False,
+    library: Library | None = None, write: bool = True,
 ) -> list[FinishedRun]:  # fmt: skip
     """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
 
@@ -117,7 +118,7 @@ def run_stack(
     ]
     watch = watcher([split.held_back for split in splits], device)
     identity = digest_json([spec.identity for spec in specs])
-    trained = train(runs, device, watch, progress, checkpoint, checkpoint_seconds, identity=identity)
+    trained = train(runs, device, watch, progress, checkpoint, identity=identity)
     evaluations = evaluate(trained, splits, known)
     seconds = time.monotonic() - started
     for place in [place for place, finished in enumerate(done) if not finished]:

@@ -15,10 +15,9 @@ import math
 import os
 import socket
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
@@ -27,11 +26,10 @@ from typing import Any
 import torch
 
 from bearcat.adaptation import Library, RunSpec
-from bearcat.adaptation.run import run_stack
+from bearcat.adaptation.run import Bar, run_stack
 from bearcat.bench import FAILURE, RunStore, open_store
 from bearcat.cat.algorithm import Run
 from bearcat.cat.networks import trains_alone
-from bearcat.cat.state import TrainingState
 from bearcat.errors import InputError
 from bearcat.fast.device import stack_key
 from bearcat.plugins import error_sentence, traceback_text
@@ -47,30 +45,16 @@ RETRIES = 3  # of a run whose worker is lost
 HANDED_OUT = 500  # runs given to Ray at a time; each holds an open lock
 
 
-class TimeUp(Exception):  # noqa: N818 (it is no error)
-    """The time limit was reached; what is unfinished has been checkpointed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Listener:
-    """Receives the progress of an execution."""
-
-    settled: Callable[[str, bool], None] = lambda *_: None  # a run, and whether this execution trained it
-    epoch: Callable[[Sequence[str], int, int], None] = lambda *_: None  # the runs of a stack, epochs done, of how many
-    message: Callable[[str], None] = lambda _: None
-
-
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """What is to be run, where results go, who listens, and when to stop."""
+    """What is to be run, where results go, and who shows the progress."""
 
     store: RunStore
     specs: Sequence[RunSpec]
-    listener: Listener = field(default_factory=Listener)
-    limit_seconds: float | None = None  # after which it stops at the next checkpoint
-    checkpoint_seconds: float = 20.0  # how much work a killed process loses
+    message: Callable[[str], None] = lambda _: None
+    bar: Bar = lambda *_: nullcontext()
     library: Library = field(default_factory=Library)
-    started: float = field(default_factory=time.monotonic)
+    trained: set[str] = field(default_factory=set)  # the runs that this execution has finished
 
     @property
     def known(self) -> dict[str, RunSpec]:
@@ -81,15 +65,10 @@ class Execution:
     def pending(self) -> list[RunSpec]:
         return [spec for spec in self.known.values() if not self.store.settled(spec.identity)]
 
-    @property
-    def late(self) -> bool:
-        return self.limit_seconds is not None and time.monotonic() - self.started > self.limit_seconds
-
     def fail(self, spec: RunSpec, sentence: str, traceback: str = "") -> None:
         """Marks a run, which must be ours, as failed."""
         self.store.fail(spec.identity, sentence, traceback)
-        self.listener.message(f"{spec.cell}: failed: {sentence}")
-        self.listener.settled(spec.identity, False)
+        self.message(f"{spec.cell}: failed: {sentence}")
 
     @contextmanager
     def locked(self, specs: Sequence[RunSpec], settled: bool = False) -> Iterator[list[RunSpec]]:
@@ -108,19 +87,12 @@ class Execution:
 Executor = Callable[[Sequence[RunSpec], Execution], None]
 
 
-def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> bool:
-    """Runs what is missing and no other process has; False where the time limit came first."""
-    store = execution.store
-    try:
-        for spec in execution.known.values():
-            _make_ready(spec, execution, retry_failed)
-        while free := [spec for spec in execution.pending if store.owner(spec.identity) is None]:
-            if execution.late:
-                return False
-            executor(free, execution)
-    except TimeUp:
-        return False
-    return True
+def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> None:
+    """Runs what is missing and no other process has."""
+    for spec in execution.known.values():
+        _make_ready(spec, execution, retry_failed)
+    while free := [spec for spec in execution.pending if execution.store.owner(spec.identity) is None]:
+        executor(free, execution)
 
 
 def _make_ready(spec: RunSpec, execution: Execution, retry_failed: bool) -> None:
@@ -129,12 +101,10 @@ def _make_ready(spec: RunSpec, execution: Execution, retry_failed: bool) -> None
     with execution.locked([spec], settled=True) as ours:
         state = store.state(spec.identity, ours=bool(ours))
         if ours and state.kind == "damaged":
-            execution.listener.message(f"{state.detail}; the run is repeated")
+            execution.message(f"{state.detail}; the run is repeated")
             (folder / RECORD).unlink()
         if ours and (state.kind == "damaged" or (retry_failed and state.kind == "failed")):
             (folder / FAILURE).unlink(missing_ok=True)
-    if store.settled(spec.identity):
-        execution.listener.settled(spec.identity, False)
 
 
 def disk_full(error: BaseException) -> bool:
@@ -144,35 +114,21 @@ def disk_full(error: BaseException) -> bool:
 
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
     """Trains these runs, which must be ours, together; in halves where that fails, be it for memory or for one run."""
-    runs, store, listener = [spec.identity for spec in specs], execution.store, execution.listener
-    checkpoint, epochs = store.stack(runs) / CHECKPOINT, specs[0].recipe.schedule.epochs
-    written: list[int] = []  # when the checkpoint was, at the first epoch after the deadline
-
-    def progress(end: TrainingState) -> None:
-        listener.epoch(runs, end.epoch + 1, epochs)
-        if execution.late and end.epoch + 1 < epochs:
-            stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-            if written and stamp != written[0]:
-                raise TimeUp  # at a checkpoint, so that nothing computed is lost
-            written[:] = [stamp]
-
+    runs, store = [spec.identity for spec in specs], execution.store
+    checkpoint, name = store.stack(runs) / CHECKPOINT, f"{specs[0].cell.method} × {len(specs)}"
     if resumed := checkpoint.exists():
-        listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
+        execution.message(f"{name}: going on from a checkpoint")
     try:
-        run_stack(
-            specs, [store.folder(run) for run in runs], device, progress, checkpoint, execution.checkpoint_seconds,
-            library=execution.library,
-        )  # fmt: skip
-    except TimeUp:
-        raise
+        with execution.bar(name, specs[0].recipe.schedule.epochs) as progress:
+            folders = [store.folder(run) for run in runs]
+            run_stack(specs, folders, device, progress, checkpoint, library=execution.library)
     except Exception as error:
         if disk_full(error):
             raise
         trouble = error_sentence(error), traceback_text(error)  # without its frames, which keep memory
     else:
         rmtree(checkpoint.parent, ignore_errors=True)
-        for run in runs:
-            listener.settled(run, True)
+        execution.trained.update(runs)
         return
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -182,7 +138,7 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
     if half == 0 and not resumed:
         execution.fail(specs[0], *trouble)
         return
-    listener.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
+    execution.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
     for part in parts:
         if not all(store.settled(spec.identity) for spec in part):
             complete(part, device, execution)
@@ -211,8 +167,6 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
         largest = 1 if trains_alone(group[0].recipe.encoder, *shape) else size or LARGEST[device.type]
         number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
         for start in range(0, len(group), number):
-            if execution.late:
-                raise TimeUp
             members = [spec for spec in group[start : start + number] if spec.identity in pending]
             with execution.locked(members) as ours:
                 if ours:
@@ -246,7 +200,7 @@ def on_ray(
 ) -> None:  # fmt: skip
     """Trains runs on a Ray cluster, a local one without `address`; each on a core, and on a GPU where there are some.
 
-    Ray starts a run again whose worker was lost. At a time limit, runs that are not finished are given up.
+    Ray starts a run again whose worker was lost.
     """
     ray, store = connect_ray(address, jobs), execution.store
     try:
@@ -258,8 +212,6 @@ def on_ray(
         with execution.locked(specs[:HANDED_OUT]) as ours:
             tasks = {remote.remote(spec, device): spec for spec in ours}
             while tasks:
-                if execution.late:
-                    raise TimeUp
                 for task in ray.wait(list(tasks), timeout=1.0)[0]:
                     spec = tasks.pop(task)
                     try:
@@ -271,7 +223,7 @@ def on_ray(
                         continue
                     for name in FILES:
                         write_atomically(store.folder(spec.identity) / name, files[name])
-                    execution.listener.settled(spec.identity, True)
+                    execution.trained.add(spec.identity)
     finally:
         ray.shutdown()  # with what it still trains
 

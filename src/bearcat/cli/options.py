@@ -213,6 +213,7 @@ def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
 
 # Options and commands of version 0.3 that many used, and what to use instead; docs/upgrade.md has all of them.
 REMOVED = {
+    "--limit-seconds": "a killed grid goes on; write timeout 28000 bearcat bench run …",
     "recipes": "use `bearcat methods`",
     "--recipe": "write --method",
     "--recipe-set": "write --method-set",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -23,7 +21,7 @@ from bearcat.cli.options import (
     reading_bar,
     takes,
 )
-from bearcat.errors import InputError, shown, suggest
+from bearcat.errors import InputError, suggest
 from bearcat.requests import AdaptRequest
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.adapt import Adaptation
     from bearcat.bench import RunStore
-    from bearcat.bench.execute import Listener
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
@@ -170,9 +167,7 @@ Jobs = Annotated[int | None, Option(min=1, metavar="N", help="Of a local Ray clu
 Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
 Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
-Limit = Annotated[float | None, Option(min=0, metavar="S", help="Then stop at the next checkpoint, for queues.")]
 Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
-LINE_SECONDS = 60.0  # between lines of progress
 
 
 @bench.command("run")
@@ -187,13 +182,13 @@ def bench_run(
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
     only_method: OnlyMethod = None,
-    limit_seconds: Limit = None,
 ) -> None:
     """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
 
     Exit status 2 says that some runs failed.
     """
     from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
+    from bearcat.cat.arrays import training_progress
     from bearcat.fast.device import chosen_device
 
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
@@ -203,13 +198,10 @@ def bench_run(
         chosen = partial(on_ray, device=device, jobs=jobs, address=address)
     else:
         chosen = partial(in_stacks, device=chosen_device(device), size=stack)
-    trained = set[str]()
-    execution = Execution(opened, specs, _listener(specs, trained), limit_seconds, library=library)
-    complete = execute(execution, chosen, retry_failed)
+    execution = Execution(opened, specs, print_note, training_progress, library)
+    execute(execution, chosen, retry_failed)
     kinds = _print_states(specs, opened)
-    if not complete:
-        print_note("the time limit was reached; run the same command again to go on")
-    print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
     if kinds["failed"]:
         raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 
@@ -276,22 +268,6 @@ def _opened(
         specs = plan(only_methods(grid, methods) if methods else grid, root, library)
     store = open_store(folder, create)
     return store, identify(specs, store, library), library
-
-
-def _listener(specs: Sequence[RunSpec], trained: set[str]) -> Listener:
-    """Prints how far the runs are, a line a minute; runs trained by this execution join `trained`."""
-    from bearcat.bench.execute import Listener
-
-    methods, printed = {spec.identity: spec.cell.method for spec in specs}, time.monotonic()
-
-    def epoch(members: Sequence[str], done: int, epochs: int) -> None:
-        nonlocal printed
-        if time.monotonic() - printed >= LINE_SECONDS:
-            printed = time.monotonic()
-            now = f"{methods[members[0]]} × {len(members)}: epoch {done}/{epochs}"
-            print(f"runs: {len(trained)} trained; {shown(now)}", file=sys.stderr, flush=True)
-
-    return Listener(lambda run, by_us: trained.update([run] if by_us else []), epoch, message=print_note)
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
