@@ -43,12 +43,12 @@ RISKY = {
 }  # fmt: skip
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 GRACE = 5.0  # seconds after its time in which a child must have ended
-# Memory and samples in bytes and by the byte of the file, seconds of computing and by the mebibyte. Honest files need a
-# tenth of it; packed zeros end here.
-MEMORY, SAMPLES, SECONDS = (2**30, 8), (2**30, 1000), (60.0, 1.0)
-CPU_SECONDS = 600.0  # of computing for one file at most
+LEAST_BYTES, UNPACKED = (
+    2**30,
+    100,
+)  # of memory and of samples for a file, and for each byte of it; packed zeros end here
+CPU_SECONDS = 600.0  # of computing for one file
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
-NO_CHANNEL = 2**32 - 1  # in place of a channel's number: the rest of the message is JSON
 
 START = (
     "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.isolated import work; work(int(descriptor))"
@@ -141,45 +141,36 @@ def read_isolated(
     if sys.platform == "win32" or not is_risky(path):
         yield from streams.read_channels(path, origin, channel, which)
         return
-    memory, samples, seconds = _limits(path)
-    most = samples if most is None else most
+    limit = _limit(path)
+    most = limit if most is None else most
     until = time.monotonic() + DAY if until is None else until
     order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
-    order |= {"memory": memory, "computing": seconds, "seconds": max(until - time.monotonic(), 0.001)}
+    order |= {"memory": limit, "seconds": max(until - time.monotonic(), 0.001)}
     with _child_for(order) as connection:
-        _, head = _receive(connection, origin, until)
+        head, _ = _receive(connection, origin, until)
         _check_size(origin, sum(head["sizes"].values()), most)
         yield head["rate"], head["sizes"], head["speeds"]
-        names, size = list(head["sizes"]), 0
+        size = 0
         while True:
-            number, content = _receive(connection, origin, until)
-            if number == NO_CHANNEL:
+            content, samples = _receive(connection, origin, until)
+            if "channel" not in content:
                 return
-            size += content.nbytes
+            size += len(samples)
             _check_size(origin, size, most)
-            if number >= len(names):
-                raise _broken(origin)
-            yield names[number], content
+            yield content["channel"], np.frombuffer(samples, dtype=np.float32)
 
 
-def _limits(path: Path) -> tuple[int, int, float]:
-    """Bytes of memory, bytes of samples and seconds of computing for a file."""
+def _limit(path: Path) -> int:
+    """Bytes of memory and of samples for a file."""
     size = 0
     with suppress(OSError):  # reading says that it is not there
         size = path.stat().st_size
-    memory, samples = (least + each * size for least, each in (MEMORY, SAMPLES))
-    seconds = SECONDS[0] + SECONDS[1] * size / 2**20
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(memory, machine // 2), samples, min(seconds, CPU_SECONDS)
+    return min(LEAST_BYTES + UNPACKED * size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
 def _check_size(origin: str, size: int, most: int) -> None:
     if size > most:
         raise TooLargeError(f"{origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
-
-
-def _broken(origin: str) -> InputError:
-    return InputError(f"{origin}: cannot be read (its reader broke down); the file is damaged or hostile")
 
 
 @contextmanager
@@ -219,23 +210,21 @@ def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
     connection.close()
 
 
-def _receive(connection: Connection, origin: str, until: float) -> tuple[int, Any]:
-    """A channel's number and samples, or NO_CHANNEL and what the child says; InputError where it died of the file."""
+def _receive(connection: Connection, origin: str, until: float) -> tuple[dict[str, Any], bytes]:
+    """What the child says, and samples; InputError where it refuses the file or died of it."""
     try:
         if not connection.poll(max(until - time.monotonic(), 0) + GRACE):
             raise EOFError
-        message = connection.recv_bytes(LONGEST_MESSAGE)
+        text, _, samples = connection.recv_bytes(LONGEST_MESSAGE).partition(b"\n")
     except (EOFError, OSError) as error:
         if time.monotonic() >= until:  # the child has ended itself
             raise TimeoutError(f"reading {origin} took too long") from error
-        raise _broken(origin) from error
-    number = int.from_bytes(message[:4], sys.byteorder)
-    if number != NO_CHANNEL:
-        return number, np.frombuffer(message, dtype=np.float32, offset=4)
-    content = json.loads(message[4:])
+        damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
+        raise InputError(f"{origin}: {damaged}") from error
+    content = json.loads(text)
     if problem := content.get("problem"):
         raise (TooLargeError if content["large"] else InputError)(problem, content["field"])
-    return number, content
+    return content, samples
 
 
 def work(descriptor: int) -> None:
@@ -260,26 +249,19 @@ def work(descriptor: int) -> None:
 
 
 def _answer(connection: Connection, order: dict[str, Any]) -> None:
-    """Sends what is read, and the sentence where the file is refused.
-
-    A parent that has closed the connection, or a limit, ends it.
-    """
+    """Sends what is read, or why the file is refused; a limit, or a parent that has closed the connection, ends it."""
     signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
-    signal.setitimer(signal.ITIMER_PROF, order["computing"])
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
 
-    def send(number: int, content: bytes) -> None:
-        connection.send_bytes(number.to_bytes(4, sys.byteorder) + content)
-
-    def say(**content: Any) -> None:
-        send(NO_CHANNEL, json.dumps(content).encode())
+    def send(samples: bytes = b"", **content: Any) -> None:
+        connection.send_bytes(json.dumps(content).encode() + b"\n" + samples)
 
     try:
         blocks = streams.read_channels(Path(order["path"]), order["origin"], order["channel"], order["which"])
         rate, sizes, speeds = next(blocks)
-        say(rate=rate, sizes=sizes, speeds=speeds)
-        numbers = {name: number for number, name in enumerate(sizes)}
+        send(rate=rate, sizes=sizes, speeds=speeds)
         for name, block in blocks:
-            send(numbers[name], block.tobytes())
-        say(ended=True)
+            send(block.tobytes(), channel=name)
+        send()
     except InputError as error:
-        say(problem=str(error), field=error.field, large=isinstance(error, TooLargeError))
+        send(problem=str(error), field=error.field, large=isinstance(error, TooLargeError))
