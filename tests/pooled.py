@@ -1,4 +1,4 @@
-"""A recording by its windows, as the commands pool it; a model's word as a diagnosis; and one recording alone."""
+"""A recording by its windows, as the commands pool it; made evidence of physics and of a model; one recording alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from bearcat.deploy.diagnose import evidence_of, measure_points, network_evidenc
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.decision import Decision
-from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together
+from bearcat.diagnosis.lines import FAULTS, FaultLines
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.pooling import Pooled, pool
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, Observation
@@ -27,6 +28,22 @@ def by_model(
 ) -> Diagnosis:
     network = network_evidence(pooled, classes, Decision(action), "condition")
     return decided(recording, Witnesses(physics, None, network))
+
+
+def lines_of(
+    levels: dict[str, float], usual: float = 3.0, reference: float = 3.0, kurtosis: float = 2.0,
+    fitted: float = 1500.0, sidebands: float | None = 8.0,
+) -> PhysicsEvidence:  # fmt: skip
+    """Three lines of each fault at its level in dB, `usual` where none is given, at a stated speed of 1500 rpm."""
+    faults = {
+        name: FaultLines(90.0, level, (level,) * 3, sidebands, (0.0, 6000.0))
+        for name, level in (dict.fromkeys(FAULTS, usual) | levels).items()
+    }
+    return PhysicsEvidence((), 12_000.0, 1500.0, fitted, faults, reference, kurtosis, 9)
+
+
+def model_of(shares: dict[str, float], action: str = "use", shift: str = "condition") -> NetworkEvidence:
+    return NetworkEvidence(shares, 1.0, 9, action, shift=shift)
 
 
 def decided(recording: str, witnesses: Witnesses, **known: Any) -> Diagnosis:

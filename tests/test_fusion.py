@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,58 +17,37 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording, resample
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.opened import GENERAL, open_model
-from bearcat.diagnosis.fusion import (
-    FEATURES,
-    GeneralEvidence,
-    GeneralWitness,
-    NetworkEvidence,
-    Witnesses,
-    fuse,
-    names_of,
-)
+from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, GeneralWitness, Witnesses, fuse, names_of
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
-from bearcat.diagnosis.lines import FAULTS, FaultLines
-from bearcat.diagnosis.physics import STATES, Baseline, PhysicsEvidence, known_baseline, quiet_baselines, shipped
+from bearcat.diagnosis.lines import FAULTS
+from bearcat.diagnosis.physics import KNOWN, STATES, Baseline, known_baseline, quiet_baselines, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
-from tests.pooled import decided
+from tests.pooled import decided, lines_of, model_of
 from tests.reference import fusion as reference
 
 quick = settings(max_examples=60, deadline=None)
-BEARING, RPM, RATE = BEARINGS["6205"], 1800.0, 25_600.0
-shares = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda found: np.array(found) / sum(found))
+BEARING, RATE = BEARINGS["6205"], 25_600.0
+physics_of = partial(lines_of, usual=4.0, reference=4.0, kurtosis=2.1, sidebands=None)
+shares = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda found: [each / sum(found) for each in found])
 
 
-def physics_of(levels: dict[str, float], kurtosis: float = 2.1, reference_level: float = 4.0) -> PhysicsEvidence:
-    """Observation whose three lines of a fault all have this level in dB; 4 dB where none is given."""
-    faults = {
-        name: FaultLines(100.0, levels.get(name, 4.0), (levels.get(name, 4.0),) * 3, None, (0.0, 6000.0))
-        for name in FAULTS
-    }
-    return PhysicsEvidence((), RATE, RPM, RPM, faults, reference_level, kurtosis, 9)
-
-
-def network_of(shares: dict[str, float], action: str = "use", shift: str = "condition") -> NetworkEvidence:
-    return NetworkEvidence(shares, 1.0, 30, action, 0.97, 0.0, True, shift)
+def named(numbers: list[float]) -> dict[str, float]:
+    return dict(zip(STATES, numbers, strict=True))
 
 
 @st.composite
 def witnesses(draw) -> Witnesses:
-    levels = st.floats(-10, 40)
-    physics = draw(st.none() | st.builds(
-        lambda values, kurtosis, level: physics_of(dict(zip(FAULTS, values, strict=True)), kurtosis, level),
-        st.lists(levels, min_size=3, max_size=3), st.floats(1, 50), st.floats(0, 15),
-    ))  # fmt: skip
-    named = lambda found: dict(zip(STATES, found.tolist(), strict=True))  # noqa: E731
+    levels = st.lists(st.floats(-10, 40), min_size=3, max_size=3).map(
+        lambda found: dict(zip(FAULTS, found, strict=True))
+    )
+    lines = st.builds(lines_of, levels, reference=st.floats(0, 15), kurtosis=st.floats(1, 50))
+    physics, usual = draw(st.none() | lines), draw(st.none() | lines)
     general = GeneralEvidence(named(draw(shares)), 1.0, 5) if physics and draw(st.booleans()) else None
-    shift = draw(st.sampled_from(("condition", "machine")))
-    network = network_of(named(draw(shares)), shift=shift) if physics is None or draw(st.booleans()) else None
-    usual = draw(st.none() | st.lists(levels, min_size=3, max_size=3))
-    baseline = None
-    if physics is not None and usual is not None:
-        baseline = Baseline.of([physics_of(dict(zip(FAULTS, usual, strict=True)))], "healthy recordings").compare(
-            physics
-        )
+    shift, network = draw(st.sampled_from(("condition", "machine"))), None
+    if physics is None or draw(st.booleans()):
+        network = model_of(named(draw(shares)), shift=shift)
+    baseline = Baseline.of([usual], KNOWN).compare(physics) if physics is not None and usual is not None else None
     return Witnesses(physics, general, network, baseline)
 
 
@@ -103,13 +83,13 @@ def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
     assert always.decision.action != "alarm"
     assert (new.decision.action, new.state) == ("alarm", "outer race")
     assert new.severity == "clear, growing"
-    assert Baseline.of(usual, "healthy recordings").finding.values["levels"] == {"outer race": pytest.approx(13)}
-    assert Baseline.of(fresh, "healthy recordings").finding is None
+    assert Baseline.of(usual, KNOWN).finding.values["levels"] == {"outer race": pytest.approx(13)}
+    assert Baseline.of(fresh, KNOWN).finding is None
 
 
 def test_known_good_recordings_speak_for_all_of_their_point_and_it_is_said_what_they_changed():
     """As with `--healthy`, and with `--reference` in `adapt`."""
-    lines = Witnesses(physics_of({"outer race": 15.0}), network=network_of({"healthy": 0.9, "outer": 0.1}))
+    lines = Witnesses(physics_of({"outer race": 15.0}), network=model_of({"healthy": 0.9, "outer": 0.1}))
     found = [Observation(name, lines, "pump", "DE") for name in ("good", "a", "b")] + [Observation("c", lines, "other")]
     beside = beside_healthy(found, {"good"})
     assert len(physics_check(found).missed) == 4
@@ -128,7 +108,7 @@ def test_a_quiet_majority_is_a_baseline_and_a_faulty_one_is_not():
     assert found[0].recordings == 4
     assert quiet_baselines([loud] * 5 + [calm], [False] * 5 + [True], ["pump"] * 6) == [None] * 6
     assert quiet_baselines([calm] * 6, [True] * 6, list("abcdef")) == [None] * 6
-    other = replace(calm, rpm=2 * RPM)
+    other = replace(calm, rpm=2 * calm.rpm)
     assert quiet_baselines([calm] * 3 + [other], [True] * 4, ["pump"] * 4) == [None] * 4
 
 
@@ -208,7 +188,7 @@ def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_fa
 
 
 def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm():
-    strange = replace(network_of({"healthy": 0.9, "inner race": 0.1}), familiar=False)
+    strange = replace(model_of({"healthy": 0.9, "inner race": 0.1}), familiar=False)
     found = decided("a", Witnesses(physics_of({"outer race": 24.0}), network=strange))
     assert (found.state, found.decision.action) == ("unknown", "alarm")
     assert {finding.kind for finding in found.findings} >= {"unfamiliar", "physics contradicts"}

@@ -21,7 +21,6 @@ from bearcat.diagnosis.combs import (
     shaft_lines,
     shaft_scores,
 )
-from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, physics_evidence
 from bearcat.diagnosis.speed import measure_speed
 from tests import pooled
 from tests.reference import speed as slow
@@ -31,15 +30,10 @@ ORDERS = BEARINGS["6203"].orders()
 
 
 def turning(
-    hertz: float,
-    seconds: float = 5.0,
-    teeth=(1.0, 0.4, 0.3, 0.2, 0.2),
-    supply: float = 0.0,
-    seed: int = 0,
-    noise: float = 1.0,
+    hertz: float, seconds: float = 5.0, teeth=(1.0, 0.4, 0.3, 0.2, 0.2), supply: float = 0.0, noise: float = 1.0
 ) -> np.ndarray:
     """Lines of a shaft in noise, and of the mains."""
-    drawn, time = np.random.default_rng(seed), np.arange(int(seconds * RATE)) / RATE
+    drawn, time = np.random.default_rng(0), np.arange(int(seconds * RATE)) / RATE
     signal = noise * drawn.standard_normal(time.size)
     for number, height in enumerate(teeth, 1):
         signal += height * np.sin(2 * np.pi * number * hertz * time + drawn.uniform(0, 6))
@@ -49,13 +43,13 @@ def turning(
 
 
 @cache
-def varying(state: str, depth: float = 0.1) -> tuple[Recording, np.ndarray]:
-    """A simulated bearing whose speed swings, and that speed in rpm."""
+def varying(state: str) -> tuple[Recording, np.ndarray]:
+    """A simulated bearing whose speed swings by a tenth, and that speed in rpm."""
     speeds: list[np.ndarray] = []
 
     def turns(physics, condition, rate, samples, generator):
         time = np.arange(samples) / rate
-        speeds.append(60 * condition.shaft * (1 + depth * np.sin(2 * np.pi * time / 3.1)))
+        speeds.append(60 * condition.shaft * (1 + 0.1 * np.sin(2 * np.pi * time / 3.1)))
         return np.cumsum(speeds[-1]) / 60 / rate
 
     with pytest.MonkeyPatch.context() as patch:
@@ -63,12 +57,6 @@ def varying(state: str, depth: float = 0.1) -> tuple[Recording, np.ndarray]:
         machine = Simulated(seconds=4.0, severities=(2.0,), faults=("inner", "outer"))
         recording = machine.recording("N15_M07_F10", f"{state.removesuffix(' race')}-1")
     return recording, speeds[0][-recording.signal.size :]
-
-
-def diagnosed(signal: np.ndarray, rate: float, rpm: float) -> PhysicsEvidence:
-    spectra = line_spectra(rate, rpm, ORDERS)
-    spectra.add(signal)
-    return physics_evidence(spectra.average(), rate, rpm, ORDERS)
 
 
 @pytest.mark.parametrize("hertz", [9.7, 16.61, 24.87, 27.3, 49.2])
@@ -134,25 +122,28 @@ def test_the_scores_of_shaft_and_faults_agree_with_the_slow_twin():
 
 
 @pytest.mark.parametrize("state", ["inner race", "outer race"])
-def test_a_fault_at_a_speed_that_varies_by_ten_percent_is_found_with_an_rpm_channel_and_without(state):
+def test_a_speed_that_varies_by_ten_percent_is_followed(state):
     recording, speed = varying(state)
-    assert recording.rate is not None
-    assert diagnosed(recording.signal, recording.rate, 1500.0).state != state
-    even = resample_in_angle(recording.signal, speed)
-    assert diagnosed(even, recording.rate, float(speed.mean())).state == state
     track = follow_speed(recording.signal, recording.rate, 1500.0, ORDERS)
-    assert track is not None
     assert np.median(abs(track / speed - 1)) < 0.01
-    even = resample_in_angle(recording.signal, track)
-    assert diagnosed(even, recording.rate, float(track.mean())).state == state
     found = measure_speed(recording.signal, recording.rate, ORDERS, stated=1500.0)
     assert found.by == "followed"
     assert found.varies == pytest.approx(0.1, abs=0.02)
 
 
-def pulses_of(speed: np.ndarray, rate: float, each: int = 1) -> np.ndarray:
+def test_a_signal_resampled_in_angle_turns_evenly():
+    speed = 1500 * (1 + 0.1 * np.sin(np.arange(40_000) / 5000))
+    turns = np.cumsum(speed) / 60 / RATE
+    even = resample_in_angle(np.sin(2 * np.pi * 7 * turns).astype(np.float32), speed)
+    power = np.abs(np.fft.rfft(even * np.hanning(even.size))) ** 2
+    line = 7 * turns[-1]
+    assert abs(int(power.argmax()) - line) < 1
+    assert power[int(line) - 2 : int(line) + 4].sum() > 0.99 * power.sum()
+
+
+def pulses_of(speed: np.ndarray, rate: float, count: int) -> np.ndarray:
     """A tacho: so many short pulses a turn."""
-    turns = np.cumsum(speed) / 60 / rate * each
+    turns = np.cumsum(speed) / 60 / rate * count
     return ((turns % 1) < 0.1).astype(np.float32) * 5
 
 
@@ -163,7 +154,7 @@ def pulses_of(speed: np.ndarray, rate: float, each: int = 1) -> np.ndarray:
 def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tacho):
     recording, speed = varying(state)
     rate = float(recording.rate or 0)
-    made = {"rpm": speed, "pulses": pulses_of(speed, rate), "six pulses": pulses_of(speed, rate, 6)}.get(str(tacho))
+    made = {"rpm": speed, "pulses": pulses_of(speed, rate, 1), "six pulses": pulses_of(speed, rate, 6)}.get(str(tacho))
     channel = None if made is None else array_recording(np.asarray(made, dtype=np.float32), rate, "tacho")
     found = FoundMeasurement("x", alone(array_recording(recording.signal, rate, "x")).points, channel)
     (diagnosis,) = pooled.diagnosed(found, Given(rpm=1500.0, bearing=BEARINGS["6203"]))

@@ -1,4 +1,4 @@
-"""Estimates without target labels: equal to slow twins, of the promised coverage, independent of target labels."""
+"""Windows into recordings, and estimates without target labels: slow twins, promised coverage, no use of target labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from bearcat.adaptation.evaluation import run_evidence
 from bearcat.adaptation.run import evaluate
@@ -18,31 +19,25 @@ from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.diagnosis import accuracy, pooling
+from bearcat.diagnosis.pooling import Tally, pool, pooled_temperature, tally
+from bearcat.errors import InputError
+from tests.reference import diagnose as slow
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")
+quick = settings(max_examples=60, deadline=None)
 RECIPE = replace(
     RECIPES["CAT*-Temperature"],
     schedule=Schedule(epochs=4, batch=16, align_from=0, label_from=1, calibrate_from=2, drops=(3,)),
 )
 
 
-def made_probabilities(seed: int, windows: int, classes: int, sharp: float = 2.0) -> np.ndarray:
-    scores = sharp * np.random.default_rng(seed).standard_normal((windows, classes))
-    return np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-
-
-def made_domain(seed: int, windows: int, sharp: float = 2.0, recordings: int = 8) -> tuple[accuracy.Target, np.ndarray]:
-    """Windows of which each probability is exactly that of its class, and their labels."""
-    probabilities = made_probabilities(seed, windows, 4, sharp)
-    random = np.random.default_rng([seed, 1])
-    labels = np.array([random.choice(4, p=row) for row in probabilities])
-    return accuracy.Target(np.log(probabilities), np.arange(windows) % recordings), labels
-
-
-def made_source(seed: int, windows: int, sharp: float = 2.0) -> accuracy.Source:
-    target, labels = made_domain(seed, windows, sharp)
-    return accuracy.Source(target.log_probabilities, labels)
+def made_domain(seed: int, windows: int, sharp: float) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities, of which each is exactly that of its class, and labels."""
+    random = np.random.default_rng(seed)
+    scores = sharp * random.standard_normal((windows, 4))
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    return np.log(probabilities), np.array([random.choice(4, p=row) for row in probabilities])
 
 
 # Expected accuracy.
@@ -61,12 +56,86 @@ def test_without_shift_every_estimate_is_near_the_truth():
     errors = []
     for seed in range(50):
         sharp = 1.0 + 2 * (seed % 2)
-        target, labels = made_domain(1000 + seed, 200, sharp, recordings=40)
-        truth = np.mean(target.log_probabilities.argmax(axis=1) == labels)
-        found = accuracy.expected_accuracy(made_source(seed, 400, sharp), target)
-        errors.append([value - truth for value in found.values()])
+        source = accuracy.Source(*made_domain(seed, 400, sharp))
+        windows, labels = made_domain(1000 + seed, 200, sharp)
+        found = accuracy.expected_accuracy(source, accuracy.Target(windows, np.arange(200) % 40))
+        errors.append([value - np.mean(windows.argmax(axis=1) == labels) for value in found.values()])
     assert np.abs(np.mean(errors, axis=0)).max() < 0.03
     assert np.abs(errors).mean() < 0.06
+
+
+# Windows of a recording together.
+
+
+@st.composite
+def recordings(draw, least: int = 1):
+    """Log-probabilities (window, class) of a recording."""
+    shape = (draw(st.integers(least, 12)), draw(st.integers(2, 5)))
+    logits = draw(arrays(np.float64, shape, elements=st.floats(-20, 20, width=32)))
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def made(seed: int, recordings: int, count: int = 5, classes: int = 4) -> list[np.ndarray]:
+    """Recordings whose windows share most of their error."""
+    drawn, found = np.random.default_rng(seed), []
+    for label in drawn.integers(classes, size=recordings):
+        shared = 2.0 * np.eye(classes)[label] + 1.3 * drawn.standard_normal(classes)
+        logits = shared + 0.6 * drawn.standard_normal((count, classes))
+        found.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+    return found
+
+
+@quick
+@given(recordings(), st.floats(0.1, 10))
+def test_pooling_agrees_with_its_slow_twin(values, temperature):
+    found = pool(tally(values), temperature)
+    probabilities, agreement = slow.pooled(values, temperature)
+    assert found.probabilities == pytest.approx(probabilities, abs=1e-9)
+    assert found.probabilities.sum() == pytest.approx(1)
+    if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(values, axis=1)[:, -2:], axis=1) > 0).all():
+        assert found.agreement == pytest.approx(agreement)
+    assert found.windows == len(values)
+
+
+@quick
+@given(recordings(least=2), st.data())
+def test_a_recording_may_come_in_parts(values, data):
+    place = data.draw(st.integers(0, len(values)))
+    parts, whole = tally(values[:place]) + tally(values[place:]), tally(values)
+    assert parts.sums == pytest.approx(whole.sums)
+    assert (parts.votes == whole.votes).all()
+
+
+def together(recordings):
+    """Windows and the numbers of their recordings, in no order."""
+    place = np.repeat(np.arange(len(recordings)), [len(each) for each in recordings])
+    order = np.random.default_rng(0).permutation(len(place))
+    return np.concatenate(recordings)[order], place[order]
+
+
+@pytest.mark.parametrize(("seed", "accuracy"), [(0, 0.6), (1, 0.5), (2, 0.99)])
+def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
+    recordings = made(seed, 12)
+    assert pooled_temperature(*together(recordings), accuracy) == pytest.approx(
+        slow.temperature(recordings, accuracy), rel=0.02
+    )
+
+
+def test_without_windows_that_say_anything_or_an_estimate_the_pooled_temperature_is_one():
+    assert pooled_temperature(np.zeros((0, 3)), np.zeros(0, dtype=np.int64), 0.9) == 1.0
+    assert pooled_temperature(np.log(np.full((3, 4), 0.25)), np.zeros(3, dtype=np.int64), 0.9) == 1.0
+    assert pooled_temperature(np.log([[0.9, 0.1]]), np.zeros(1, dtype=np.int64), np.nan) == 1.0
+
+
+def test_bad_input_is_one_sentence():
+    with pytest.raises(InputError, match=r"axes \(window, class\)"):
+        tally(np.zeros(3))
+    with pytest.raises(InputError, match="NaN"):
+        tally(np.array([[0.0, np.nan]]))
+    with pytest.raises(InputError, match="without a window"):
+        pool(Tally(np.zeros(2), np.zeros(2, dtype=np.int64)))
+    with pytest.raises(InputError, match="positive"):
+        pool(tally(np.zeros((1, 2))), 0.0)
 
 
 # Familiarity.
@@ -146,13 +215,10 @@ def trained():
     return train(runs, CPU, watcher([split.held_back for split in splits], CPU)), splits
 
 
-def evaluated(outcome, splits):
-    return evaluate(outcome, splits, [run_evidence(split, "time") for split in splits])
-
-
 def estimated(outcome, splits):
     """What the run's own code estimates of each run of this stack."""
-    return [evaluation.trust for evaluation in evaluated(outcome, splits)]
+    evidence = [run_evidence(split, "time") for split in splits]
+    return [evaluation.trust for evaluation in evaluate(outcome, splits, evidence)]
 
 
 def relabelled(split, label_of):
@@ -174,8 +240,7 @@ def test_no_estimate_depends_on_a_target_label(trained):
     outcome, splits = trained
     found = estimated(outcome, splits)
     other = estimated(outcome, [scrambled(split) for split in splits])
-    bare = [relabelled(split, lambda *_: None) for split in splits]
-    without = estimated(outcome, bare)
+    without = estimated(outcome, [relabelled(split, lambda *_: None) for split in splits])
     bounded = outcome.calibration.at_bound.tolist()
     assert [not mine.evidence.calibrated for mine in found] == bounded
     for mine, changed, unlabelled in zip(found, other, without, strict=True):

@@ -3,7 +3,7 @@
 A fault is named, and an alarm, from a probability SURE of that fault on; as a fault of unclear type, from CERTAIN of
 any fault on. It is to be checked where faint lines are all that shows it. What nobody can tell is never an alarm.
 
->>> [each.decision.action for each in decide_together([Observation("monday.wav", Witnesses(physics)), other])]
+>>> [diagnosis.decision.action for diagnosis in decide_together([Observation("monday.wav", Witnesses(physics)), other])]
 ['ok', 'alarm']
 """
 
@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
 
 from bearcat.diagnosis.decision import (
     CANNOT_TELL,
@@ -23,22 +22,14 @@ from bearcat.diagnosis.decision import (
     REFUSE,
     UNCLEAR,
     UNKNOWN_STATE,
-    Decision,
     PhysicsCheck,
     by_findings,
 )
 from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.physics import KNOWN, known_baseline, quiet_baselines, state_of
+from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.recording import (
-    UNDECIDED,
-    AlarmRule,
-    Diagnoses,
-    Diagnosis,
-    Observation,
-    clarity_of,
-)
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation, clarity_of
 from bearcat.findings import (
     CERTAIN,
     GROWN,
@@ -56,9 +47,9 @@ from bearcat.findings import (
 class Judgement:
     """What the witnesses of one recording say together."""
 
-    state: str
-    confidence: float
-    probabilities: Mapping[str, float]
+    state: str = NO_SIGNAL
+    confidence: float = 0.0
+    probabilities: Mapping[str, float] = field(default_factory=dict)
     label: str | None = None
     contradiction: Finding | None = None
     strikes: bool = False  # at no line of the bearing
@@ -71,71 +62,77 @@ def decide_together(
     majority at its speed where there is one. With `action` that is the decision on the model, with its expected
     accuracy. Diagnoses are evidence too, and are decided anew.
     """
-    every = [_by_model(each, action, expected) for each in evidence]
-    judged = [_judge(each) for each in every]
-    quiet = [found.state == HEALTHY and not _flawed(each) for each, found in zip(every, judged, strict=True)]
-    every = _standing(every, quiet)
-    lines = [None if each.no_signal is not None else each.physics for each in every]
-    usual = quiet_baselines(lines, quiet, [each.where for each in every])
+    observed = [_by_model(recording, action, expected) for recording in evidence]
+    judged = [_judge(recording) for recording in observed]
+    quiet = [
+        judgement.state == HEALTHY and not _flawed(recording)
+        for recording, judgement in zip(observed, judged, strict=True)
+    ]
+    observed = _standing(observed, quiet)
+    lines = [None if recording.no_signal is not None else recording.physics for recording in observed]
+    baselines = quiet_baselines(lines, quiet, [recording.where for recording in observed])
     diagnoses = []
-    for each, found, baseline in zip(every, judged, usual, strict=True):
-        if baseline is not None and each.witnesses.baseline is None:
-            each = replace(each, witnesses=replace(each.witnesses, baseline=baseline))
-            found = _judge(each)
-        diagnoses.append(_decided(each, found))
+    for recording, judgement, baseline in zip(observed, judged, baselines, strict=True):
+        if baseline is not None and recording.witnesses.baseline is None:
+            recording = replace(recording, witnesses=replace(recording.witnesses, baseline=baseline))
+            judgement = _judge(recording)
+        diagnoses.append(_decided(recording, judgement))
     return Diagnoses(diagnoses)
 
 
 def beside_healthy(evidence: Sequence[Observation], healthy: Collection[str]) -> list[Observation]:
     """The same, where recordings of these names are known to be healthy: their lines are usual for their point."""
-    known = [each for each in evidence if each.recording in healthy and each.physics is not None]
-    found = []
-    for each in evidence:
-        same = [other.physics for other in known if other.where == each.where and other.physics is not None]
-        baseline = None if each.physics is None else known_baseline(same, each.physics)
-        witnesses = each.witnesses if baseline is None else replace(each.witnesses, baseline=baseline)
-        found.append(replace(each, witnesses=witnesses))
-    return found
+    usual = defaultdict[tuple[str | None, str | None], list[PhysicsEvidence]](list)
+    for recording in evidence:
+        if recording.recording in healthy and recording.physics is not None:
+            usual[recording.where].append(recording.physics)
+    beside = []
+    for recording in evidence:
+        physics, witnesses = recording.physics, recording.witnesses
+        baseline = None if physics is None else known_baseline(usual[recording.where], physics)
+        beside.append(replace(recording, witnesses=replace(witnesses, baseline=baseline or witnesses.baseline)))
+    return beside
 
 
 def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
     """Where physics and the model differ; None where no recording could be compared. Faint lines, and lines that
     healthy recordings of the point have too, say nothing against a model.
     """
-    compared = [
-        each for each in evidence
-        if each.physics is not None and each.physics.state != CANNOT_TELL and state_of(str(each.nearest))
-    ]  # fmt: skip
-    differing = [each for each in compared if each.contradicted]
-    missed = tuple(
-        each.recording for each in differing
-        if each.physics and each.physics.state in FAULTS and _is_clear(each.physics.state, each.witnesses)
-    )  # fmt: skip
-    return PhysicsCheck(len(compared), len(differing), missed) if compared else None
+    compared, contradicted, missed = 0, 0, list[str]()
+    for recording in evidence:
+        physics = recording.physics
+        if physics is None or physics.state == CANNOT_TELL or state_of(str(recording.nearest)) is None:
+            continue
+        differs = physics.state != state_of(str(recording.nearest))
+        compared, contradicted = compared + 1, contradicted + differs
+        if differs and physics.state in FAULTS and physics.clarity(physics.state) != "faint":
+            baseline = recording.witnesses.baseline
+            if baseline is None or baseline.by != KNOWN or baseline.change[physics.state] >= GROWN:
+                missed.append(recording.recording)
+    return PhysicsCheck(compared, contradicted, tuple(missed)) if compared else None
 
 
-def _by_model(each: Observation, action: str | None, expected: float | None) -> Observation:
-    network = each.witnesses.network
+def _by_model(recording: Observation, action: str | None, expected: float | None) -> Observation:
+    network = recording.witnesses.network
     if network is None or action is None:
-        return each
+        return recording
     network = replace(network, action=action, expected=expected)
-    return replace(each, witnesses=replace(each.witnesses, network=network))
+    return replace(recording, witnesses=replace(recording.witnesses, network=network))
 
 
-def _judge(each: Observation) -> Judgement:
+def _judge(recording: Observation) -> Judgement:
     """The state that all witnesses together speak for, and which of them says otherwise."""
-    if each.no_signal is not None or each.problem is not None or _kept(each):
-        return Judgement(NO_SIGNAL, 0.0, {})
-    witnesses = each.witnesses
+    if recording.no_signal is not None or recording.problem is not None:
+        return Judgement()
+    witnesses, prior = recording.witnesses, _prior(recording)
     network, physics = witnesses.network, witnesses.physics
-    prior = PRIOR if each.rule is None else each.rule.prior
-    found = fuse(witnesses.fused, prior=prior)
-    state = _likeliest(found)
+    probabilities = fuse(witnesses.fused, prior=prior)
+    state = _likeliest(probabilities)
     of_signal = {} if network is None or physics is None else fuse(witnesses.of_signal, prior=prior)
-    contradiction, strikes = _contradiction(state, witnesses, of_signal), _strikes(witnesses) and not each.masked
-    if state == HEALTHY and (contradiction is not None or each.masked or strikes):
+    contradiction, strikes = _contradiction(state, witnesses, of_signal), _strikes(witnesses) and not recording.masked
+    if state == HEALTHY and (contradiction is not None or recording.masked or strikes):
         state = CANNOT_TELL  # any fault finding prevents `ok`
-    if state == CANNOT_TELL and each.family is not None and each.family.finding.severity == "alarm":
+    if state == CANNOT_TELL and recording.family is not None and recording.family.finding.severity == "alarm":
         state = UNCLEAR  # lines of a bearing that nobody named
     label = None
     if network is not None:
@@ -144,43 +141,51 @@ def _judge(each: Observation) -> Judgement:
         if network.familiar is False:
             state = label = UNKNOWN_STATE
             contradiction = _contradiction(state, witnesses, of_signal)
-    confidence = found.get(state, max(found.values(), default=0.0))
-    if state == UNCLEAR and found:
-        confidence = 1 - found.get(HEALTHY, 0.0)
-    return Judgement(state, confidence, found, label, contradiction, strikes)
+    confidence = probabilities.get(state, max(probabilities.values(), default=0.0))
+    if state == UNCLEAR and probabilities:
+        confidence = 1 - probabilities.get(HEALTHY, 0.0)
+    return Judgement(state, confidence, probabilities, label, contradiction, strikes)
 
 
-def _decided(each: Observation, judged: Judgement) -> Diagnosis:
+def _prior(recording: Observation) -> float:
+    return PRIOR if recording.rule is None else recording.rule.prior
+
+
+def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
     """The diagnosis: the highest severity of what was found."""
-    if (kept := _kept(each)) is not None:
-        return kept
-    if each.no_signal is not None:
-        return _diagnosis(replace(each, witnesses=Witnesses()), by_findings([each.no_signal]), NO_SIGNAL)
-    if each.problem is not None:  # a person must look at it
-        values = {"problem": each.problem.beside(each.recording)}
-        readable = each.problem.readable
-        finding = Finding("not diagnosed", "check", values) if readable else Finding("unreadable", "check", values)
-        return _diagnosis(each, by_findings([finding]), finding.kind)
-    decision = by_findings([*_findings(each, judged), *_noticed(each)], judged.confidence)
-    if judged.state != HEALTHY and decision.action == OK:
-        decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
-    return _diagnosis(each, decision, judged.state, judged.confidence, judged.probabilities, judged.label)
+    state, problem, silent = judged.state, recording.problem, recording.no_signal
+    if silent is not None:
+        recording, decision = replace(recording, witnesses=Witnesses()), by_findings([silent])
+        judged, state = Judgement(), NO_SIGNAL
+    elif problem is not None:  # a person must look at it
+        values = {"problem": problem.beside(recording.recording)}
+        finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
+        state, decision = finding.kind, by_findings([finding])
+    else:
+        decision = by_findings([*_findings(recording, judged), *_noticed(recording)], judged.confidence)
+        if state != HEALTHY and decision.action == OK:
+            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
+    known = {field.name: getattr(recording, field.name) for field in fields(Observation)}
+    return Diagnosis(
+        **known, decision=decision, state=state, confidence=judged.confidence, probabilities=judged.probabilities,
+        label=judged.label,
+    )  # fmt: skip
 
 
-def _findings(each: Observation, judged: Judgement) -> Iterator[Finding]:
+def _findings(recording: Observation, judged: Judgement) -> Iterator[Finding]:
     """What the witnesses find, the most telling first."""
-    witnesses, state = each.witnesses, judged.state
+    witnesses, state = recording.witnesses, judged.state
     network, contradiction = witnesses.network, judged.contradiction
-    zone = None if each.vibration is None else each.vibration.finding
+    zone = None if recording.vibration is None else recording.vibration.finding
     if zone is not None and zone.severity == "alarm":
         yield zone
     if state == UNKNOWN_STATE:
         yield Finding("unfamiliar", "alarm")
-    if each.family is not None:
-        yield each.family.finding
-    shown = _shown(state, witnesses)
-    if shown is not None:
-        yield shown if _believed(each, judged) else shown.but("check")
+    if recording.family is not None:
+        yield recording.family.finding
+    fault = _fault_finding(state, witnesses)
+    if fault is not None:
+        yield fault if _believed(recording, judged) else fault.but("check")
     if contradiction is not None:
         yield contradiction
     if network is not None and network.action == REFUSE:
@@ -189,29 +194,30 @@ def _findings(each: Observation, judged: Judgement) -> Iterator[Finding]:
         yield Finding("impulsive without line", "check")
     if zone is not None and zone.severity != "alarm":
         yield zone
-    yield from _usual_lines(each, judged)
+    yield from _usual_lines(recording, judged)
     if network is not None and state in (HEALTHY, CANNOT_TELL) and not network.agreement >= UNITED:
         yield Finding("windows disagree", "check", {"agreement": network.agreement})
 
 
-def _usual_lines(each: Observation, judged: Judgement) -> Iterator[Finding]:
+def _usual_lines(recording: Observation, judged: Judgement) -> Iterator[Finding]:
     """Lines that known good recordings show already, and what would be said without these recordings."""
-    baseline, fused = each.witnesses.baseline, each.witnesses.fused
+    baseline, fused = recording.witnesses.baseline, recording.witnesses.fused
     if baseline is None or baseline.by != KNOWN:
         return
-    shown = {fault: level for fault, level in baseline.usual.items() if level >= USUAL_LINE}
-    alone = _likeliest(fuse(replace(fused, baseline=None), prior=PRIOR if each.rule is None else each.rule.prior))
-    if shown or alone != judged.state:
-        values = {"levels": shown, "of": f"the {KNOWN}"} | ({"without": alone} if alone != judged.state else {})
+    lines = {fault: level for fault, level in baseline.usual.items() if level >= USUAL_LINE}
+    alone = _likeliest(fuse(replace(fused, baseline=None), prior=_prior(recording)))
+    if lines or alone != judged.state:
+        values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != judged.state else {})
         yield Finding("lines of baseline", "remark", values)
 
 
-def _believed(each: Observation, judged: Judgement) -> bool:
+def _believed(recording: Observation, judged: Judgement) -> bool:
     """Whether a fault that is shown is an alarm: not by faint lines alone, nor by lines at the edge of the search for
     the speed, nor by a model that is not to be used, nor where its class was not asked for.
     """
-    network, physics, baseline = each.witnesses.network, each.witnesses.physics, each.witnesses.baseline
-    rule = each.rule or AlarmRule.of([] if network is None else list(network.probabilities))
+    network, physics = recording.witnesses.network, recording.witnesses.physics
+    baseline = recording.witnesses.baseline
+    rule = recording.rule or AlarmRule.of([] if network is None else list(network.probabilities))
     if network is not None and judged.label in network.probabilities and judged.label not in rule.classes:
         return False
     counted = None if network is None or network.action == REFUSE else network
@@ -224,62 +230,43 @@ def _believed(each: Observation, judged: Judgement) -> bool:
     return (grown or physics.clarity(fault) != "faint") and not (counted is None and physics.at_edge)
 
 
-def _is_clear(fault: str, witnesses: Witnesses) -> bool:
-    """Whether lines of a fault are more than faint, and more than what healthy recordings of the point have."""
-    physics, baseline = witnesses.physics, witnesses.baseline
-    usual = baseline is not None and baseline.by == KNOWN and baseline.change[fault] < GROWN
-    return physics is not None and physics.clarity(fault) != "faint" and not usual
-
-
-def _diagnosis(each: Observation, decision: Decision, state: str, *rest: Any) -> Diagnosis:
-    own = dict(zip(("confidence", "probabilities", "label"), rest, strict=False))
-    return Diagnosis(
-        **{field.name: getattr(each, field.name) for field in fields(Observation)},
-        decision=decision,
-        state=state,
-        **own,
-    )
-
-
-def _kept(each: Observation) -> Diagnosis | None:
-    """A diagnosis, read from a file, of a recording that could not be used."""
-    return each if isinstance(each, Diagnosis) and each.state in UNDECIDED else None
-
-
-def _alone(each: Observation) -> bool:
+def _alone(recording: Observation) -> bool:
     """Whether the signal decides, as no model can be used."""
-    return each.witnesses.network is None or each.witnesses.network.action == REFUSE
+    return recording.witnesses.network is None or recording.witnesses.network.action == REFUSE
 
 
-def _observed(each: Observation) -> list[Finding]:
+def _observed(recording: Observation) -> list[Finding]:
     """What was noticed of the recording; that no speed was found matters where the signal decides."""
-    return [finding for finding in each.observed if finding.kind != "speed not found" or _alone(each)]
+    return [finding for finding in recording.observed if finding.kind != "speed not found" or _alone(recording)]
 
 
-def _noticed(each: Observation) -> tuple[Finding, ...]:
+def _noticed(recording: Observation) -> tuple[Finding, ...]:
     """The same, and what physics never met, which is a remark where a model decides."""
-    unlike = () if each.physics is None else each.physics.findings
-    return unique((*_observed(each), *(found if _alone(each) else found.but("remark") for found in unlike)))
+    unlike = () if recording.physics is None else recording.physics.findings
+    alone = _alone(recording)
+    return unique((*_observed(recording), *(finding if alone else finding.but("remark") for finding in unlike)))
 
 
-def _flawed(each: Observation) -> bool:
+def _flawed(recording: Observation) -> bool:
     """Whether something is wrong with the recording, or missing."""
-    return any(finding.severity in ("check", "alarm") for finding in _observed(each))
+    return any(finding.severity in ("check", "alarm") for finding in _observed(recording))
 
 
-def _likeliest(found: Mapping[str, float]) -> str:
+def _likeliest(probabilities: Mapping[str, float]) -> str:
     """The state that these probabilities are enough for; CANNOT_TELL where they are not."""
-    fault = 1 - found.get(HEALTHY, 0.0)
-    if found and fault <= SAFE_FAULT:
+    fault = 1 - probabilities.get(HEALTHY, 0.0)
+    if not probabilities:
+        return CANNOT_TELL
+    if fault <= SAFE_FAULT:
         return HEALTHY
-    faults = [state for state in found if state != HEALTHY]
-    likeliest = max(faults, key=lambda state: found[state], default=CANNOT_TELL)
-    if found.get(likeliest, 0.0) >= SURE:
+    faults = [state for state in probabilities if state != HEALTHY]
+    likeliest = max(faults, key=lambda state: probabilities[state], default=CANNOT_TELL)
+    if probabilities.get(likeliest, 0.0) >= SURE:
         return likeliest
-    return UNCLEAR if found and fault >= CERTAIN else CANNOT_TELL
+    return UNCLEAR if fault >= CERTAIN else CANNOT_TELL
 
 
-def _shown(state: str, witnesses: Witnesses) -> Finding | None:
+def _fault_finding(state: str, witnesses: Witnesses) -> Finding | None:
     """What shows a fault: its line where there is one, else the class that the model names."""
     physics, network, baseline = witnesses.physics, witnesses.network, witnesses.baseline
     if state in (*FAULTS, UNCLEAR) and physics is not None:
@@ -300,17 +287,15 @@ def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]
     if network is None or physics is None or (network.action == REFUSE and state != UNKNOWN_STATE):
         return None
     model = network.states
-    heard = max(signal, key=lambda name: signal[name])
-    said = max(model, key=lambda name: model[name])
-    if heard not in (state, HEALTHY) and signal[heard] >= SURE:
-        clear = state == UNKNOWN_STATE and physics.clarity(heard) != "faint"
-        return Finding(
-            "physics contradicts", "alarm" if clear else "check", {"state": heard, **physics.strongest_line(heard)}
-        )
-    if state not in (HEALTHY, UNKNOWN_STATE) and heard == HEALTHY and signal[heard] >= SURE:
+    by_signal, by_model = (max(states, key=lambda name: states[name]) for states in (signal, model))
+    if by_signal not in (state, HEALTHY) and signal[by_signal] >= SURE:
+        clear = state == UNKNOWN_STATE and physics.clarity(by_signal) != "faint"
+        values = {"state": by_signal, **physics.strongest_line(by_signal)}
+        return Finding("physics contradicts", "alarm" if clear else "check", values)
+    if state not in (HEALTHY, UNKNOWN_STATE) and by_signal == HEALTHY and signal[by_signal] >= SURE:
         return Finding("physics contradicts", "check", {"state": HEALTHY})
-    if state not in (UNKNOWN_STATE, UNCLEAR) and said != state and model[said] >= SURE:
-        return Finding("model contradicts", "check", {"state": said})
+    if state not in (UNKNOWN_STATE, UNCLEAR) and by_model != state and model[by_model] >= SURE:
+        return Finding("model contradicts", "check", {"state": by_model})
     return None
 
 
@@ -321,24 +306,26 @@ def _strikes(witnesses: Witnesses) -> bool:
     return physics is not None and physics.strikes and not usual
 
 
-def _shows_fault(each: Observation) -> bool:
+def _shows_fault(recording: Observation) -> bool:
     """Whether the signal itself shows a fault, or may."""
-    found = fuse(each.witnesses.of_signal)
-    named = each.family is not None or (each.physics is not None and each.physics.state in FAULTS)
-    return named or (bool(found) and 1 - found[HEALTHY] > SAFE_FAULT)
+    probabilities, physics = fuse(recording.witnesses.of_signal), recording.physics
+    named = recording.family is not None or (physics is not None and physics.state in FAULTS)
+    return named or (bool(probabilities) and 1 - probabilities[HEALTHY] > SAFE_FAULT)
 
 
-def _standing(every: Sequence[Observation], quiet: Sequence[bool]) -> list[Observation]:
+def _standing(observed: Sequence[Observation], quiet: Sequence[bool]) -> list[Observation]:
     """No signal where a recording is far quieter than the healthy ones of its point, and shows no fault. Files that
     only lie in one folder may be of several machines and are not compared.
     """
-    found, usual = list(every), defaultdict[tuple[str | None, str | None], list[float]](list)
-    for each, calm in zip(every, quiet, strict=True):
-        if each.rms is not None and calm and each.machine_stated:
-            usual[each.where].append(each.rms)
-    for number, each in enumerate(every):
-        if each.rms is None or not each.machine_stated or each.no_signal is not None or _shows_fault(each):
-            continue
-        if still := stopped(each.rms, usual[each.where]):
-            found[number] = replace(each, no_signal=still)
-    return found
+    usual = defaultdict[tuple[str | None, str | None], list[float]](list)
+    for recording, calm in zip(observed, quiet, strict=True):
+        if recording.rms is not None and calm and recording.machine_stated:
+            usual[recording.where].append(recording.rms)
+    standing = []
+    for recording in observed:
+        if recording.rms is not None and recording.machine_stated and recording.no_signal is None:
+            still = stopped(recording.rms, usual[recording.where])
+            if still is not None and not _shows_fault(recording):
+                recording = replace(recording, no_signal=still)
+        standing.append(recording)
+    return standing

@@ -180,10 +180,6 @@ class PhysicsEvidence:
         """Whether the lines fit best at the edge of the search, as they do where the speed is wrong."""
         return abs(self.fitted_rpm / self.rpm - 1) > SEARCH - 1e-9
 
-    def contradicts(self, label: str) -> bool:
-        """Whether a model's class stands for another state than the one found here."""
-        return self.state != CANNOT_TELL and state_of(label) not in (None, self.state)
-
     def to_dict(self) -> dict[str, Any]:
         """What a record keeps: all but what a drawing needs."""
         kept = to_plain(replace(self, levels=None))

@@ -217,7 +217,7 @@ class VibrationSeverity:
     declared: Declared = field(default_factory=Declared)
 
     @property
-    def shown(self) -> str:
+    def written(self) -> str:
         """The velocity; the ends of zones have one digit after the point."""
         return "" if self.velocity is None else f"{self.velocity:.2f} mm/s"
 
@@ -228,7 +228,7 @@ class VibrationSeverity:
             missing = Finding("no zone", "remark", {"missing": self.missing})
             return missing if self.declared.wanted else None
         values = {
-            "velocity": self.velocity, "written": self.shown, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
+            "velocity": self.velocity, "written": self.written, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
             "group": self.declared.group, "mounting": self.declared.mounting,
         }  # fmt: skip
         return Finding("zone", ZONE_SEVERITIES[self.zone], values)

@@ -1,9 +1,9 @@
 """What is known of a recording, its diagnosis, and the diagnoses of several. Every table, page and file is made of it.
 
->>> (found,) = decide_together([Observation("monday.wav", Witnesses(physics=physics, general=general))])
->>> found.decision.action, found.state, found.confidence
+>>> (diagnosis,) = decide_together([Observation("monday.wav", Witnesses(physics=physics, general=general))])
+>>> diagnosis.decision.action, diagnosis.state, diagnosis.confidence
 ('alarm', 'outer race', 0.98)
->>> Diagnoses([found]).summary, Diagnoses([found]).exit_status
+>>> Diagnoses([diagnosis]).summary, Diagnoses([diagnosis]).exit_status
 ('1 recording: 1 alarm.', 1)
 """
 
@@ -114,11 +114,6 @@ class Observation:
         return None if self.witnesses.network is None else self.witnesses.network.nearest
 
     @property
-    def contradicted(self) -> bool:
-        """Whether physics finds another state than the model."""
-        return self.physics is not None and self.nearest is not None and self.physics.contradicts(self.nearest)
-
-    @property
     def where(self) -> tuple[str | None, str | None]:
         """Machine and point: recordings that may be compared with each other."""
         return self.machine, self.point
@@ -192,11 +187,6 @@ class Diagnosis(Observation):
         return Diagnoses([self]).plot()
 
     @property
-    def familiar(self) -> bool | None:
-        """Whether the model knows such recordings; None: nobody can say."""
-        return None if self.witnesses.network is None else self.witnesses.network.familiar
-
-    @property
     def rpm(self) -> float | None:
         """The speed at which fault lines were read; None where nobody knows it."""
         return self.physics.rpm if self.physics is not None else None if self.speed is None else self.speed.rpm
@@ -218,41 +208,41 @@ class Diagnosis(Observation):
             return 0.0
         return float(self.physics.strongest_line(self.state)["level"])
 
-    @property
-    def _vibration(self) -> str:
-        """Velocity and zone, as a table shows them."""
-        found = self.vibration
-        return f"{found.shown}, {found.zone}" if found is not None and found.velocity is not None else ""
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what JSON, records and data frames have."""
-        network, physics, seen = self.witnesses.network, self.physics, self.witnesses
-        return {
+        network, physics, witnesses = self.witnesses.network, self.physics, self.witnesses
+        plain: dict[str, Any] = to_plain({
             "recording": self.recording, "machine": self.machine, "point": self.point, "decision": self.decision.action,
-            "reasons": list(self.reasons), "findings": to_plain(self.findings),
-            "state": self.state, "class": self.label, "nearest": self.nearest,
-            "confidence": self.confidence, "severity": self.severity, "agreement": network and network.agreement,
-            "windows": network and network.windows, "unfamiliar": network and network.unfamiliar,
-            "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
-            "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
-            "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality),
-            "masked": self.masked, "rms": self.rms, "speed": to_plain(self.speed), "notes": list(self.notes),
-            "family": to_plain(self.family), "vibration": to_plain(self.vibration),
-            "drawing": to_plain(self.drawing), "bearing": self.bearing, "machine_stated": self.machine_stated,
-        }  # fmt: skip
+            "reasons": self.reasons, "findings": self.findings, "state": self.state, "class": self.label,
+            "nearest": self.nearest, "confidence": self.confidence, "severity": self.severity,
+            "agreement": network and network.agreement, "windows": network and network.windows,
+            "unfamiliar": network and network.unfamiliar, "familiar": network and network.familiar, "line": self.line,
+            "probabilities": self.probabilities, "physics": physics and physics.to_dict(),
+            "general": witnesses.general, "network": network, "baseline": witnesses.baseline,
+            "without": witnesses.without, "quality": self.quality, "masked": self.masked, "rms": self.rms,
+            "speed": self.speed, "notes": self.notes, "family": self.family, "vibration": self.vibration,
+            "drawing": self.drawing, "bearing": self.bearing, "machine_stated": self.machine_stated,
+        })  # fmt: skip
+        return plain
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
-        seen = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
-        noticed = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
-        decision = Decision(values["decision"], values["confidence"], None, reasons(noticed), noticed)
-        silent = noticed[0] if values["state"] == NO_SIGNAL else None
-        own = {"decision": decision, "witnesses": seen, "label": values["class"], "no_signal": silent}
-        found: Diagnosis = from_plain(Diagnosis, {**values, **own, "observed": _not_derived(noticed)})
-        if found.witnesses.network is not None and not found.witnesses.network.probabilities:
+        witnesses = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
+        findings = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
+        fields = {
+            "decision": Decision(values["decision"], values["confidence"], None, reasons(findings), findings),
+            "witnesses": witnesses, "label": values["class"], "observed": _not_derived(findings),
+            "no_signal": findings[0] if values["state"] == NO_SIGNAL else None,
+        }  # fmt: skip
+        diagnosis: Diagnosis = from_plain(Diagnosis, {**values, **fields})
+        network = diagnosis.network
+        if network is not None and not network.probabilities:
             raise ValueError("the network's probabilities are missing")
-        return found
+        if diagnosis.state in UNDECIDED:
+            problem = InputError(findings[0].values["problem"], readable=diagnosis.state == NOT_DIAGNOSED)
+            diagnosis = replace(diagnosis, problem=problem)
+        return diagnosis
 
     def row(self) -> dict[str, Any]:
         """The COLUMNS, a plain value each: a row of a csv file or a data frame."""
@@ -272,14 +262,15 @@ class Diagnosis(Observation):
 
     def cells(self) -> dict[str, str]:
         """What a table for people shows, by its heading."""
-        network = self.witnesses.network
+        network, vibration = self.witnesses.network, self.vibration
         nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
+        zone = "" if vibration is None or vibration.zone is None else f"{vibration.written}, {vibration.zone}"
         return {
             "recording": self.recording, "machine": (self.machine or "") if self.machine_stated else "",
             "point": (self.point or "") if self.machine_stated else "", "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
             "confidence": "" if self.state in CLAIMLESS or not self.probabilities else percent(self.confidence),
-            "fault line": self.line or "", "vibration": self._vibration, "reason": "; ".join(self.decision.reasons),
+            "fault line": self.line or "", "vibration": zone, "reason": "; ".join(self.decision.reasons),
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),
         }  # fmt: skip
@@ -304,15 +295,15 @@ class Diagnoses(Sequence[Diagnosis]):
     ('1 recording: 1 ok.', 0)
     """
 
-    def __init__(self, found: Iterable[Diagnosis], notes: Sequence[str] = ()) -> None:
+    def __init__(self, diagnoses: Iterable[Diagnosis], notes: Sequence[str] = ()) -> None:
         """`notes` are on the channels of files."""
-        self._found, self.notes = tuple(found), tuple(notes)
+        self._diagnoses, self.notes = tuple(diagnoses), tuple(notes)
 
     def __getitem__(self, index: Any) -> Any:
-        return Diagnoses(self._found[index]) if isinstance(index, slice) else self._found[index]
+        return Diagnoses(self._diagnoses[index]) if isinstance(index, slice) else self._diagnoses[index]
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._diagnoses)
 
     def usable(self) -> Diagnoses:
         """These; InputError where there is but one, and it cannot be used."""
@@ -323,13 +314,13 @@ class Diagnoses(Sequence[Diagnosis]):
     @property
     def counts(self) -> dict[str, int]:
         """How many recordings have each decision, all of ACTIONS."""
-        found = Counter(each.decision.action for each in self)
-        return {action: found[action] for action in ACTIONS}
+        counted = Counter(diagnosis.decision.action for diagnosis in self)
+        return {action: counted[action] for action in ACTIONS}
 
     @property
     def summary(self) -> str:
         """How many recordings are what, in one line, the worst first; undecided ones are to be checked too."""
-        undecided, counts = {state: sum(each.state == state for each in self) for state in UNDECIDED}, self.counts
+        undecided, counts = {state: sum(row.state == state for row in self) for state in UNDECIDED}, self.counts
         checks = counts[CHECK] - sum(undecided.values())
         counts = {ALARM: counts[ALARM], CHECK: checks, **undecided, OK: counts[OK]}
         parts = [f"{number} {action}" for action, number in counts.items() if number]
@@ -338,12 +329,12 @@ class Diagnoses(Sequence[Diagnosis]):
     @property
     def problems(self) -> dict[str, str]:
         """What is wrong with each file that could not be used, by its name."""
-        return {each.recording: "; ".join(each.reasons) for each in self if each.state in UNDECIDED}
+        return {row.recording: "; ".join(row.reasons) for row in self if row.state in UNDECIDED}
 
     @property
     def urgent(self) -> Diagnoses:
         """Alarms and those to check, the worst first."""
-        return Diagnoses(each for each in self.worst_first if each.decision.action != OK)
+        return Diagnoses(row for row in self.worst_first if row.decision.action != OK)
 
     @property
     def exit_status(self) -> int:
@@ -354,15 +345,15 @@ class Diagnoses(Sequence[Diagnosis]):
     def worst_first(self) -> Diagnoses:
         """Alarms, then those to check, then the others; the highest lines of a fault first, then the surest."""
 
-        def order(each: Diagnosis) -> tuple[int, float, float]:
-            alarm = each.decision.action == ALARM
-            return -ACTIONS.index(each.decision.action), -each.level, -each.confidence if alarm else each.confidence
+        def order(row: Diagnosis) -> tuple[int, float, float]:
+            alarm = row.decision.action == ALARM
+            return -ACTIONS.index(row.decision.action), -row.level, -row.confidence if alarm else row.confidence
 
         return Diagnoses(sorted(self, key=order))
 
     def table(self) -> list[dict[str, str]]:
         """The rows of a table for people, without columns that are empty in all of them."""
-        rows = [each.cells() for each in self]
+        rows = [diagnosis.cells() for diagnosis in self]
         kept = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
         return [{name: row[name] for name in kept} for row in rows]
 
@@ -375,16 +366,17 @@ class Diagnoses(Sequence[Diagnosis]):
 
     def plot(self) -> Any:
         """The evidence of each recording that could be read, the worst first, as one matplotlib figure."""
-        drawn = [each for each in self.worst_first if each.drawing is not None]
+        drawn = [(row, row.drawing) for row in self.worst_first if row.drawing is not None]
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
         figure = Figure(figsize=(7, 4 * max(1, len(drawn))), layout="constrained")
-        for each, part in zip(drawn, figure.subfigures(max(1, len(drawn)), squeeze=False)[:, 0], strict=False):
-            part.suptitle(each.title, fontsize=9)
-            if each.drawing is not None:
-                draw(part, each.drawing, each.physics)
+        for (row, drawing), part in zip(
+            drawn, figure.subfigures(max(1, len(drawn)), squeeze=False)[:, 0], strict=False
+        ):
+            part.suptitle(row.title, fontsize=9)
+            draw(part, drawing, row.physics)
         return figure
 
     def to_frame(self) -> Any:
@@ -392,5 +384,5 @@ class Diagnoses(Sequence[Diagnosis]):
         try:
             import pandas
         except ImportError as error:
-            raise InputError("a data frame needs pandas; pip install pandas, or use to_dict of each") from error
-        return pandas.DataFrame([each.row() for each in self], columns=list(COLUMNS))
+            raise InputError("a data frame needs pandas; pip install pandas, or use to_dict") from error
+        return pandas.DataFrame([diagnosis.row() for diagnosis in self], columns=list(COLUMNS))
