@@ -18,7 +18,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -204,9 +204,9 @@ def described(model: Model, right: int, total: int) -> Model:
     tested = f"with a test bench left out {right} of {total} recordings are right, most of the others are balls of CWRU"
     decision = Decision("check", right / total, binomial_interval(right, total), (f"made for any machine; {tested}",))
     kept = {name: value for name, value in model.metadata.items() if name not in ("scores", "limits")}
-    metadata = kept | {"decision": asdict(decision), "recipe": "general", "task": "any machine", "shift": "machine"}
+    metadata = kept | {"recipe": "general", "task": "any machine"}
     # Every machine has a spectrum of its own, which would be called unfamiliar.
-    return replace(model, metadata=metadata, familiarity=None)
+    return replace(model, metadata=metadata, decision=decision, shift="machine", familiarity=None)
 
 
 if __name__ == "__main__":

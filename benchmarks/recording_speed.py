@@ -58,8 +58,6 @@ def make_recordings(folder: Path) -> None:
 
 def make_models(folder: Path) -> None:
     """A model folder and the ONNX file of it; the time they take does not depend on what they know."""
-    from dataclasses import asdict
-
     import torch
 
     from bearcat.cat import Calibration
@@ -80,13 +78,10 @@ def make_models(folder: Path) -> None:
     features, shapes = drawn.standard_normal((KEPT, 128)), drawn.standard_normal((KEPT, BANDS))
     known = np.arange(KEPT) % len(names)
     familiarity = fit_familiarity(features, shapes, known, features[:70], shapes[:70], known[:70])
-    metadata = {
-        "decision": asdict(Decision("use", 0.9, (0.8, 1.0))),
-        "rpm": RPM,
-        "bearing": asdict(find_bearing("6205")),
-    }
     model = Model(
-        names, preparation, float(RATE), metadata, familiarity=familiarity, network=network.requires_grad_(False),
+        classes=names, channels=1, preparation=preparation, rate=float(RATE), rpm=RPM, channel=None,
+        bearing=find_bearing("6205"), pooled_temperature=1.0, decision=Decision("use", 0.9, (0.8, 1.0)), metadata={},
+        familiarity=familiarity, network=network.requires_grad_(False),
         calibration=Calibration.identity(1, len(names)), encoder=encoder, calibrator="Temperature",
     )  # fmt: skip
     save_model(folder / "model", model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from bearcat.diagnosis.pooling import Familiarity, fit_familiarity
 from bearcat.errors import InputError
 
 CLASSES = ("healthy", "inner", "outer")
-USE = asdict(Decision("use", 0.97, (0.9, 1.0)))
-REFUSED = asdict(Decision("do not use", 0.4, (0.2, 0.6), ("training broke down",)))
+USE = Decision("use", 0.97, (0.9, 1.0))
+REFUSED = Decision("do not use", 0.4, (0.2, 0.6), ("training broke down",))
 
 
 def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration | None:
@@ -46,7 +46,7 @@ def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration
 def made_model(
     kind: str = "time", length: int = 256, calibration: str | None = "temperature", channels: int = 1,
     classes: tuple[str, ...] = CLASSES, seed: int = 0, rate: float | None = 12_000.0, sharp: float = 8.0,
-    encoder: str = "cnn", **metadata,
+    encoder: str = "cnn", **known,
 ) -> Model:  # fmt: skip
     """An untrained network that has seen a batch, with a head sharp enough for its opinions to differ."""
     preparation = Preparation(input=kind, length=length)
@@ -58,8 +58,12 @@ def made_model(
             network(torch.randn(1, 32, channels, preparation.points, generator=drawn), batch_statistics=True)
         network.head.weight.mul_(sharp)
     fitted = calibration_of(calibration, len(classes), seed)
-    metadata = {"decision": USE} | metadata
-    return Model(classes, preparation, rate, metadata, channels, network=network, calibration=fitted, encoder=encoder)
+    known = {"rpm": None, "channel": None, "bearing": None, "decision": USE} | known
+    card = {name: known.pop(name) for name in ("recipe", "task") if name in known}
+    return Model(
+        classes=classes, channels=channels, preparation=preparation, rate=rate, pooled_temperature=1.0, metadata=card,
+        network=network, calibration=fitted, encoder=encoder, **known,
+    )  # fmt: skip
 
 
 def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:

@@ -30,6 +30,7 @@ from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
 from bearcat.data.stream import FORMATS, LONGEST_LINE, open_signals
 from bearcat.deploy.find import Given
+from bearcat.diagnosis.decision import Decision
 from bearcat.errors import InputError, check_range, csv_cell, from_csv_cell, shown, to_json
 from tests.test_artefact import made_model, save_model
 from tests.test_serve import as_npy, as_wav, noise
@@ -449,7 +450,7 @@ def test_names_and_texts_of_a_model_act_on_nobody(tmp_path, command, monkeypatch
     names = ("=1+1.wav", "@sum\x1b[2J.wav", "-silent.wav")
     for name, samples in zip(names, (noise(20_000), noise(20_000, 1), np.zeros(20_000, np.float32)), strict=True):
         (tmp_path / name).write_bytes(as_wav(samples))
-    decision = {"action": "check", "expected": 0.5, "interval": None, "reasons": ["\x1b]0;taken\x07", "=1+1"]}
+    decision = Decision("check", 0.5, None, ("\x1b]0;taken\x07", "=1+1"))
     classes = ("healthy", "in\x1b[2Jner", "@outer", "ball\r\nok")
     save_model(tmp_path / "model", made_model(classes=classes, decision=decision))
     for words in (("diagnose", "--rpm", 1500, "--bearing", "6205"), ("predict", "--", "model")):

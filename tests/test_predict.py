@@ -18,6 +18,7 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.api import diagnose
+from bearcat.data.bearing import find_bearing
 from bearcat.data.isolated import open_stream
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy.ask import at_rate_of, cut_stream, resampled
@@ -246,8 +247,7 @@ def test_a_model_not_to_be_used_says_so_and_calls_no_recording_ok(tmp_path, mode
 @pytest.mark.parametrize("kind", ["model", "model.onnx"])
 def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind, command):
     """What adapt was given is not asked for again."""
-    bearing = {"balls": 9, "ball_diameter": 7.94, "pitch_diameter": 39.04}
-    made = made_model(channel="b", bearing=bearing, rpm=900.0)
+    made = made_model(channel="b", bearing=find_bearing("6205"), rpm=900.0)
     model = replace(made, preparation=replace(made.preparation, rate=12_000.0))
     save_model(tmp_path / "model", model)
     if kind == "model.onnx":
@@ -288,7 +288,7 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_s
     assert first["probabilities"] == second["probabilities"] != third["probabilities"]
     assert say(tmp_path / "unknown", "--rpm", 90000).returncode == 2
     kept = made_model("envelope-orders:last=20:number=80", 512, rate=8000.0)
-    save_model(tmp_path / "kept", replace(kept, metadata=kept.metadata | {"rpm": 900.0}))
+    save_model(tmp_path / "kept", replace(kept, rpm=900.0))
     adapted = bearcat("predict", tmp_path / "kept", tmp_path / "unknown", "--format", "json")
     assert json.loads(adapted.stdout)["recordings"][0]["probabilities"] == second["probabilities"]
     assert "900 rpm" in adapted.stderr
@@ -325,20 +325,14 @@ def test_several_processes_read_in_the_current_folder_which_may_change(tmp_path,
         (tmp_path / name).mkdir()
         wavfile.write(tmp_path / name / f"{name}.wav", 12_000, noise(24_000))
         monkeypatch.chdir(tmp_path / name)
-        (found,) = diagnose(f"{name}.wav", rpm=1480, bearing="6205", jobs=2)
-        assert found.state != UNREADABLE
+        for found in diagnose([f"{name}.wav"] * 2, rpm=1480, bearing="6205", jobs=2):
+            assert found.state != UNREADABLE
 
 
 def ending() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refusing() -> None:
-    raise InputError("was asked for")
-
-
-def test_a_process_that_dies_is_a_sentence_about_each_recording_without_an_answer():
-    units = [FoundUnit("0.wav", refusing), FoundUnit("1.wav", ending)]
-    answers = diagnose_units(units, request=DiagnoseRequest(jobs=2))
-    assert [answer.recording for answer in answers] == ["0.wav", "1.wav"]
-    assert "jobs" in str(answers[1].problem)
+def test_a_process_that_dies_is_a_sentence():
+    with pytest.raises(InputError, match="--jobs"):
+        diagnose_units([FoundUnit("1.wav", ending)] * 2, request=DiagnoseRequest(jobs=2))

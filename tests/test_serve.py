@@ -28,7 +28,6 @@ from bearcat.data.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.opened import open_model
 from bearcat.deploy.serve import QUERY, Served, is_loopback, make_app, serve
-from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from bearcat.requests import ServeRequest
@@ -97,7 +96,7 @@ def client_of(path: Path | None, *, action: str = "use", **limits: float) -> Tes
     """Of the application of a model, or without one, in this process."""
     model = None if path is None else open_model(path)
     if model is not None and action != "use":
-        model = replace(model, metadata=model.metadata | {"decision": REFUSED})
+        model = replace(model, decision=REFUSED)
     served = Served(model, AlarmRule.of(() if model is None else model.classes))
     return TestClient(make_app(served, ServeRequest.of(**limits)), base_url="http://localhost")
 
@@ -202,7 +201,7 @@ def test_without_a_model_fault_lines_and_the_general_model_answer(tmp_path, comm
 
 def test_a_model_not_to_be_used_says_so_and_calls_nothing_ok(models):
     with client_of(models / "model.onnx", action="do not use") as opened:
-        assert opened.get("/model").json()["decision"]["sentence"] == Decision(**REFUSED).sentence
+        assert opened.get("/model").json()["decision"]["sentence"] == REFUSED.sentence
         assert upload(opened, "a.wav", as_wav(noise(3000))).json()["decision"] != "ok"
 
 

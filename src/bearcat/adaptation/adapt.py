@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from bearcat.adaptation.run import Bar, FinishedRun, claim, decided_record, diag
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.data.catalogue import inside
-from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_model, decide
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.recording import Diagnoses
@@ -150,7 +150,7 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     if chosen.model is not None and not chosen.record.failed:
         recordings = diagnose_target(chosen.model, plan.library, spec, chosen.unknown)
         record = decided_record(record, chosen.record.evidence, recordings)
-    replace(own, record=record, model=chosen.model and _decided_model(chosen.model, record.decision)).write(out)
+    replace(own, record=record, model=chosen.model and replace(chosen.model, decision=record.decision)).write(out)
     return record, {name: run.record for name, run in kept.items()}
 
 
@@ -166,11 +166,6 @@ def _write_page(folder: Path) -> None:
         from bearcat.report.pages import write_run_page
 
         write_run_page(folder)
-
-
-def _decided_model(model: Model, decision: Decision) -> Model:
-    """The model with this decision in what it says of itself."""
-    return replace(model, metadata={**model.metadata, "decision": asdict(decision)})
 
 
 def read_labels(path: Path) -> dict[str, str]:
@@ -215,7 +210,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
         )
         metadata = {**model.metadata, "temperature_factor": factor}
         model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
-        save_model(folder / "model", _decided_model(model, decision))
+        save_model(folder / "model", replace(model, decision=decision))
     record = replace(record, evidence=evidence, decision=decision, recordings=recordings, labelled=labelled)
     record.write(folder)
     _write_page(folder)

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice, zip_longest
 from operator import add
@@ -208,22 +208,21 @@ def _model(
     infos, tested = split.target.recordings, split.held_back.target_test.recording
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
-    bearing = _shared(info.bearing for info in infos)
     sizes = ("source_train", "source_test", "target_train", "target_test")
     card = {
-        "channel": _shared(info.channel for info in infos), "bearing": bearing and asdict(bearing),
-        "rpm": _shared(None if info.rpm_channel else info.rpm for info in infos),
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
         "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
         "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
-        "limits": list(record.warnings), "decision": asdict(record.decision), "shift": record.evidence.shift,
-        "pooled_recordings": len(set(tested.tolist())),
+        "limits": list(record.warnings), "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
     pooled = pooled_temperature(log_of(evaluation.target), tested, _mean_confidence(evaluation))
     familiarity = evaluation.trust.familiarity
     return Model(
-        split.classes, spec.preparation, infos[0].rate, card, channels, pooled,
-        familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
+        classes=split.classes, channels=channels, preparation=spec.preparation, rate=infos[0].rate,
+        rpm=_shared(None if info.rpm_channel else info.rpm for info in infos),
+        channel=_shared(info.channel for info in infos), bearing=_shared(info.bearing for info in infos),
+        pooled_temperature=pooled, decision=record.decision, shift=record.evidence.shift, metadata=card,
+        familiarity=familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
         encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 

@@ -10,17 +10,15 @@ signal is measured once, a block of samples at a time, and decided once, beside 
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from itertools import chain
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +76,8 @@ def diagnose(
     history = _usual_lines(healthy, given) if len(healthy) else {}
     units, work = _units(recordings, given, model), partial(examine, model=model, history=history, given=given)
     evidence, notes = list[Observation](), list[str]()
-    for found, said in map(work, units) if request.jobs == 1 else _in_processes(list(units), work, request.jobs):
-        evidence += found
+    for observations, said in in_processes(work, list(units), request.jobs):
+        evidence += observations
         notes += said
     return Diagnoses(decide_together(evidence), notes)
 
@@ -128,39 +126,24 @@ def examine(unit: FoundUnit, model: Predictor | None, history: History, given: G
         return [Observation(unit.name, problem=InputError(sentence, readable=True))], []
 
 
-def _in_processes(units: Sequence[FoundUnit], work: partial[Examined], jobs: int) -> Iterator[Examined]:
-    """The same, in order, by processes, each of which opens the model for itself."""
+def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: int) -> Iterator[Any]:
+    """The function of each value, in order, by so many processes; 0: one a core."""
+    if jobs == 1 or len(values) < 2:
+        yield from map(function, values)
+        return
     from concurrent.futures.process import BrokenProcessPool
 
     from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+    from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 
-    model: Predictor | None = work.keywords["model"]
-    # Processes are kept for later calls, when the model or the current folder may have changed.
-    place, done = None if model is None else model.place, 0
-    task = partial(_examine_there, work=partial(work, model=None), place=place, call=uuid4().hex, folder=Path.cwd())
     try:
         with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
-            for found in Parallel(return_as="generator")(delayed(task)(unit) for unit in units):
-                done += 1
-                yield found
-    except BrokenProcessPool:
-        ended = "a process that diagnosed recordings ended, for want of memory perhaps; run it again with fewer jobs"
-        for unit in units[done:]:
-            yield [Observation(unit.name, problem=InputError(f"{unit.name}: {ended}"))], []
-
-
-def _examine_there(
-    unit: FoundUnit, work: Callable[..., Examined], place: Path | None, call: str, folder: Path
-) -> Examined:
-    os.chdir(folder)
-    return work(unit) if place is None else work(unit, model=_opened(place, call))
-
-
-@lru_cache(maxsize=1)
-def _opened(path: Path, _: str) -> Predictor:
-    from bearcat.deploy.opened import open_model
-
-    return open_model(path)
+            yield from Parallel(return_as="generator")(delayed(function)(value) for value in values)
+    except BrokenProcessPool as error:
+        ended = "a process that measured recordings ended, perhaps for want of memory"
+        raise InputError(f"{ended}; use fewer --jobs, nothing is lost") from error
+    finally:  # a later call may have another current folder or another model
+        get_reusable_executor().shutdown(wait=True)
 
 
 @dataclass(frozen=True, eq=False)

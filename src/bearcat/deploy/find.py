@@ -8,7 +8,7 @@ A measurement is what was recorded at once: points that are neighbours, each one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -196,7 +196,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
 
     def as_listed(entries: Sequence[FolderEntry], called: Callable[[ManifestRow], str]) -> Iterator[FoundUnit]:
         replaced: dict[str, Any] = {"rpm": None, "rpm_channel": given.speed} if override else {}
-        for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
+        for same in _by_part(entries):
             rows = [replace(entry.row, origin=called(entry.row), **replaced) for entry in same]
             renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
             opening = partial(_listed_measurement, renamed, given.channel, usual, given.channels)
@@ -363,31 +363,31 @@ def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None 
     """The recordings of a catalogue; those of one file are a measurement. `rate` is of files that do not say theirs;
     with `cut`, a recording counts as several of so many seconds.
     """
-    for entries in grouped(catalogue.entries, lambda entry: _same_measurement(entry, cut)).values():
-        yield FoundUnit(entries[0].origin, partial(_of_catalogue, entries, rate, cut))
+    rows = folder_entries(catalogue) if cut is None else []
+    for entries in _by_part(rows):
+        opening = partial(_listed_measurement, entries, None, None, None, entries[0].domain, rate)
+        yield FoundUnit(entries[0].origin, opening)
+    for entry in () if rows else catalogue.entries:
+        yield FoundUnit(entry.origin, partial(_read_measurements, entry, rate, cut))
 
 
-def _same_measurement(entry: Entry, cut: float | None) -> Hashable:
-    if isinstance(entry, FolderEntry) and cut is None:
-        return entry.row.path, entry.row.start, entry.row.stop
-    return entry.origin
+def _by_part(entries: Sequence[FolderEntry]) -> Iterable[list[FolderEntry]]:
+    """Rows of one file, or of one part of it, together."""
+    return grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values()
 
 
-def _of_catalogue(entries: Sequence[Entry], rate: float | None, cut: float | None) -> list[FoundMeasurement]:
-    rows = [entry for entry in entries if isinstance(entry, FolderEntry)]
-    if rows and cut is None:
-        return _listed_measurement(rows, None, None, None, rows[0].domain, rate)
-    found = []
-    for whole in (entry.read() for entry in entries):
-        for part in [whole] if cut is None else parts_of(whole, cut):
-            recording = FoundRecording(
-                partial(_stream_of, part, part.signal, rate), part.origin, part.rpm, part.bearing, part.machine,
-                part.domain, None, part.channel, part.declared,
-            )  # fmt: skip
-            speed = part.speed
-            opening = None if speed is None else FoundRecording(partial(_stream_of, part, speed, rate), part.origin)
-            found.append(alone(recording, opening))
-    return found
+def _read_measurements(entry: Entry, rate: float | None, cut: float | None) -> list[FoundMeasurement]:
+    """A recording that is read at once, or its parts of so many seconds."""
+    whole, measurements = entry.read(), list[FoundMeasurement]()
+    for part in [whole] if cut is None else parts_of(whole, cut):
+        recording = FoundRecording(
+            partial(_stream_of, part, part.signal, rate), part.origin, part.rpm, part.bearing, part.machine,
+            part.domain, None, part.channel, part.declared,
+        )  # fmt: skip
+        speed = part.speed
+        opening = None if speed is None else FoundRecording(partial(_stream_of, part, speed, rate), part.origin)
+        measurements.append(alone(recording, opening))
+    return measurements
 
 
 def _stream_of(recording: Recording, samples: Floats, rate: float | None = None) -> Stream:

@@ -17,8 +17,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,18 +44,51 @@ Array = NDArray[Any]
 Parts = dict[str, dict[str, Array]]  # tensors by what they are of: network, calibration, familiarity
 
 
-@dataclass(frozen=True, eq=False)
-class Predictor(ABC):
-    """What all models have in common. Of `metadata`, rpm, channel and bearing are of the adapted target."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Metadata:
+    """What both formats say of a model, by type and range. rpm, channel and bearing are of the adapted target."""
 
     classes: tuple[str, ...]
+    channels: int
     preparation: Preparation
     rate: float | None  # of the recordings it was trained on
-    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
-    channels: int = 1
-    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnosis.pooling)
+    rpm: float | None  # of recordings that say none
+    channel: str | None  # which files with several are read by
+    bearing: Bearing | None
+    pooled_temperature: float  # of a recording's confidence (bearcat.diagnosis.pooling)
+    decision: Decision  # what to do with it, by the run that made it
+    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
+        low, high = self.decision.interval or (0, 1)
+        names = {name.strip() for name in self.classes}
+        wrong = {
+            "classes": not names or "" in names or len(names) != len(self.classes),
+            "channels": self.channels < 1,
+            "pooled_temperature": not 0 < self.pooled_temperature < math.inf,
+            "decision": self.decision.action not in (USE, CHECK, REFUSE)
+            or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
+        }  # fmt: skip
+        for name in (name for name, value in wrong.items() if value):
+            raise ValueError(f"'{name}' has a value that cannot be")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As both formats hold it."""
+        return {field.name: to_plain(getattr(self, field.name)) for field in fields(Metadata)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Predictor(Metadata, ABC):
+    """What all models have in common."""
+
+    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, limits, versions, …
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
     place: Path | None = None  # which it was read from
+
+    def __reduce__(self) -> tuple[Callable[[Path], Predictor], tuple[Path | None]]:
+        return opened_once, (self.place,)  # another process opens it for itself
 
     @property
     @abstractmethod
@@ -91,78 +124,13 @@ class Predictor(ABC):
         """Of the windows it takes, where that is known."""
         return self.preparation.rate or self.rate
 
-    @property
-    def rpm(self) -> float | None:
-        """The speed of recordings that say none."""
-        return self.metadata.get("rpm")
-
-    @property
-    def channel(self) -> str | None:
-        """The channel which files with several are read by."""
-        return self.metadata.get("channel")
-
-    @cached_property
-    def bearing(self) -> Bearing | None:
-        geometry = self.metadata.get("bearing")
-        return None if geometry is None else Bearing(**geometry)
-
-    @property
-    def shift(self) -> str | None:
-        """From its source to its target: condition, specimen, machine, …; None where that is not known."""
-        found = self.metadata.get("shift")
-        return found if isinstance(found, str) else None
-
-    @cached_property
-    def decision(self) -> Decision:
-        """What to do with it, by the run that made it."""
-        found: Decision = from_plain(Decision, self.metadata["decision"])
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """What both formats hold of it in the same way."""
-        return {
-            "classes": list(self.classes), "channels": self.channels, "preparation": asdict(self.preparation),
-            "rate": self.rate, "rpm": self.rpm, "channel": self.channel, "bearing": self.metadata.get("bearing"),
-            "pooled_temperature": self.pooled_temperature, "decision": self.metadata["decision"], "shift": self.shift,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Metadata:
-    """What both formats say of a model, by type and range."""
-
-    classes: tuple[str, ...]
-    channels: int
-    preparation: Preparation
-    rate: float | None
-    rpm: float | None
-    channel: str | None
-    bearing: Bearing | None
-    pooled_temperature: float
-    decision: Decision
-    calibrated: bool
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, field="rate")
-        check_range("rpm", self.rpm, field="rpm")
-        low, high = self.decision.interval or (0, 1)
-        names = {name.strip() for name in self.classes}
-        wrong = {
-            "classes": not names or "" in names or len(names) != len(self.classes),
-            "channels": self.channels < 1,
-            "pooled_temperature": not 0 < self.pooled_temperature < math.inf,
-            "decision": self.decision.action not in (USE, CHECK, REFUSE)
-            or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
-        }  # fmt: skip
-        for name in (name for name, value in wrong.items() if value):
-            raise ValueError(f"'{name}' has a value that cannot be")
-
 
 def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Predictor; ValueError or InputError names one that is missing or of a wrong type."""
     checked: Metadata = from_plain(Metadata, metadata)
-    names = ("classes", "preparation", "rate", "channels", "pooled_temperature")
-    return {name: getattr(checked, name) for name in names} | {"metadata": metadata | to_plain(checked)}
+    if not isinstance(metadata["calibrated"], bool):
+        raise ValueError("'calibrated' is neither true nor false")
+    return {field.name: getattr(checked, field.name) for field in fields(Metadata)} | {"metadata": metadata}
 
 
 def check_format(found: int, known: int, place: Path) -> None:
@@ -201,6 +169,12 @@ def open_model(path: Path) -> Predictor:
         instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
         raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
     return replace(load_model(path), place=path)
+
+
+@cache
+def opened_once(path: Path) -> Predictor:
+    """The model of this path, as this process opened it first."""
+    return open_model(path)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -245,25 +219,25 @@ def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
 
 
 def dense_model(
-    fields: Mapping[str, Any], network: Mapping[str, Array], calibration: Mapping[str, Array] | None
+    known: Mapping[str, Any], network: Mapping[str, Array], calibration: Mapping[str, Array] | None
 ) -> OpenedModel:
     """Dense layers by the fields of a Predictor and their tensors, whose first axis is that of runs."""
     network = {name: array[0] for name, array in network.items()}
     if calibration is not None:
         calibration = {name: array[0] for name, array in calibration.items()}
     calibrated = calibration is not None and not bool(calibration["at_bound"])
-    return OpenedModel(**fields, run=partial(run_dense, network, calibration), is_calibrated=calibrated)
+    return OpenedModel(**known, run=partial(run_dense, network, calibration), is_calibrated=calibrated)
 
 
 def open_folder(folder: Path) -> OpenedModel | None:
     """The model in this folder; None where its encoder needs torch (deploy/model.py)."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, parts, fields = read_folder(folder)
+        metadata, parts, known = read_folder(folder)
         if metadata["encoder"].partition(":")[0] not in DENSE:
             return None
         calibration = parts["calibration"] if metadata["calibrated"] else None
-        return dense_model(fields | {"place": folder}, parts["network"], calibration).tried()
+        return dense_model(known | {"place": folder}, parts["network"], calibration).tried()
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
@@ -280,13 +254,13 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         raise InputError(f"{folder}: {weights.name} does not match {METADATA}; copy or train the model again")
     if metadata.pop("seal") != digest_json(metadata):
         raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
-    fields = read_metadata(metadata)
+    known = read_metadata(metadata)
     parts: Parts = {"network": {}, "calibration": {}, "familiarity": {}}
     for name, array in load(content).items():
         kind, _, inner = name.partition(".")
         parts.setdefault(kind, {})[inner] = array
-    known = parts["familiarity"]
-    return metadata, parts, fields | {"familiarity": Familiarity.from_state(known) if known else None}
+    familiar = parts["familiarity"]
+    return metadata, parts, known | {"familiarity": Familiarity.from_state(familiar) if familiar else None}
 
 
 def _weights_name(metadata: Mapping[str, Any]) -> str:
@@ -317,9 +291,9 @@ def load_onnx(path: Path) -> OpenedModel:
     with naming(path, "has damaged metadata"):
         check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
-        fields, known = read_metadata(metadata), metadata.pop("familiarity")
-        fields |= {"familiarity": None if known is None else decoded(known), "place": path}
-        return OpenedModel(**fields, run=partial(run_graph, session), is_calibrated=metadata["calibrated"]).tried()
+        known, familiar = read_metadata(metadata), metadata.pop("familiarity")
+        known |= {"familiarity": None if familiar is None else decoded(familiar), "place": path}
+        return OpenedModel(**known, run=partial(run_graph, session), is_calibrated=metadata["calibrated"]).tried()
 
 
 def run_graph(session: Any, values: Array) -> Outputs:

@@ -15,14 +15,15 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
+from bearcat.deploy.diagnose import in_processes
 from bearcat.deploy.find import Given, measurements_of_file
 from bearcat.errors import InputError, shown
 from bearcat.requests import DiagnoseRequest, PointRequest, WatchRequest
@@ -66,21 +67,6 @@ def measure_file(arrival: Arrival, given: Given) -> Measured:
         return error
     except OSError as error:
         return InputError(f"{arrival.path}: {error.strerror or error}")
-
-
-def measure_files(arrivals: Sequence[Arrival], given: Given, jobs: int) -> Iterator[Measured]:
-    """The same of several files, in order, by so many processes; 0: one a core."""
-    if jobs == 1:
-        yield from (measure_file(arrival, given) for arrival in arrivals)
-        return
-    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
-
-    try:
-        with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
-            yield from Parallel(return_as="generator")(delayed(measure_file)(arrival, given) for arrival in arrivals)
-    except BrokenProcessPool as error:
-        ended = "a process that measures has ended, perhaps for want of memory"
-        raise InputError(f"{ended}; use fewer --jobs, nothing is lost") from error
 
 
 def judge(
@@ -202,7 +188,7 @@ class Watching:
         """Measures these files and judges them."""
         if not (new := list(self._unknown(arrivals))):
             return
-        results = measure_files([arrival for arrival, _ in new], self.given, self.jobs)
+        results = in_processes(partial(measure_file, given=self.given), [arrival for arrival, _ in new], self.jobs)
         found = ((*each, result) for each, result in zip(self.progress(new), results, strict=True))
         for _, group in groupby(found, key=lambda each: (each[0].time, each[0].machine)):
             self._keep(list(group))
