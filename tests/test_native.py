@@ -168,10 +168,6 @@ def test_a_library_that_others_could_have_written_is_not_loaded_but_made_again(t
     native._library.cache_clear()
     native._library(torch.float32)
     assert library.read_bytes() != b"of somebody else"
-    moved = library.rename(library.with_name("elsewhere"))
-    library.symlink_to(moved)
-    with pytest.raises(OSError, match="symbolic"):
-        native._loaded(library)
 
 
 @pytest.mark.usefixtures("fresh")

@@ -157,7 +157,7 @@ def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:
     ]
 
 
-def _grid(table: Mapping[str, Any], name: str) -> Grid:
+def _grid(table: dict[str, Any], name: str) -> Grid:
     """What stands above the `[[part]]` tables holds for each of them unless it says otherwise."""
     table = {"title": name, "split": {}, "preparation": {}, "target": {}, "tasks": "all", "seeds": 5} | table
     if "part" in table:

@@ -67,7 +67,7 @@ class ConvolutionalEncoder(Accelerated):
         if stacked.on_path(self.path, windows) and not learning:
             setting = self.memory if self.path == "native" else self.precision
             layers = zip(*self._layers(), strict=True)
-            values = stacked.convolved_parts(self.path, setting, windows, list(parts), *layers, batch_statistics)
+            values = stacked.convolved(self.path, setting, windows, list(parts), *layers, batch_statistics)
         elif len(parts) > 1:
             pieces = windows.split_with_sizes(list(parts), dim=1)
             values = torch.cat([self._plain(piece, batch_statistics) for piece in pieces], dim=1)

@@ -79,7 +79,7 @@ def forward(
     windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
     batch_statistics: bool, keep: bool, precision: str,
 ) -> tuple[Tensor, Kept | None]:  # fmt: skip
-    """As models.stacked.convolved says; with `keep`, also what `backward` needs."""
+    """As fast.stacked.convolved says; with `keep`, also what `backward` needs."""
     windows = windows.contiguous()
     runs, number, channels, length = windows.shape
     domains = count.shape[1]
@@ -223,7 +223,7 @@ def _tiles(table: dict[str, Tiles], layer: int, precision: str) -> dict[str, int
 
 
 def rectified_dropout(values: Tensor, out: Tensor, now: Tensor, layer: int, limit: int, scale: float) -> None:
-    """ReLU and dropout of (run, batch, feature) in one launch (models.stacked.RectifiedDropout)."""
+    """ReLU and dropout of (run, batch, feature) in one launch (fast.stacked.RectifiedDropout)."""
     size = values[0].numel()
     grid = (-(-size // 1024), len(values))
     kernels.rectified_dropout[grid](values, out, now, layer, limit, scale, size, BLOCK=1024)

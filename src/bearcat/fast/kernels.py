@@ -416,7 +416,7 @@ def backward_weight_first(
 
 @triton.jit
 def _mixed(value):
-    """As models.stacked.mixed, on 32-bit words."""
+    """As fast.stacked.mixed, on 32-bit words."""
     value ^= value >> 16
     value *= 0x7FEB352D
     value ^= value >> 15
@@ -426,7 +426,7 @@ def _mixed(value):
 
 @kernel
 def rectified_dropout(values, out, now, salt, least, scale, size, BLOCK: tl.constexpr):
-    """max(values, 0), some of them zeroed and the rest scaled; the same draw as models.stacked.dropout."""
+    """max(values, 0), some of them zeroed and the rest scaled; the same draw as fast.stacked.dropout."""
     run = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size

@@ -6,7 +6,7 @@ the next, and memory is used again. It needs a C compiler with OpenMP (`cc`, or 
 one, or if its result is wrong, device.fast_path uses the plain layers. The library is kept in the user's cache folder
 under a name that depends on source, compiler and processor.
 
->>> pooled = stacked.convolved(native, Memory(), windows, count, convolutions, norms, batch_statistics=True)
+>>> pooled = stacked.convolved("native", Memory(), windows, sizes, convolutions, norms, batch_statistics=True)
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def forward(
     windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
     batch_statistics: bool, keep: bool, memory: Memory,
 ) -> tuple[Tensor, Call | None]:  # fmt: skip
-    """As models.stacked.convolved says; with `keep`, also what `backward` needs."""
+    """As fast.stacked.convolved says; with `keep`, also what `backward` needs."""
     runs, number, channels, length = windows.shape
     domains = count.shape[1]
     kinds = {windows.dtype, *(parameter.dtype for parameter in (*weights, *biases))}
@@ -268,7 +268,7 @@ def _aligned(size: int) -> int:
 
 
 def rectified_dropout(values: Tensor, out: Tensor, now: Tensor, layer: int, limit: int, scale: float) -> None:
-    """ReLU and dropout of (run, batch, feature) in one go (models.stacked.RectifiedDropout)."""
+    """ReLU and dropout of (run, batch, feature) in one go (fast.stacked.RectifiedDropout)."""
     _library(values.dtype).rectified_dropout(
         ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(now.data_ptr()),
         ctypes.c_long(len(values)), ctypes.c_long(values[0].numel()), ctypes.c_long(layer), ctypes.c_long(limit),
@@ -301,15 +301,11 @@ def _library(dtype: torch.dtype) -> Any:
 
 
 def _loaded(path: Path) -> Any:
-    """The library, opened once; ValueError unless it is a file of this user's that nobody else can write."""
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
-    status, opened = os.fstat(file), Path(f"/proc/self/fd/{file}")
-    ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-    if not (ours and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o022):
-        os.close(file)
+    """The library; ValueError unless it is a file of this user's that nobody else can write."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise ValueError(f"{path} may be somebody else's")
-    # The file stays open: the loader knows libraries by name, and would take the next one of the same number for this.
-    library = ctypes.CDLL(str(opened if opened.exists() else path))
+    library = ctypes.CDLL(str(path))
     for name in ("forward", "begin_backward", "backward", "multiply", "rectified_dropout"):
         getattr(library, name).restype = None
     return library

@@ -227,42 +227,31 @@ def rectified_dropout(
 
 
 def convolved(
-    kernels: Any, setting: Any, windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution],
-    norms: Sequence[StackedNorm], batch_statistics: bool,
-) -> Tensor:  # fmt: skip
-    """Four blocks and a pooling by kernels of our own: (run, window, channel, time) → (run, window, 128 × 4).
-
-    `kernels` and `setting` are fast.fused and a precision, or fast.native and its memory. count (run, domain):
-    windows present, in front of each domain's part of the batch. With batch statistics it is differentiable in weights,
-    biases and norms, once; the input is data.
-    """
-    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
-    if batch_statistics and torch.is_grad_enabled():
-        flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
-        result: Tensor = _Blocks.apply(kernels, setting, windows, count, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
-        return result
-    with torch.no_grad():
-        pooled, _ = kernels.forward(windows, count, weights, biases, norms, batch_statistics, False, setting)
-    values: Tensor = pooled
-    return values
-
-
-def convolved_parts(
     path: str, setting: Any, windows: Tensor, parts: Sequence[int], convolutions: Sequence[StackedConvolution],
     norms: Sequence[StackedNorm], batch_statistics: bool,
 ) -> Tensor:  # fmt: skip
-    """`convolved` by the kernels of a path; parts of the batch of these sizes have statistics of their own."""
-    parts = parts or [windows.shape[1]]
-    longest = max(parts)
-    if min(parts) < longest:  # the kernels want parts of one size, and go over as many windows of each as it has
+    """Four blocks and a pooling by the kernels of a path: (run, window, channel, time) → (run, window, 128 × 4).
+
+    `setting` is a precision for fast.fused, and memory for fast.native. `parts` of the batch of these sizes have
+    statistics of their own. With batch statistics it is differentiable in weights, biases and norms, once; the input is
+    data.
+    """
+    kernels, parts, runs, device = kernels_of(path), parts or [windows.shape[1]], len(windows), windows.device
+    sizes = [torch.full((runs,), size, dtype=torch.int64, device=device) for size in parts]
+    count, longest = torch.stack(sizes, dim=1), max(parts)  # (run, part) windows
+    if ragged := min(parts) < longest:  # the kernels want parts of one size, and go over as many windows as each has
         pieces = windows.split_with_sizes(list(parts), dim=1)
         filled = [functional.pad(piece, (0, 0, 0, 0, 0, longest - piece.shape[1])) for piece in pieces]
         windows = torch.cat(filled, dim=1)
-    count = [torch.full((len(windows),), size, dtype=torch.int64, device=windows.device) for size in parts]
-    values = convolved(
-        kernels_of(path), setting, windows, torch.stack(count, dim=1), convolutions, norms, batch_statistics
-    )
-    if min(parts) < longest:
+    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
+    values: Tensor
+    if batch_statistics and torch.is_grad_enabled():
+        flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
+        values = _Blocks.apply(kernels, setting, windows, count, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
+    else:
+        with torch.no_grad():
+            values, _ = kernels.forward(windows, count, weights, biases, norms, batch_statistics, False, setting)
+    if ragged:
         pieces = values.chunk(len(parts), dim=1)
         values = torch.cat([piece[:, :size] for piece, size in zip(pieces, parts, strict=True)], dim=1)
     return values
