@@ -11,11 +11,10 @@ import torch
 from sklearn.metrics import f1_score
 
 from bearcat.cat.evaluate import balanced_accuracy, equal_classes, macro_f1
-from bearcat.cat.recipes import RECIPES
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.fast.device import balanced
 from tests.reference.balance import balanced_pass, repeated
-from tests.test_train import RAGGED, assert_equal_to_twin, still, toy
+from tests.test_train import RAGGED, assert_equal_to_twin, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 
@@ -65,7 +64,7 @@ def test_weights_ofequal_classes_are_the_repetition_of_windows():
 @pytest.mark.parametrize("name", ["source-only", "CAT-Vector"])
 def test_balanced_training_is_the_twins(name):
     """Float64, small last batches; the twin repeats calibration windows where the loop weighs them."""
-    assert_equal_to_twin(still(replace(RECIPES[name], balance=True), RAGGED), uneven())
+    assert_equal_to_twin(name, RAGGED, uneven(), balance=True)
 
 
 def test_balanced_accuracy_is_the_mean_of_the_classes_own():

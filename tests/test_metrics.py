@@ -10,7 +10,8 @@ from bearcat.cat import accuracy, brier, ece, nll, reliability_bins
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
-OF_PROBABILITIES = [ece, nll, brier, accuracy]
+OTHERS, TWINS = (nll, brier, accuracy), (reference.nll, reference.brier, reference.accuracy)
+every_measure = pytest.mark.parametrize("measure", [ece, *OTHERS])
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -38,18 +39,11 @@ def two_classes(confidences: list[float], dtype=np.float64) -> np.ndarray:
 def test_every_measure_is_that_of_the_plain_loop(bins):
     logits, labels, weight = make()
     probabilities = softmax(logits)
+    found = ece(probabilities, labels, weight, bins), *(measure(probabilities, labels, weight) for measure in OTHERS)
     for run in range(3):
-        p, y, w = probabilities[run].tolist(), labels[run].tolist(), weight[run].tolist()
-        expected = {
-            "ece": reference.ece(p, y, w, bins),
-            "nll": reference.nll(logits[run].tolist(), y, w),
-            "brier": reference.brier(logits[run].tolist(), y, w),
-            "accuracy": reference.accuracy(p, y, w),
-        }
-        assert ece(probabilities, labels, weight, bins)[run] == pytest.approx(expected["ece"], abs=1e-12)
-        assert nll(probabilities, labels, weight)[run] == pytest.approx(expected["nll"], abs=1e-12)
-        assert brier(probabilities, labels, weight)[run] == pytest.approx(expected["brier"], abs=1e-12)
-        assert accuracy(logits, labels, weight)[run] == pytest.approx(expected["accuracy"], abs=1e-12)
+        p, z, y, w = (array[run].tolist() for array in (probabilities, logits, labels, weight))
+        expected = reference.ece(p, y, w, bins), *(measure(z, y, w) for measure in TWINS)
+        assert [each[run] for each in found] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -73,31 +67,22 @@ def test_confidence_one_and_zero_are_in_the_last_and_first_bin():
     assert ece(np.array([[1.0, 0.0]]), np.array([1])) == 1
 
 
-@pytest.mark.parametrize("measure", OF_PROBABILITIES)
-def test_what_padding_holds_does_not_matter(measure):
+@every_measure
+def test_what_has_no_weight_does_not_matter_and_a_run_of_nothing_else_is_nan(measure):
     logits, labels, weight = make()
-    probabilities = softmax(logits)
+    weight[1] = 0
+    probabilities, kept = softmax(logits), weight[0] > 0
     spoilt, unlabelled = probabilities.copy(), labels.copy()
     spoilt[weight == 0], unlabelled[weight == 0] = np.nan, -1
-    np.testing.assert_array_equal(measure(spoilt, unlabelled, weight), measure(probabilities, labels, weight))
-    kept = weight[1] > 0
-    assert measure(spoilt, unlabelled, weight)[1] == pytest.approx(
-        measure(probabilities[1, kept], labels[1, kept], weight[1, kept]), abs=1e-12
-    )
-
-
-@pytest.mark.parametrize("measure", OF_PROBABILITIES)
-def test_a_run_without_weight_scores_nan_and_leaves_the_others_alone(measure):
-    logits, labels, weight = make()
-    probabilities, emptied = softmax(logits), weight.copy()
-    emptied[1] = 0
-    scores = measure(probabilities, labels, emptied)
-    assert np.isnan(scores[1])
-    np.testing.assert_array_equal(scores[[0, 2]], measure(probabilities, labels, weight)[[0, 2]])
+    scores = measure(spoilt, unlabelled, weight)
+    np.testing.assert_array_equal(scores, measure(probabilities, labels, weight))
+    assert np.isnan(scores).tolist() == [False, True, False]
+    shorter = measure(probabilities[0, kept], labels[0, kept], weight[0, kept])
+    assert scores[0] == pytest.approx(shorter, abs=1e-12)
     assert np.isnan(measure(np.empty((0, 4)), np.empty(0, dtype=int)))
 
 
-@pytest.mark.parametrize("measure", OF_PROBABILITIES)
+@every_measure
 def test_numpy_torch_stacked_and_single_give_the_same(measure):
     logits, labels, weight = make()
     probabilities = softmax(logits)

@@ -31,26 +31,18 @@ def which_bin(confidence: float, bins: int) -> int:
     return bins - 1
 
 
-def binned_error(
-    confidences: Sequence[float], hits: Sequence[float], weights: Sequence[float], places: Sequence[int], bins: int
-) -> float:
+def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
     total, error = sum(weights), 0.0
     for number in range(bins):
         mass = confidence = correct = 0.0
-        for window, place in enumerate(places):
-            if place == number:
-                mass += weights[window]
-                confidence += weights[window] * confidences[window]
-                correct += weights[window] * hits[window]
+        for row, label, weight in zip(probabilities, labels, weights, strict=True):
+            if which_bin(max(row), bins) == number:
+                mass += weight
+                confidence += weight * max(row)
+                correct += weight * (first_largest(row) == label)
         if mass > 0:
             error += mass / total * abs(correct / mass - confidence / mass)
     return error
-
-
-def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
-    confidences = [max(row) for row in probabilities]
-    hits = [float(first_largest(row) == label) for row, label in zip(probabilities, labels, strict=True)]
-    return binned_error(confidences, hits, weights, [which_bin(confidence, bins) for confidence in confidences], bins)
 
 
 def mean(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -77,14 +69,6 @@ def brier(logits: Rows, labels: Sequence[int], weights: Sequence[float], tempera
 def accuracy(rows: Rows, labels: Sequence[int], weights: Sequence[float]) -> float:
     hits = [float(first_largest(row) == label) for row, label in zip(rows, labels, strict=True)]
     return mean(hits, weights)
-
-
-def regression_loss(logits: Rows, labels: Sequence[int], matrix: Rows, offset: Sequence[float], ridge: float) -> float:
-    """Mean NLL of softmax(matrix · logits + offset), and the ridge towards the identity over all its entries."""
-    classes = range(len(offset))
-    mapped = [[sum(matrix[k][j] * row[j] for j in classes) + offset[k] for k in classes] for row in logits]
-    away = sum((matrix[k][j] - float(k == j)) ** 2 for k in classes for j in classes) + sum(b * b for b in offset)
-    return nll(mapped, labels, [1.0] * len(labels)) + ridge / 2 * away
 
 
 def confidence(logits: Rows, weights: Sequence[float], temperature: float) -> float:

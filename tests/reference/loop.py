@@ -4,7 +4,7 @@ Written from the paper and from a description of the published code, not from ou
 et al. 2016), minimum class confusion (Jin et al. 2020), smooth domain-adversarial training (Rangwani et al. 2022), mean
 teacher (Tarvainen and Valpola 2017), FlexMatch thresholds (Zhang et al. 2021), temperature scaling (Guo et al. 2017).
 
-    twin = Twin(Settings(teacher=True, alignment=True), data, student_state, domain_state, iterations_per_epoch=8)
+    twin = Twin(Settings("CAT*-Temperature", published=True), data, student_state, domain_state, iterations_per_epoch=8)
     twin.start_epoch(0, counted)
     losses = twin.step(source_index, target_index)
 """
@@ -24,73 +24,52 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, classes)
-Fit = Callable[[Tensor, Tensor], Calibration]  # logits (n, classes), labels (n,) -> the fitted calibration
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
 WIDTH = 1024  # of the domain classifier's layers
+RADIUS, MOMENTUM, TAU = 0.05, 0.999, 0.9  # of SAM, of the teacher, of confidence
+RATE, WEIGHT_DECAY = 1e-3, 1e-5  # ℓ2 in the gradient
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number of the loop. Epochs count from 0; "from" means from the start of that epoch on."""
+    """A method of the paper by its name, as we do it or to the letter of the published code (docs/method.md).
 
+    Epochs count from 0; "from" means from the start of that epoch on.
+    """
+
+    method: str
+    published: bool = False
     epochs: int = 300
-    batch: int = 64
-    rate: float = 1e-3
-    weight_decay: float = 1e-5  # ℓ2 in the gradient
     drops: tuple[int, ...] = (150, 250)
-    drop_factor: float = 0.1
     align_from: int = 50  # T_DA
     label_from: int = 50  # T_PL; 100 for frequency input
     calibrate_from: int = 150  # T_cal
-    alignment: bool = False
-    mcc: bool = False
-    radius: float | None = None  # of SAM; the paper's is 0.05; 0 and None both mean one plain step
-    teacher: bool = False
-    momentum: float = 0.999
-    threshold: str = "per class"  # or "fixed"
-    tau: float = 0.9
-    counts: str = "uncalibrated"  # or "calibrated"
-    calibration: str | Fit | None = None  # the published Temperature, Vector, Matrix or CPCS, or our own
     dropout: float = 0.5
-    passes: str = "shared"  # or "separate", "joint"
-    # What the published code does where the default is something else (docs/method.md).
-    doubled: bool = False  # the source batch, concatenated with itself, for the supervised loss
-    counts_mode: str = "evaluation"  # or "training": of the teacher that counts for the thresholds
-    relabel: bool = False  # pseudo-labels are made anew for the second pass of SAM
-    mcc_climbed_from_labels: bool = False  # MCC is in SAM's first pass only from T_PL on
-    # A copy of the untrained student counts from epoch 0 on, follows the student from T_DA on, and has its parameters
-    # overwritten with the student's at T_PL.
-    early_teacher: bool = False
-    first_counts: str = "student"  # "early": at T_PL it counts before it is overwritten
-    target_pass: bool = False  # an epoch begins with a pass of the target through the student in training mode
-    reversal_counts_from: int = 0  # p of the first aligned iteration, in iterations
-    calibrate_at: str = "start"  # "end": fitted when an epoch ends, used in the next
+    sgd_steps: int = 5000  # of the published vector and matrix scaling
+    fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
 
+    @property
+    def network(self) -> str:
+        """The method without its calibrator."""
+        return self.method.partition("-")[0]
 
-def published(method: str, **numbers: Any) -> Settings:
-    """What the published code does for a method of the paper, by its name.
+    @property
+    def calibrator(self) -> str:
+        """Temperature, Vector, Matrix, CPCS, or nothing."""
+        return self.method.partition("-")[2] if self.method.startswith("CAT") else ""
 
-    There are two loops. The one without a teacher joins both domains from T_DA on, and begins every epoch, also those
-    before T_DA, with a pass of the target through the student in training mode. The one with a teacher keeps the
-    passes apart, and begins every epoch with a pass of the target through the teacher, which counts.
-    """
-    name, _, calibrator = method.partition("-") if method.startswith("CAT") else (method, "", "")
-    common: dict[str, Any] = {
-        "alignment": method != "source-only",
-        "mcc": "*" in name or "MCC" in name,
-        "radius": 0.05 if "*" in name or "SDAT" in name else None,
-        "calibration": calibrator or None,
-        "calibrate_at": "end",
-        "reversal_counts_from": 1,
-    }
-    if "AT" not in name:
-        return Settings(**common, passes="joint", target_pass=True, **numbers)
-    return Settings(
-        **common, teacher=True, threshold="fixed" if name == "AT-fixed" else "per class", passes="separate",
-        doubled=True, counts_mode="training", early_teacher=True, first_counts="early", relabel=True,
-        mcc_climbed_from_labels=True, **numbers,
-    )  # fmt: skip
+    @property
+    def teacher(self) -> bool:
+        return "AT" in self.network
+
+    @property
+    def mcc(self) -> bool:
+        return "*" in self.network or "MCC" in self.network
+
+    @property
+    def sam(self) -> bool:
+        return "*" in self.network or "SDAT" in self.network
 
 
 @dataclass
@@ -234,7 +213,13 @@ def density_ratio(source: Tensor, target: Tensor, asked: Tensor) -> Tensor:
 
 
 class Twin:
-    """One run: student, domain classifier, teacher, and their optimisers, driven an epoch and a step at a time."""
+    """One run: student, domain classifier, teacher, and their optimisers, driven an epoch and a step at a time.
+
+    There are two published loops. The one without a teacher joins both domains from T_DA on, and begins every epoch,
+    also those before T_DA, with a pass of the target through the student in training mode. The one with a teacher has
+    it from the first epoch on, untrained, and begins every epoch with a pass of the target through it, which counts; it
+    follows the student from T_DA on and is overwritten at T_PL, after it has counted.
+    """
 
     def __init__(
         self, settings: Settings, data: Data, student_state: State, domain_state: State | None,
@@ -247,55 +232,48 @@ class Twin:
         if domain_state is not None:
             self.domain.load_state_dict(domain_state)
         self.optimisers = [
-            torch.optim.Adam(network.to(values.dtype).parameters(), settings.rate, weight_decay=settings.weight_decay)
+            torch.optim.Adam(network.to(values.dtype).parameters(), RATE, weight_decay=WEIGHT_DECAY)
             for network in (self.student, self.domain)
         ]
-        early = settings.teacher and settings.early_teacher
-        self.teacher: nn.ModuleDict | None = copy.deepcopy(self.student).requires_grad_(False) if early else None
-        self.thresholds = torch.full((data.classes,), settings.tau, dtype=values.dtype)
+        self.teacher: nn.ModuleDict | None = None
+        if settings.teacher and settings.published:
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        self.thresholds = torch.full((data.classes,), TAU, dtype=values.dtype)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
-        self.iterations_per_epoch, self.sgd_steps = iterations_per_epoch, 5000
+        self.iterations_per_epoch = iterations_per_epoch
         self.aligned_iterations = 0  # taken in epochs from align_from on
 
     def start_epoch(self, epoch: int, counted: Iterable[Tensor]) -> None:
         """Learning rate, a teacher if its time has come, its calibration, then its thresholds, in this order.
 
-        `counted` are the target batches, as indices, on which a teacher in training mode counts, and which pass the
-        student where there is none. The teacher's pass is made with fixed thresholds too.
+        `counted` are the target batches, as indices, of the published code's passes.
         """
         settings, self.epoch = self.settings, epoch
         self.aligning = epoch >= settings.align_from
         self.labelling = settings.teacher and epoch >= settings.label_from
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
-                group["lr"] = settings.rate * settings.drop_factor ** sum(epoch >= drop for drop in settings.drops)
+                group["lr"] = RATE * 0.1 ** sum(epoch >= drop for drop in settings.drops)
         batches = [self.data.target_train[index] for index in counted]
-        if settings.target_pass:
-            self.pass_target(self.student, batches)
-        overwritten = epoch == settings.label_from and self.teacher is not None
-        if overwritten and settings.first_counts == "student":
-            self.move_teacher(0.0)
-        if self.labelling and self.teacher is None:
-            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        if self.teacher is None:
-            return
-        if settings.calibrate_at == "start":
+        if settings.published:
+            logits = self.pass_target(self.teacher or self.student, batches)
+            if self.teacher is not None:
+                self.count(logits)
+            if self.teacher is not None and epoch == settings.label_from:
+                self.move_teacher(0.0)  # its statistics stay its own
+        elif self.labelling:
+            self.teacher = self.teacher or copy.deepcopy(self.student).requires_grad_(False)
             self.fit_calibration()
-        if settings.counts_mode == "training":
-            logits = self.pass_target(self.teacher, batches)
-        else:
-            logits = self.predict(self.teacher, self.data.target_train)
-        if settings.counts == "calibrated" and self.calibrate is not None:
-            logits = self.calibrate(logits)
-        if settings.threshold == "per class":
-            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), settings.tau)
-        if overwritten and settings.first_counts == "early":
-            self.move_teacher(0.0)  # its statistics stay its own
+            self.count(self.predict(self.teacher, self.data.target_train))
+
+    def count(self, logits: Tensor) -> None:
+        if self.settings.method != "AT-fixed":
+            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), TAU)
 
     def end_epoch(self) -> None:
-        """With calibrate_at="end" the calibration is fitted now, and used from the next epoch on."""
-        if self.settings.calibrate_at == "end":
+        """The published code fits the calibration now, and uses it from the next epoch on."""
+        if self.settings.published:
             self.fit_calibration()
 
     @torch.no_grad()
@@ -317,21 +295,21 @@ class Twin:
 
     def fit_calibration(self) -> None:
         """Fits the calibration to the teacher on the source test split, if calibration is on in this epoch."""
-        chosen, (values, labels) = self.settings.calibration, self.data.source_test
-        if chosen is None or not self.labelling or self.epoch < self.settings.calibrate_from:
+        settings, (values, labels) = self.settings, self.data.source_test
+        if not settings.calibrator or not self.labelling or self.epoch < settings.calibrate_from:
             return
         logits = self.predict(self.teacher, values)
-        if chosen in ("Vector", "Matrix"):
-            self.calibrate = published_scaling(str(chosen), logits, labels, self.sgd_steps)
-        elif chosen in ("Temperature", "CPCS"):
+        if settings.fit is not None:
+            self.calibrate = settings.fit(self)
+        elif settings.calibrator in ("Vector", "Matrix"):
+            self.calibrate = published_scaling(settings.calibrator, logits, labels, settings.sgd_steps)
+        else:
             weight = None
-            if chosen == "CPCS":
-                wanted = (self.data.source_train[0], self.data.target_train, values)
-                weight = density_ratio(*(self.predict(self.teacher, part, features=True) for part in wanted))
+            if settings.calibrator == "CPCS":
+                parts = (self.data.source_train[0], self.data.target_train, values)
+                weight = density_ratio(*(self.predict(self.teacher, part, features=True) for part in parts))
             temperature = published_temperature(logits, labels, weight)
             self.calibrate = lambda values: values / temperature
-        else:
-            self.calibrate = chosen(logits, labels)
 
     def step(self, source_index: Tensor, target_index: Tensor) -> dict[str, Tensor]:
         """One iteration on the windows of these numbers; the losses (detached, 0 where off) and the share of
@@ -340,10 +318,10 @@ class Twin:
         settings, (values, labels) = self.settings, self.data.source_train
         batch = values[source_index], labels[source_index], self.data.target_train[target_index]
         if self.teacher is not None and (self.labelling or self.aligning):
-            self.move_teacher(settings.momentum)  # an early one follows from T_DA on, but labels nothing yet
+            self.move_teacher(MOMENTUM)
         self.pseudo_labels = self.label(batch[2]) if self.labelling else None
         self.student.train()
-        optimisers = self.optimisers if self.aligning and settings.alignment else self.optimisers[:1]
+        optimisers = self.optimisers if self.aligning and settings.method != "source-only" else self.optimisers[:1]
 
         def gradient(first: bool) -> dict[str, Tensor]:
             for optimiser in optimisers:
@@ -354,13 +332,13 @@ class Twin:
 
         weights = list(self.student.parameters())
         before = [weight.detach().clone() for weight in weights]
-        if settings.radius:  # SAM: the gradient is taken where the task loss is higher
+        if settings.sam:  # the gradient is taken where the task loss is higher
             gradient(first=True)
             with torch.no_grad():
                 norm = torch.sqrt(torch.stack([(weight.grad**2).sum() for weight in weights]).sum())
                 for weight in weights:
-                    weight.add_(settings.radius * weight.grad / (norm + 1e-12))
-            if settings.relabel and self.labelling:
+                    weight.add_(RADIUS * weight.grad / (norm + 1e-12))
+            if settings.published and self.labelling:
                 self.pseudo_labels = self.label(batch[2])
         found = gradient(first=False)
         with torch.no_grad():
@@ -386,29 +364,29 @@ class Twin:
     def losses(self, source: Tensor, labels: Tensor, target: Tensor, first: bool) -> dict[str, Tensor]:
         """The losses of this phase, by name, from fresh forward passes of the student in training mode.
 
-        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, and MCC perhaps only from T_PL on.
+        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, and with the published teacher MCC
+        from T_PL on only.
 
-        passes="shared": source, then target; the domain loss reads the features of those two passes. The target goes
-        through only if a loss asked for reads it.
-        passes="separate": source, for the supervised loss; target, for pseudo-labels and MCC, if one of them is on;
-        source and target joined, source first, for the domain loss, if it is on and asked for. Each updates the
-        running statistics in this order. With `doubled` the first of them is of the source batch twice.
-        passes="joint": from T_DA on source and target joined, once, and every loss reads that.
+        Ours: source, then target; the domain loss reads the features of those two passes. The target goes through only
+        if a loss reads it. Published with a teacher: the source twice in one batch, for the supervised loss; target,
+        for pseudo-labels and MCC; source and target joined, source first, for the domain loss. Without one: from T_DA
+        on source and target joined, once, and every loss reads that.
         """
         settings, encoder, head = self.settings, self.student["encoder"], self.student["head"]
-        early = first and settings.mcc_climbed_from_labels and self.epoch < settings.label_from
-        with_mcc = settings.mcc and self.aligning and not early
-        with_domain = settings.alignment and self.aligning and not first
+        separate = settings.published and settings.teacher
+        late = first and separate and self.epoch < settings.label_from
+        with_mcc = settings.mcc and self.aligning and not late
+        with_domain = settings.method != "source-only" and self.aligning and not first
         joined = target_features = None
-        if settings.passes == "joint" and self.aligning:
+        if settings.published and not settings.teacher and self.aligning:
             joined = encoder(torch.cat([source, target]))
             source_features, target_features = joined[: len(source)], joined[len(source) :]
-        elif settings.doubled:
+        elif separate:
             source_features, labels = encoder(torch.cat([source, source])), torch.cat([labels, labels])
         else:
             source_features = encoder(source)
         found = {"supervised": functional.cross_entropy(head(source_features), labels)}
-        asked = self.pseudo_labels is not None or with_mcc or (settings.passes == "shared" and with_domain)
+        asked = self.pseudo_labels is not None or with_mcc or (with_domain and not separate)
         if target_features is None and asked:
             target_features = encoder(target)
         if self.pseudo_labels is not None:
@@ -416,14 +394,14 @@ class Twin:
         if with_mcc:
             found["mcc"] = mcc_loss(head(target_features))
         if with_domain:
-            if settings.passes == "shared":
-                joined = torch.cat([source_features, target_features])
-            elif settings.passes == "separate":
+            if separate:
                 joined = encoder(torch.cat([source, target]))
+            elif joined is None:
+                joined = torch.cat([source_features, target_features])
             is_source = torch.cat([source.new_ones(len(source)), target.new_zeros(len(target))])
-            # p of the reversal coefficient: counted from 0 or 1 at the first aligned iteration, up to 1 at the end
+            # p of the reversal coefficient rises to 1 at the end; the published code counts its iterations from 1
             steps = (settings.epochs - settings.align_from) * self.iterations_per_epoch
-            progress = (self.aligned_iterations + settings.reversal_counts_from) / steps
+            progress = (self.aligned_iterations + settings.published) / steps
             reversed_ = Reversal.apply(joined, 2 / (1 + math.exp(-10 * progress)) - 1)
             found["domain"] = functional.binary_cross_entropy_with_logits(self.domain(reversed_), is_source)
         return found
