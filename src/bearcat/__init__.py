@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # work two threads that spin take 2.6 times as long as one, two that sleep 1.2 times (two cores, six epochs of CAT*).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 __all__ = [
     "Adaptation", "CATClassifier", "Diagnoses", "Diagnosis", "Fleet", "InputError", "PointStatus",
     "__version__", "adapt", "diagnose", "load", "watch",
