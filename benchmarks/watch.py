@@ -250,7 +250,7 @@ def judge(folder: Path) -> None:
     alarms: dict[tuple[str, str], list[int]] = defaultdict(list)
     repaired: set[tuple[str, str]] = set()
     for day in range(1 + max(max(rows) for rows in by_day)):
-        observed = {}
+        readings = {}
         for each, rows in zip(machines, by_day, strict=True):
             name = each["machine"]
             for point, kept, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
@@ -262,8 +262,7 @@ def judge(folder: Path) -> None:
                 seen = Snapshot(
                     name, point, DAY * day, "", values, each["rate"], rpm=values["rpm"], turns=100.0, signal=evidence
                 )
-                observed[own] = observe(states[own], seen)
-                states[own] = observed[own].state
+                states[own], readings[own] = observe(states[own], seen)
             for place, point in enumerate(each["points"]):
                 own = name, point
                 if day not in rows:
@@ -271,7 +270,7 @@ def judge(folder: Path) -> None:
                 beside = [states[name, other] for other in each["points"] if other != point]
                 failure = each["failures"][place]
                 sound = failure is None or not failure[1] <= day <= failure[2]
-                states[own], events = assess(observed[own], rule, beside)
+                states[own], events = assess(states[own], readings[own], rule, beside)
                 for event in events:
                     if event.kind in ("alarm", "grown"):
                         alarms[own].append(day)

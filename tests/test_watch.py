@@ -163,14 +163,6 @@ def test_the_same_content_is_read_once(small):
         assert len(store.trend("pump", "DE")) == 3
 
 
-def test_a_rate_that_changes_is_said(small):
-    root, place = small
-    record(root, "pump", "DE", 4, rate=2 * RATE)
-    watched_by(root, place)
-    with Store.open(place) as store:
-        assert "sampling rate" in " ".join(reason for point in store.fleet() for reason in point.reasons)
-
-
 def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(small):
     root, place = small
     broken = record(root, "pump", "DE", 5)

@@ -48,18 +48,17 @@ class Point:
     """A point's state over time, with one rule: what `observe` and `assess` give takes its place."""
 
     def __init__(self, machine, point, rule):
-        self.state, self.rule, self.seen = PointState(PointStatus(machine, point)), rule, None
+        self.state, self.rule, self.reading = PointState(PointStatus(machine, point)), rule, None
 
     def __getattr__(self, name):
         return getattr(self.state, name)
 
     def observe(self, snapshot):
-        self.seen = observe(self.state, snapshot)
-        self.state = self.seen.state
+        self.state, self.reading = observe(self.state, snapshot)
 
     def assess(self, beside=()):
         """The kinds of the events."""
-        self.state, events = assess(self.seen, self.rule, [other.state for other in beside])
+        self.state, events = assess(self.state, self.reading, self.rule, [other.state for other in beside])
         return [event.kind for event in events if event.kind not in ("baseline", "problem")]
 
 

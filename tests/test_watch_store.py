@@ -39,7 +39,7 @@ def file_of(number: int, machine: str = "pump 3") -> RecordingFile:
 
 def judged(state: PointState, snapshot: Snapshot, status: str = OK) -> PointState:
     """After a snapshot, with another status: when there is an alarm is not this file's affair."""
-    state, _ = assess(observe(state, snapshot), WatchRule())
+    state, _ = assess(*observe(state, snapshot), WatchRule())
     return replace(state, status=replace(state.status, status=status, alarm=None))
 
 

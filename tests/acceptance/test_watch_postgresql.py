@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -24,52 +22,27 @@ from tests.test_watch_store import (  # noqa: F401 (they run with the address be
 )
 
 
-def postgres_programs() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return found[-1].parent if found else None
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """The address of a server of our own, which listens to a socket in its folder only."""
-    programs = postgres_programs()
-    if programs is None:
+    """The address of a new server, which listens to a socket in its folder only."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
+    if not programs:
         pytest.skip("there is no PostgreSQL server on this machine (make postgresql installs one)")
     folder = Path(tempfile.mkdtemp(prefix="bearcat-pg-", dir="/tmp"))
-    own: dict[str, str] = {}
-    if os.geteuid() == 0:  # it refuses to be run by root
-        own = {
-            "user": next(name for name in ("postgres", "nobody") if name in {each.pw_name for each in pwd.getpwall()})
-        }
-        shutil.chown(folder, own["user"])
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    call = [programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "bearcat", "-E", "UTF8", "--no-sync"]
-    subprocess.run(call, check=True, cwd=folder, **quiet, **own)
-    settings = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
-    server = subprocess.Popen([programs / "postgres", "-D", folder / "data", *settings], cwd=folder, **quiet, **own)
+    user = {"user": "postgres", "cwd": folder} if os.geteuid() == 0 else {"cwd": folder}  # it refuses root
+    shutil.chown(folder, user.get("user", os.geteuid()))
+
+    def control(*words: object) -> None:
+        call = [programs[-1], "-D", folder / "data", *words]
+        subprocess.run(call, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user)
+
+    control("initdb", "-o", "-A trust -U bearcat -E UTF8 --no-sync")
+    control("-w", "-o", f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off", "start")
     try:
-        address = f"postgresql://bearcat@/postgres?host={folder}"
-        deadline = time.monotonic() + 30
-        while not (folder / ".s.PGSQL.5432").exists() or not answers(address):
-            assert server.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield address
+        yield f"postgresql://bearcat@/postgres?host={folder}"
     finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
+        control("-m", "immediate", "stop")
         shutil.rmtree(folder)
-
-
-def answers(address: str) -> bool:
-    engine = sql.create_engine(address.replace("postgresql:", "postgresql+psycopg:"))
-    try:
-        engine.connect().close()
-    except sql.exc.OperationalError:
-        return False
-    finally:
-        engine.dispose()
-    return True
 
 
 @pytest.fixture

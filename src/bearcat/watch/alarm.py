@@ -9,22 +9,20 @@ that rose more at a neighbour belongs to that, whatever the neighbour's status i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import numpy as np
 
-from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, Decision, by_findings
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, by_findings
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
-from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding
 from bearcat.sentences import reasons, sentence
-from bearcat.watch.memory import KURTOSIS, LEVELS, Observed, OpenAlarm, PointState
-from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus
+from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
+from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
@@ -45,184 +43,175 @@ EVEN = 0.5  # probability of a fault where a change is an alarm
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
 CLAIMLESS = ("not diagnosed", "not enough evidence", "low confidence")
-IS_LEVEL = np.array([name in BAND_NAMES for name in NAMES])
+IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
 IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
 
 
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """What a complete block says, beside other points."""
-
-    change: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # (name,) dB, less what others explain
-    common: float = 0.0  # dB by which levels rose at most points at once
-    owner: str | None = None  # the neighbour to which lines or levels belong
-    borrowed: Sequence[Finding] = ()  # lines that it shows louder
-    decision: Decision | None = None  # on the recording; None: it is too short alone
-    physics: PhysicsEvidence | None = None
-    state: str = ""  # that is diagnosed
-    p_value: float | None = None
-
-    @property
-    def alarming(self) -> bool:
-        return self.decision is not None and self.decision.action == ALARM
-
-
-def assess(seen: Observed, rule: WatchRule, beside: Sequence[PointState] = ()) -> tuple[PointState, tuple[Event, ...]]:
+def assess(
+    state: PointState, reading: Reading, rule: WatchRule, beside: Sequence[PointState] = ()
+) -> tuple[PointState, tuple[Event, ...]]:
     """What a recording means, beside the other points of its machine."""
-    state, snapshot, happened, found = seen.state, seen.snapshot, list[tuple[str, str]](), Findings()
-    if seen.silent is not None:
+    happened = list[tuple[str, str]]()  # kind and sentence
+    if reading.silent is not None:
         if state.status.status != NO_SIGNAL:
-            happened.append(("problem", f"no signal; {seen.silent}"))
-    elif snapshot.refused:
-        found = replace(found, decision=by_findings([_undiagnosed(seen)]))
-    elif seen.row is not None:
-        found = _find(seen, beside, rule)
-        state, found = _weigh(seen, found, rule)
-        state = replace(state, plain=0 if _shows(seen, found) else state.plain + 1)
-        names = (*state.names, found.state)[-PERSISTENCE:] if found.state in FAULTS else state.names
-        state, event = _update_alarm(replace(seen, state=replace(state, names=names)), found, rule)
+            happened.append(("problem", f"no signal; {reading.silent}"))
+    elif reading.snapshot.refused:
+        reading = _not_diagnosed(reading)
+    elif reading.row is not None:
+        reading = _without_neighbours(state, reading, beside)
+        if reading.physics is not None or reading.snapshot.spectra is None:
+            reading = _diagnosed(state, reading, rule)
+        state, reading = _weigh(state, reading, rule)
+        names = (*state.names, reading.state)[-PERSISTENCE:] if reading.state in FAULTS else state.names
+        state = replace(state, plain=0 if _shows_fault(reading) else state.plain + 1, names=names)
+        state, event = _update_alarm(state, reading, rule)
         happened += [event] if event is not None else []
-        state, sentences = _learn(replace(seen, state=state), found, rule)
-        happened += [("baseline", "; ".join(sentences))] if sentences else []
-    state = replace(state, status=_status(replace(seen, state=state), found, rule))
-    machine, point = state.status.machine, state.status.point
-    where, events = f"{machine}, {point}", list[Event]()
+        state, learnt = _learn(state, reading, rule)
+        happened += [("baseline", "; ".join(learnt))] if learnt else []
+    status = _status(state, reading, rule)
+    events = list[Event]()
     for kind, words in happened:
-        reasons = state.status.reasons if kind in ("alarm", "grown") else ()
-        events.append(Event(machine, point, snapshot.time, kind, "; ".join([f"{where}: {words}", *reasons])))
-    return state, tuple(events)
+        why = status.reasons if kind in ("alarm", "grown") else ()
+        text = "; ".join([f"{status.machine}, {status.point}: {words}", *why])
+        events.append(Event(status.machine, status.point, reading.snapshot.time, kind, text))
+    return replace(state, status=status), tuple(events)
 
 
-def _undiagnosed(seen: Observed) -> Finding:
-    return Finding("not diagnosed", "check", {"problem": seen.snapshot.problem})
+# What the recording says.
 
 
-def _find(seen: Observed, beside: Sequence[PointState], rule: WatchRule) -> Findings:
-    """What the last block says."""
-    state, time = seen.state, seen.snapshot.time
+def _not_diagnosed(reading: Reading) -> Reading:
+    finding = Finding("not diagnosed", "check", {"problem": reading.snapshot.problem})
+    return replace(reading, decision=by_findings([finding]))
+
+
+def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[PointState]) -> Reading:
+    """The reading with its change, less what lines and levels of the other points explain."""
     reach = FRESH * max(state.interval, 60.0)
-    near = [other for other in beside if len(other.times) and abs(other.times[-1] - time) <= reach]
-    lines, physics, borrowed = state.lines, seen.physics, list[Finding]()
-    owners = list[PointState]()
-    for fault, louder in cross_talk([lines, *(other.lines for other in near)])[0].items():
-        if physics is not None and lines[fault].excess >= SHOWN_LINE:
+    near = [other for other in beside if len(other.times) and abs(other.times[-1] - reading.snapshot.time) <= reach]
+    borrowed, owners = list[Finding](), list[PointState]()
+    for fault, louder in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
+        if state.lines[fault].excess >= SHOWN_LINE:
             owners.append(near[louder.owner - 1])
             values = {"fault": fault, "decibels": louder.decibels, "owner": owners[-1].status.point}
             borrowed.append(Finding("cross-talk", "check", values))
-    silent = _leaked(lines, borrowed, owners)
-    change = state.change.copy()
-    change[[NAMES.index(fault.replace(" ", "_")) for fault in silent]] = np.nan
-    for fault in silent:
+    change, physics = state.change.copy(), reading.physics
+    for fault in _leaked(state.lines, borrowed, owners):
+        change[NAMES.index(fault.replace(" ", "_"))] = np.nan
         physics = None if physics is None else physics.without_lines(fault)
     for other in near:
-        leaked = IS_LEVEL & (other.rise > 10 ** (LOUDER / 10) * state.rise) & (change > 0)
+        leaked = IS_BAND & (other.rise > 10 ** (LOUDER / 10) * state.rise) & (change > 0)
         leaked |= IS_KURTOSIS & (other.change >= change) & (leaked.any() or other in owners)
         if np.any(leaked & (change > GROWN / 2)):
             owners.append(other)
         change[leaked] = 0.0
     common = _common(state, change, near)
-    found = Findings(
-        change - common, float(common.max()), owners[0].status.point if owners else None, borrowed, physics=physics
-    )
-    return found if physics is None and seen.snapshot.spectra is not None else _diagnosed(seen, found, rule)
+    return replace(
+        reading, physics=physics, change=change - common, common=float(common.max()), borrowed=tuple(borrowed),
+        owner=owners[0].status.point if owners else None,
+    )  # fmt: skip
 
 
 def _leaked(lines: Mapping[str, Loudness], borrowed: Sequence[Finding], owners: Sequence[PointState]) -> set[str]:
     """Faults whose lines belong to neighbours: those that they show louder, and what is as much louder there. Multiples
     of different faults lie close together, and a strong fault reaches the lines of all others.
     """
-    found = {str(finding.values["fault"]) for finding in borrowed}
+    faults = {str(finding.values["fault"]) for finding in borrowed}
     for finding, owner in zip(borrowed, owners, strict=True):
-        least = max(finding.values["decibels"] - LOUDER, LOUDER)
-        louder = 10 ** (least / 20)
-        found |= {name for name in lines.keys() & owner.lines.keys()
-                  if owner.lines[name].amplitude >= louder * lines[name].amplitude}  # fmt: skip
-    return found
+        louder = 10 ** (max(finding.values["decibels"] - LOUDER, LOUDER) / 20)
+        for fault in lines.keys() & owner.lines.keys():
+            if owner.lines[fault].amplitude >= louder * lines[fault].amplitude:
+                faults.add(fault)
+    return faults
 
 
 def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> Doubles:
     """(name,) dB by which a level rose at all points of the machine: load, speed, or a bearing without a sensor. It is
     all of the rise where this point's own lines and kurtosis are as usual, else what the others show too.
     """
-    near = [other for other in near if np.isfinite(other.change).any()]
     rises = [
-        np.where(other.rise >= state.rise / 10 ** (ALONE / 10), np.nan_to_num(other.change), 0.0) for other in near
-    ]
+        np.where(other.rise >= state.rise / 10 ** (ALONE / 10), np.nan_to_num(other.change), 0.0)
+        for other in near if np.isfinite(other.change).any()
+    ]  # fmt: skip
     if not rises:
         return np.zeros(len(NAMES))
     shared, usual = np.min(rises, axis=0), state.reference
     spreads = np.array(usual.spreads) if usual.learnt else 1.0
-    own = np.any((change > MARGIN_VECTOR + 2 * spreads) & ~LEVELS)
-    part = np.where(own, np.minimum(shared, MOST_COMMON), np.maximum(change, 0.0))
-    return np.where(IS_LEVEL & (shared >= MARGIN_VECTOR), part, 0.0)
+    alone = np.any((change > MARGIN_VECTOR + 2 * spreads) & ~LEVELS)
+    part = np.where(alone, np.minimum(shared, MOST_COMMON), np.maximum(change, 0.0))
+    return np.where(IS_BAND & (shared >= MARGIN_VECTOR), part, 0.0)
 
 
-def _diagnosed(seen: Observed, found: Findings, rule: WatchRule) -> Findings:
+def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
     """With the decision of `bearcat diagnose`, beside the baseline's lines once they are learnt. Where the point has
     changed for sure, a fault is as likely as not before a line is read.
     """
-    snapshot, signal, usual = seen.snapshot, seen.snapshot.signal, seen.state.usual_lines
+    snapshot, signal, usual = reading.snapshot, reading.snapshot.signal, state.usual_lines
     if snapshot.problem is not None:
-        return replace(found, decision=by_findings([_undiagnosed(seen)]))
-    baseline = None if usual is None or found.physics is None else usual.compare(found.physics)
+        return _not_diagnosed(reading)
+    baseline = None if usual is None or reading.physics is None else usual.compare(reading.physics)
     quality = () if signal.quality is None else signal.quality.findings
-    prior = EVEN if seen.state.evidence >= seen.state.limit(rule) else PRIOR
+    prior = EVEN if state.evidence >= state.limit(rule) else PRIOR
+    general = None if reading.borrowed else signal.general
     [diagnosis] = decide_together([Observation(
-        snapshot.recording, Witnesses(found.physics, None if found.borrowed else signal.general, None, baseline),
-        observed=(*found.borrowed, *signal.speed_findings, *snapshot.noticed, *quality),
-        rule=AlarmRule.of((), prior=prior),
-        masked=bool(found.borrowed), speed=signal.speed, family=signal.family, vibration=signal.vibration,
+        snapshot.recording, Witnesses(reading.physics, general, None, baseline),
+        observed=(*reading.borrowed, *signal.speed_findings, *snapshot.noticed, *quality),
+        rule=AlarmRule.of((), prior=prior), masked=bool(reading.borrowed), speed=signal.speed, family=signal.family,
+        vibration=signal.vibration,
     )])  # fmt: skip
-    return replace(found, decision=diagnosis.decision, state=diagnosis.state)
+    return replace(reading, decision=diagnosis.decision, state=diagnosis.state)
 
 
-def _weigh(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, Findings]:
+def _shows_fault(reading: Reading) -> bool:
+    """Whether a recording shows what a fault makes, and not a neighbour's: a clear line, or impulses that are new."""
+    physics = reading.physics
+    if physics is not None:
+        for fault, lines in physics.faults.items():
+            if physics.clarity(fault) != "faint" and lines.level - physics.reference_level >= SHOWN_LINE:
+                return True
+    impulsive = reading.row is not None and reading.row[KURTOSIS] > IMPULSIVE
+    return bool(impulsive and np.any(reading.change[IS_KURTOSIS] > MARGIN_VECTOR[IS_KURTOSIS]))
+
+
+# What becomes of the point.
+
+
+def _weigh(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, Reading]:
     """Adds the p-value of the last block to the evidence."""
-    state = seen.state
     usual, before = state.reference, state.evidence
     if usual.tail is None:
-        return state, found
-    p_value = usual.tail.p_value(score(found.change, np.array(usual.spreads)))
+        return state, reading
+    p_value = usual.tail.p_value(score(reading.change, np.array(usual.spreads)))
     evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
-    if seen.stopped or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
+    if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
-    onset = None if evidence == 0 else seen.snapshot.time if before == 0 else state.onset
-    return replace(state, evidence=evidence, onset=onset), replace(found, p_value=p_value)
+    onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
+    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
 
 
-def _shows(seen: Observed, found: Findings) -> bool:
-    """Whether a recording shows what a fault makes, and not a neighbour's: a clear line, or impulses that are new."""
-    physics, change = found.physics, found.change[IS_KURTOSIS]
-    if physics is not None and any(
-        physics.clarity(fault) != "faint" and lines.level - physics.reference_level >= SHOWN_LINE
-        for fault, lines in physics.faults.items()
-    ):
-        return True
-    kurtosis = 0.0 if seen.row is None else seen.row[KURTOSIS]
-    return bool(kurtosis > IMPULSIVE and np.any(change > MARGIN_VECTOR[IS_KURTOSIS]))
-
-
-def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, tuple[str, str] | None]:
+def _update_alarm(
+    state: PointState, reading: Reading, rule: WatchRule
+) -> tuple[PointState, tuple[str, str] | None]:  # fmt: skip
     """Raises an alarm, a second where it has grown, and says when it is over: the kind of event and its sentence."""
-    state, time = seen.state, seen.snapshot.time
-    alarm, level, limit = state.alarm, state.level, state.limit(rule)
+    alarm, level, limit, time = state.alarm, state.level, state.limit(rule), reading.snapshot.time
     if alarm is not None and alarm.over and alarm.acknowledged is not None:
         alarm = None
     if state.reference.learnt:
         lasting = state.evidence >= limit / 2
-        strong = state.evidence >= limit and (state.plain < PERSISTENCE or _is_high(state, found))
+        high = bool(np.any((np.array(level) >= GROWN) & (reading.change >= GROWN)))  # nothing else need show a fault
+        strong = state.evidence >= limit and (state.plain < PERSISTENCE or high)
     else:  # what has grown clearly since the first recordings
         strong = lasting = _has_grown(np.array(level))
-    strong, lasting = strong or found.alarming, lasting or found.alarming
+    strong, lasting = strong or reading.alarming, lasting or reading.alarming
     state = replace(state, alarm=alarm, calm=0 if strong or lasting else state.calm + 1)
-    if strong and (alarm is None or alarm.over):
-        if alarm is not None:  # it comes again, and nobody has looked yet
-            return replace(state, alarm=replace(alarm, over=False)), None
+    if strong and alarm is None:
         return replace(state, alarm=OpenAlarm(time, state.onset or time, level)), ("alarm", "alarm")
-    if alarm is None or alarm.over:
+    if alarm is None:
         return state, None
+    if alarm.over:  # it may come again, when nobody has looked yet
+        return replace(state, alarm=replace(alarm, over=not strong)), None
     if np.any(np.array(level) >= np.array(alarm.change) + GROWN):
         change = tuple(np.fmax(alarm.change, level).tolist())
         return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), ("grown", "the change has grown")
@@ -230,11 +219,6 @@ def _update_alarm(seen: Observed, found: Findings, rule: WatchRule) -> tuple[Poi
         event = None if alarm.told else ("over", "the change has gone")
         return replace(state, alarm=replace(alarm, over=True, told=True)), event
     return state, None
-
-
-def _is_high(state: PointState, found: Findings) -> bool:
-    """Whether a change is so large that nothing else need show a fault."""
-    return bool(np.any((np.array(state.level) >= GROWN) & (found.change >= GROWN)))
 
 
 def _has_grown(change: Doubles) -> bool:
@@ -245,99 +229,107 @@ def _has_grown(change: Doubles) -> bool:
     return bool(grown.sum() > 1 and (grown & ~IS_KURTOSIS).any())
 
 
-def _learn(seen: Observed, found: Findings, rule: WatchRule) -> tuple[PointState, list[str]]:
+def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, list[str]]:
     """Learns a block in which nothing speaks for a fault; what is to be said where that completes the baseline."""
-    state, row, time = seen.state, seen.row, seen.snapshot.time
-    before, suspicious = state.state, _has_grown(state.change)
+    before = state.state
     if state.restarted:
         known = state.evidence > 0
+    elif state.reference.learnt:
+        known = before.learnt or state.evidence > 0
     else:
-        known = before.learnt or state.evidence > 0 if state.reference.learnt else suspicious and state.alarm is None
-    if row is None or known or found.alarming or state.open_alarm is not None:
+        known = _has_grown(state.change) and state.alarm is None
+    if reading.row is None or known or reading.alarming or state.open_alarm is not None:
         return state, []
-    doubts = [] if found.decision is None else [each for each in found.decision.findings if each.severity == CHECK]
-    doubted = any(each.kind not in CLAIMLESS for each in doubts)
-    after = before.learn(row, time, rule, state.interval)
+    after = before.learn(reading.row, reading.snapshot.time, rule, state.interval)
     state = state.with_state(state.current, after)
     if before.learnt:
         return state, []
-    accepted = tuple(sorted({*state.accepted, *(each.kind for each in doubts)}))
-    state = replace(state, accepted=accepted, doubted=state.doubted + doubted)
+    doubts = reading.doubts
+    doubted = state.doubted + any(finding.kind not in CLAIMLESS for finding in doubts)
+    accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in doubts)}))
+    state = replace(state, accepted=accepted, doubted=doubted)
     if not after.learnt:
         return state, []
-    questions, lines = list[str](), None if state.usual_lines is None else state.usual_lines.finding
+    question, lines = None, None if state.usual_lines is None else state.usual_lines.finding
     if lines is not None:
-        questions.append(sentence(replace(lines, values={**lines.values, "of": "its baseline"})))
-    if 2 * state.doubted > after.seen and doubts:
-        questions.append(f"most recordings of its baseline were to be checked: {sentence(doubts[0])}")
-    asked = f"{questions[0]}; look at the machine, then acknowledge" if questions else None
-    state = replace(state, question=asked or state.question)
-    words = f"what is usual was learnt from {after.seen} recordings at {after.label}"
-    return state, [words, *([asked] if asked else [])]
+        question = sentence(replace(lines, values={**lines.values, "of": "its baseline"}))
+    elif 2 * doubted > after.seen and doubts:
+        question = f"most recordings of its baseline were to be checked: {sentence(doubts[0])}"
+    words = [f"what is usual was learnt from {after.seen} recordings at {after.label}"]
+    if question is not None:
+        question += "; look at the machine, then acknowledge"
+        words.append(question)
+    return replace(state, question=question or state.question), words
 
 
-def _status(seen: Observed, found: Findings, rule: WatchRule) -> PointStatus:
+# What is said of the point.
+
+
+def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus:
     """The status after a recording."""
-    state, time = seen.state, seen.snapshot.time
-    before, alarm, open_alarm = state.status, state.alarm, state.open_alarm
+    before, alarm, open_alarm, time = state.status, state.alarm, state.open_alarm, reading.snapshot.time
     evidence, fault, confidence = None, None, None
-    if open_alarm is not None or (seen.row is None and seen.silent is None):  # a named cause stays with its alarm
+    if open_alarm is not None or (reading.row is None and reading.silent is None):  # a named cause stays with its alarm
         evidence, fault, confidence = before.evidence, before.fault, before.confidence
-    if found.state in FAULTS and found.decision is not None and (fault is None or set(state.names) == {found.state}):
-        fault, confidence = found.state, found.decision.expected
-    if found.physics is not None:
-        faults = found.physics.faults
-        evidence = found.physics.line(fault or max(faults, key=lambda name: faults[name].level))
-    if seen.silent is not None:
-        waiting = [f"the alarm of {day(open_alarm.time)} is open"] if open_alarm is not None else []
-        status, why = NO_SIGNAL, [seen.silent, *waiting]
+    if (
+        reading.decision is not None
+        and reading.state in FAULTS
+        and (fault is None or set(state.names) == {reading.state})
+    ):
+        fault, confidence = reading.state, reading.decision.expected
+    if reading.physics is not None:
+        faults = reading.physics.faults
+        evidence = reading.physics.line(fault or max(faults, key=lambda name: faults[name].level))
+    if reading.silent is not None:
+        waiting = [f"the alarm of {written_time(open_alarm.time)} is open"] if open_alarm is not None else []
+        status, why = NO_SIGNAL, [reading.silent, *waiting]
     else:
-        status, why = _judge(seen, found, rule, evidence, fault)
+        status, why = _judge(state, reading, rule)
+        if status == ALARM and reading.state in FAULTS:
+            why.append(f"{evidence}: {fault}")
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
     return replace(
         before, status=status, since=since, fault=fault, confidence=confidence, evidence=evidence, time=time,
-        reasons=tuple(dict.fromkeys([*why, *seen.notes]))[:MOST_REASONS], recordings=before.recordings + 1,
+        reasons=tuple(dict.fromkeys([*why, *reading.notes]))[:MOST_REASONS], recordings=before.recordings + 1,
         operating_state=state.state.label, baseline=state.state.missing(rule, state.interval),
         alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
-        p_value=found.p_value, change=state.evidence / state.limit(rule),
+        p_value=reading.p_value, change=state.evidence / state.limit(rule),
     )  # fmt: skip
 
 
-def _judge(
-    seen: Observed, found: Findings, rule: WatchRule, evidence: str | None, fault: str | None
-) -> tuple[str, list[str]]:
+def _judge(state: PointState, reading: Reading, rule: WatchRule) -> tuple[str, list[str]]:
     """Alarm, check or ok, and why: the first of these that holds."""
-    state, alarm, decision, before = seen.state, seen.state.alarm, found.decision, seen.state.status
-    if alarm is not None and state.open_alarm is not None and not alarm.over:
-        if seen.row is None:
-            return ALARM, list(before.reasons)
-        return ALARM, [*_why_alarm(seen, found), *([f"{evidence}: {fault}"] if found.state in FAULTS else [])]
-    if seen.row is None and decision is None:
-        if before.recordings and before.status != NO_SIGNAL:
-            return before.status, list(before.reasons)
-        return CHECK, [f"{state.block.turns:.1f} turns of the shaft so far, and {FEWEST_TURNS} are needed"]
-    if decision is not None and seen.row is None:
+    alarm, decision, before = state.alarm, reading.decision, state.status
+    if state.open_alarm is not None and not state.open_alarm.over:
+        return ALARM, list(before.reasons) if reading.row is None else _why_alarm(state, reading)
+    if reading.row is None and decision is not None:
         return CHECK, list(decision.reasons)
-    if found.owner is not None:
-        lines = [sentence(finding) for finding in found.borrowed]
-        return CHECK, [lines[0] if lines else f"cross-talk from {found.owner}: its levels rose more"]
-    if alarm is None and state.evidence >= seen.state.limit(rule):
-        return CHECK, [*_why_alarm(seen, found), "no clear line and no impulses yet"]
+    if reading.row is None and before.recordings and before.status != NO_SIGNAL:
+        return before.status, list(before.reasons)
+    if reading.row is None:
+        return CHECK, [f"{state.block.turns:.1f} turns of the shaft so far, and {FEWEST_TURNS} are needed"]
+    if reading.borrowed:
+        return CHECK, [sentence(reading.borrowed[0])]
+    if reading.owner is not None:
+        return CHECK, [f"cross-talk from {reading.owner}: its levels rose more"]
+    if alarm is None and state.evidence >= state.limit(rule):
+        return CHECK, [*_why_alarm(state, reading), "no clear line and no impulses yet"]
     if alarm is not None:
-        end = "is acknowledged, and its cause is still there" if not alarm.over else "is over"
-        return CHECK, [f"the alarm of {day(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)]
-    known = state.accepted if state.reference.learnt else ()
-    doubts = [] if decision is None else [each for each in decision.findings if each.severity == CHECK]
-    if new := reasons(finding for finding in doubts if finding.kind not in known):
-        return CHECK, list(new)
-    if found.common >= GROWN:
+        end = "is over" if alarm.over else "is acknowledged, and its cause is still there"
+        return CHECK, [
+            f"the alarm of {written_time(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)
+        ]
+    usual = state.accepted if state.reference.learnt else ()
+    if doubts := reasons(finding for finding in reading.doubts if finding.kind not in usual):
+        return CHECK, list(doubts)
+    if reading.common >= GROWN:
         return CHECK, ["other points are louder too: check load, speed and foundation"]
     if state.question is not None:
         return CHECK, [state.question]
-    if seen.compared and not np.isfinite(state.change).any():
+    if state.reference.learnt and not np.isfinite(state.change).any():
         return CHECK, ["nothing was measured that can be compared with its baseline"]
     levels = state.changes[-PERSISTENCE:, LEVELS]
     if np.isfinite(levels).any() and np.nanmax(levels) <= -QUIETER:
@@ -345,23 +337,25 @@ def _judge(
     return OK, []
 
 
-def _why_alarm(seen: Observed, found: Findings) -> list[str]:
+def _why_alarm(state: PointState, reading: Reading) -> list[str]:
     """What the recording shows, or what has changed."""
-    state, alarm, reference = seen.state, seen.state.alarm, seen.state.reference
-    change = found.change if reference.learnt else state.change
-    spreads = np.array(reference.spreads) if reference.learnt else np.ones(len(NAMES))
-    beyond, shown = excesses(change, spreads), [] if found.decision is None else list(found.decision.reasons)
-    if not reference.learnt:
+    learnt, diagnosed = state.reference.learnt, [] if reading.decision is None else list(reading.decision.reasons)
+    if reading.alarming and not learnt:
+        return diagnosed
+    change = reading.change if learnt else state.change
+    beyond = excesses(change, np.array(state.reference.spreads) if learnt else np.ones(len(NAMES)))
+    if not learnt:
         beyond[IS_KURTOSIS] = -1.0
     place = int(beyond.argmax())
-    if found.alarming and not reference.learnt:
-        return shown
-    if beyond[place] <= 0:
-        begun = f"something has changed since {day(state.onset)}"
-        return shown[:1] if found.alarming else [f"the alarm of {day(alarm.time)} is open" if alarm else begun]
-    decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
-    usual = "what is usual" if reference.learnt else "its first recordings"
-    return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual}"]
+    if beyond[place] > 0:
+        decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
+        usual = "what is usual" if learnt else "its first recordings"
+        return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual}"]
+    if reading.alarming:
+        return diagnosed[:1]
+    if state.alarm is not None:
+        return [f"the alarm of {written_time(state.alarm.time)} is open"]
+    return [f"something has changed since {written_time(state.onset)}"]
 
 
 def _title(name: str, rate: float | None) -> str:
@@ -372,12 +366,7 @@ def _title(name: str, rate: float | None) -> str:
     return "RMS" if name == LEVEL else MEASUREMENTS[name][0]
 
 
-def day(time: float | None) -> str:
-    """A time for people, in UTC."""
-    if time is None:
-        return ""
-    when = datetime.fromtimestamp(time, UTC)
-    return f"{when.day} {when:%b %Y %H:%M}"
+# What people and files do to it.
 
 
 def unreadable(state: PointState, time: float, problem: str) -> PointState:

@@ -5,7 +5,7 @@ be read add up to a block of some turns of the shaft, and a block is compared wi
 What that means, beside the other points, is said by `assess` (alarm.py).
 
 >>> state = PointState(PointStatus("pump 3", "drive end"))
->>> state, events = assess(observe(state, snapshot), rule, beside=[other_points])
+>>> state, events = assess(*observe(state, snapshot), rule, beside=[other_points])
 >>> state.status.status
 'ok'
 """
@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from bearcat.diagnosis.decision import ALARM, CHECK, Decision
 from bearcat.diagnosis.lines import FAULTS, Loudness
 from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import GROWN
+from bearcat.findings import GROWN, Finding
 from bearcat.sentences import sentence
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
@@ -67,30 +68,29 @@ class OpenAlarm:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Short recordings that are read together: their measurements, and sums of their envelope spectra."""
+    """Short recordings that are read together: their measurements and envelope spectra."""
 
     rows: tuple[Mapping[str, float], ...] = ()
-    spectra: Spectra | None = None  # sums over recordings
+    spectra: tuple[Spectra, ...] = ()
     turns: float = 0.0
 
     def add(self, snapshot: Snapshot) -> Block:
-        spectra, before = snapshot.spectra, self.spectra
-        if spectra is not None and before is not None and before.turns == spectra.turns:
-            power, kurtosis = before.power + spectra.power, before.kurtosis + spectra.kurtosis
-            spectra = replace(before, power=power, kurtosis=kurtosis, windows=before.windows + spectra.windows)
+        spectra = () if snapshot.spectra is None else (snapshot.spectra,)
         return Block(
-            (*self.rows, dict(snapshot.values)),
-            before if spectra is None else spectra,
-            self.turns + (snapshot.turns or 0.0),
+            (*self.rows, dict(snapshot.values)), (*self.spectra, *spectra), self.turns + (snapshot.turns or 0.0)
         )
 
     def physics(self, last: Snapshot, orders: Mapping[str, float] | None) -> PhysicsEvidence | None:
         """What fault lines the spectra show together; None where they cannot be read."""
-        if self.spectra is None or orders is None or last.rate is None or last.rpm is None:
+        if not self.spectra or orders is None or last.rate is None or last.rpm is None:
             return None
-        count = len(self.rows)
-        spectra = replace(self.spectra, power=self.spectra.power / count, kurtosis=self.spectra.kurtosis / count)
-        return physics_evidence(spectra, last.rate, last.rpm, orders)
+        first = self.spectra[0]
+        same = [spectra for spectra in self.spectra if spectra.turns == first.turns]
+        power, kurtosis = (
+            np.mean([getattr(spectra, name) for spectra in same], axis=0) for name in ("power", "kurtosis")
+        )
+        mean = replace(first, power=power, kurtosis=kurtosis, windows=sum(spectra.windows for spectra in same))
+        return physics_evidence(mean, last.rate, last.rpm, orders)
 
     def values(self) -> Mapping[str, float]:
         """Medians of the measurements."""
@@ -134,6 +134,11 @@ class PointState:
         """The state whose baseline counts: the current one, or the best known while that is learnt."""
         known = [state for state in self.states if state.learnt]
         return self.state if self.state.learnt else max(known, key=lambda state: len(state.rows), default=self.state)
+
+    @property
+    def after_stop(self) -> bool:
+        """Whether the last block is the first one after a stop."""
+        return self.running == 1 < self.starts
 
     @property
     def restarted(self) -> bool:
@@ -211,53 +216,63 @@ def _array(plain: dict[str, Any]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """A point that has taken a recording in, and what is to be judged of that beside other points."""
+class Reading:
+    """One recording of a point, and what it says beside other points (alarm.py)."""
 
-    state: PointState
     snapshot: Snapshot
+    notes: tuple[str, ...] = ()
     silent: str | None = None  # why there is no signal
-    row: Doubles | None = None  # (name,) of MEASUREMENTS, of the block that the recording completed
+    row: Doubles | None = None  # (name,) of MEASUREMENTS, of the block that the recording completes, if it does
     physics: PhysicsEvidence | None = None  # of that block
-    stopped: float = 0.0  # seconds for which the machine stood still before
-    notes: tuple[str, ...] = ()  # on the recording
+    change: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # (name,) dB, less what others explain
+    common: float = 0.0  # dB by which levels rose at most points at once
+    owner: str | None = None  # the neighbour to which lines or levels belong
+    borrowed: tuple[Finding, ...] = ()  # lines that it shows louder
+    decision: Decision | None = None  # None: the recording is too short alone
+    state: str = ""  # that is diagnosed
+    p_value: float | None = None
 
     @property
-    def compared(self) -> bool:
-        """Whether a block was completed that could be compared with a baseline."""
-        return self.row is not None and self.state.reference.learnt
+    def alarming(self) -> bool:
+        return self.decision is not None and self.decision.action == ALARM
+
+    @property
+    def doubts(self) -> list[Finding]:
+        """Why the recording is to be checked."""
+        findings = () if self.decision is None else self.decision.findings
+        return [finding for finding in findings if finding.severity == CHECK]
 
 
-def observe(state: PointState, snapshot: Snapshot) -> Observed:
+def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]:
     """Takes a recording in that is later than all before."""
     if snapshot.refused:
-        return Observed(state if state.states else state.with_state(0, OperatingState()), snapshot)
+        return state if state.states else state.with_state(0, OperatingState()), Reading(snapshot)
     state, notes = _enter(state, snapshot)
     silent = snapshot.no_signal
     if silent is None and "rms" in snapshot.values:
-        levels = [each.rows[:, RMS] for each in state.states if each.unit == state.state.unit]
+        levels = [learnt.rows[:, RMS] for learnt in state.states if learnt.unit == state.state.unit]
         usual = [level for level in np.concatenate(levels).tolist() if level == level]
         still = stopped(snapshot.values["rms"], usual)
         silent = None if still is None else sentence(still)
     if silent is not None:
-        return Observed(state, snapshot, silent, notes=notes)
+        return state, Reading(snapshot, notes, silent)
     orders = state.orders if snapshot.orders is None else dict(snapshot.orders)
     state = replace(state, orders=orders, block=state.block.add(snapshot))
     if snapshot.spectra is not None and state.block.turns < FEWEST_TURNS:
-        return Observed(state, snapshot, notes=notes)
+        return state, Reading(snapshot, notes)
     values, physics = dict(state.block.values()), snapshot.signal.physics
     if physics is None and (physics := state.block.physics(snapshot, orders)) is not None:
         values |= line_values(physics)
-    row, since = row_of(values), 0.0 if not len(state.times) else snapshot.time - state.times[-1]
-    since = since if since > STOP * state.interval else 0.0
-    if since:
+    row, since = row_of(values), snapshot.time - state.times[-1] if len(state.times) else 0.0
+    was_stopped = bool(since > STOP * state.interval)
+    if was_stopped:
         notes = (*notes, f"the first recording after a stop of {since / DAY:.1f} days")
     state = replace(
-        state, block=Block(), running=1 if since else state.running + 1, starts=state.starts + bool(since),
+        state, block=Block(), running=1 if was_stopped else state.running + 1, starts=state.starts + was_stopped,
         times=np.append(state.times, snapshot.time)[-RECENT:],
         changes=np.vstack([state.changes, _compare(state, row)])[-RECENT:], lines=loudness(physics),
     )  # fmt: skip
-    return Observed(state, snapshot, row=row, physics=physics, stopped=since, notes=notes)
+    return state, Reading(snapshot, notes, row=row, physics=physics)
 
 
 def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str, ...]]:

@@ -30,7 +30,7 @@ from bearcat.requests import DiagnoseRequest, PointRequest, WatchRequest
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess, unreadable
 from bearcat.watch.folder import Arrival, WatchedFolder
-from bearcat.watch.memory import Observed, PointState, observe
+from bearcat.watch.memory import PointState, Reading, observe
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Event, Fleet, PointStatus, RecordingFile, Snapshot, measure
 from bearcat.watch.store import Store
@@ -77,29 +77,27 @@ def judge(
     """
     snapshots = [snapshot for _, parts in measured for snapshot in parts]
     with store.transaction():
-        rule, notes, observed = store.rule, dict[Key, str](), dict[Key, Observed]()
+        rule, notes, readings = store.rule, dict[Key, str](), dict[Key, Reading]()
         machines = sorted({snapshot.machine for snapshot in snapshots})
         states = {(name, point): state for name in machines for point, state in store.states(name).items()}
         before = {key: state.status for key, state in states.items()}
         for snapshot in snapshots:
             key = snapshot.machine, snapshot.point
             last = before[key].time if key in before else None
-            if key in observed or (last is not None and snapshot.time <= last):
+            if key in readings or (last is not None and snapshot.time <= last):
                 notes[key] = LATE
                 continue
-            observed[key] = observe(states.get(key) or PointState(PointStatus(*key)), snapshot)
-            states[key] = observed[key].state
+            states[key], readings[key] = observe(states.get(key) or PointState(PointStatus(*key)), snapshot)
         happened = dict[Key, tuple[Event, ...]]()
-        for key, seen in observed.items():
+        for key, reading in readings.items():
             beside = [state for other, state in states.items() if other != key and other[0] == key[0]]
-            states[key], happened[key] = assess(seen, rule, beside)
+            states[key], happened[key] = assess(states[key], reading, rule, beside)
         for file, parts in measured:
-            new = {key: seen.snapshot for key, seen in observed.items() if any(seen.snapshot is each for each in parts)}
-            late = [(each, None) for each in parts if not any(each is other for other in new.values())]
-            rows = [(each, states[key].status) for key, each in new.items()]
-            events = [event for key in new for event in happened[key]]
-            store.add(file, [*rows, *late], [states[key] for key in new], events, sent=sent)
-    statuses = {key: states[key].status for key in observed}
+            new = [key for key, reading in readings.items() if any(reading.snapshot is part for part in parts)]
+            judged = {id(readings[key].snapshot): states[key].status for key in new}
+            rows = [(part, judged.get(id(part))) for part in parts]
+            store.add(file, rows, [states[key] for key in new], [event for key in new for event in happened[key]], sent)
+    statuses = {key: states[key].status for key in readings}
     changed = [now for key, now in statuses.items() if key not in before or before[key].status != now.status]
     return changed, [f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items()]
 
