@@ -42,8 +42,6 @@ _HOMES = {
 if not TYPE_CHECKING:  # a type checker knows the names above and no others
 
     def __getattr__(name: str) -> Any:
-        if name == "AdaptedClassifier":
-            raise AttributeError("bearcat.AdaptedClassifier was removed; use CATClassifier(METHOD)")
         if name not in _HOMES:
             raise AttributeError(f"module 'bearcat' has no attribute '{name}'")
         return getattr(import_module(_HOMES[name]), name)

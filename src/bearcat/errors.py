@@ -155,12 +155,9 @@ def from_csv_cell(text: str) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: null in the place of NaN and infinities, escapes of what a terminal obeys."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
-    except ValueError:
-        text = json.dumps(without_nan(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    """JSON that every reader takes: null for NaN and infinities, escapes for what a terminal obeys."""
+    text = json.dumps(without_nan(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    return UNSEEN.sub(lambda character: json.dumps(character[0])[1:-1], text)
 
 
 def without_nan(value: Any) -> Any:

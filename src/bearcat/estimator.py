@@ -1,10 +1,9 @@
-"""The scikit-learn face of bearcat.cat.arrays: a method of bearcat as a classifier of windows.
+"""A method of bearcat as a scikit-learn classifier of windows.
 
 >>> CATClassifier().fit(Xs, ys, X_target=Xt)           # two arrays
 >>> CATClassifier().fit(X, y, sample_domain=domain)    # one array, as skada has it: source ≥ 0, target < 0
 
-Windows are given raw (docs/python.md). Importing this changes no setting of scikit-learn's, and target labels are
-never read, masked or not.
+Windows are raw (docs/python.md). Importing this changes no setting of scikit-learn; target labels are never read.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from bearcat.cat.arrays import CAT
 from bearcat.cat.recipes import Recipe
 from bearcat.errors import InputError
 
-MASKED = ("-1", "-1.0", "nan")  # skada's labels of windows that have none, as text
-# What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
+MASKED = ("-1", "-1.0", "nan")  # skada's labels of windows without one, as text
+# What scikit-learn's metadata routing passes on, if it is switched on.
 FIT = dict.fromkeys(("sample_domain", "groups"), True)
 PREDICT = dict.fromkeys(("sample_domain", "allow_source"), True)
 
@@ -72,12 +71,11 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:  # fmt: skip
         """Trains on labelled source windows and unlabelled target ones, then calibrates.
 
-        X is (window, samples) or (window, channel, samples), and y has a label for each. Target are `X_target`, or the
-        rows with a negative `sample_domain`; with neither the source alone is learnt from, with a warning. `groups`
-        has a name for each row, such as its bearing: none is trained on and calibrated on, where each class has two
-        or more.
+        X is (window, samples) or (window, channel, samples). The target is `X_target`, or the rows with a negative
+        `sample_domain`; without either, a method without adaptation is trained, with a warning. `groups` names the
+        bearing of each row: where a class has two or more, no bearing is both trained and calibrated on.
 
-        >>> model.fit(Xs, ys, X_target=Xt)          # the third argument by its name: by position it is sample_domain
+        >>> model.fit(Xs, ys, X_target=Xt)
         """
         if sample_domain is not None and X_target is not None:
             raise InputError("the target is given twice; use one of X_target and sample_domain")
@@ -111,9 +109,9 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> NDArray[Any]:  # noqa: N803
-        """The most likely class of each window; the rest is there for skada."""
-        likely = self.predict_proba(X, sample_domain, allow_source)
-        return np.asarray(self.classes_[likely.argmax(axis=1)])
+        """The most likely class of each window; `sample_domain` and `allow_source` are for skada."""
+        probabilities = self.predict_proba(X, sample_domain, allow_source)
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
     def predict_proba(
         self, X: Any, sample_domain: Any = None, allow_source: bool = False  # noqa: ARG002, N803
@@ -123,11 +121,10 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.cat_.predict_proba(self._validated(X))
 
     def score(
-        self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803
+        self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: ARG002, N803
     ) -> float:  # fmt: skip
-        """The share of windows whose class is right."""
-        right = self.predict(X, sample_domain, allow_source) == np.asarray(y)
-        return float(np.average(right, weights=sample_weight))
+        """The accuracy; `sample_domain` and `allow_source` are for skada's scorers."""
+        return float(super().score(X, y, sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -140,13 +137,13 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def source_rows(sample_domain: Any, rows: int) -> NDArray[np.bool_]:
-    """(row,) whether the number of its domain is not negative."""
+    """(row,) whether its domain is a source, whose numbers are not negative."""
     domains = np.asarray(sample_domain)
     if domains.shape != (rows,):
         what = f"sample_domain, the third argument, must hold one number for each of {rows} rows, not {domains.shape}"
-        raise InputError(f"{what}; the target's windows go by name: fit(Xs, ys, X_target=Xt)")
+        raise InputError(f"{what}; pass the target's windows by name: fit(Xs, ys, X_target=Xt)")
     if not np.issubdtype(domains.dtype, np.number) or (domains != np.round(domains)).any():
-        raise InputError("sample_domain must hold whole numbers, source ≥ 0 > target; names are no numbers")
+        raise InputError("sample_domain must hold whole numbers: source ≥ 0 > target")
     if not (domains >= 0).any():
-        raise InputError("there is no source, because every row's domain is a target; target domains are below 0")
+        raise InputError("there is no source: every row's domain is negative, a target")
     return np.asarray(domains >= 0)

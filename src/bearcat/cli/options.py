@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rich.console import Console, JustifyMethod
-    from rich.progress import Progress, ProgressColumn
 
     from bearcat.deploy.opened import Predictor
     from bearcat.diagnosis.recording import Diagnoses
@@ -193,13 +192,6 @@ def print_decision(model: Predictor) -> None:
     decision = model.decision
     if decision.action != "use" or decision.reasons:
         print_note(f"of the run that made this model: {decision.sentence}")
-
-
-def bars(*columns: ProgressColumn) -> Progress:
-    """Bars on standard error, each with its description before these columns."""
-    from rich.progress import Progress, TextColumn
-
-    return Progress(TextColumn("{task.description}", markup=False), *columns, console=console(to_error=True))
 
 
 def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:

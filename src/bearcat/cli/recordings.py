@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,18 +11,7 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import (
-    Commands,
-    Names,
-    print_data,
-    print_decision,
-    print_lines,
-    print_note,
-    print_recordings,
-    print_table,
-    takes,
-    use_one_core,
-)
+from bearcat.cli.options import Commands, print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError
 from bearcat.requests import DataRequest, DiagnoseRequest
 from bearcat.settings import pairs
@@ -29,8 +20,8 @@ if TYPE_CHECKING:
     from bearcat.data import Preparation, Recording
     from bearcat.data.survey import Survey
     from bearcat.deploy.opened import Predictor
-    from bearcat.diagnosis.recording import Diagnoses
 
+REPORTED = "Recordings; results of diagnose or predict (json); a folder of adapt; or a store of watch."
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
 
 
@@ -41,12 +32,12 @@ def diagnose(
     form: options.Format = "table",
     healthy: options.Healthy = None,
 ) -> None:
-    """Diagnose recordings from speed and bearing alone: healthy, inner race, outer race, ball, or cannot tell.
+    """Diagnose recordings by the fault lines of their bearing; no model and no training is needed.
 
-    Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
+    Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
-    use_one_core()
-    raise typer.Exit(_diagnose(files, request, None, form, healthy))
+    options.use_one_core()
+    raise typer.Exit(_diagnose(files, request, None, form, healthy or []))
 
 
 @takes(DiagnoseRequest)
@@ -57,16 +48,17 @@ def predict(
     form: options.Format = "table",
     healthy: options.Healthy = None,
 ) -> None:
-    """Diagnose new recordings. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
+    """Diagnose recordings with a model, beside the fault lines of their bearing.
 
-    A file that cannot be used is to be checked, and the others go on.
+    Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input. A file that cannot be read is
+    one to check; the others are diagnosed.
     """
-    use_one_core()
+    options.use_one_core()
     from bearcat.deploy.opened import open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     opened = open_model(model)
-    print_decision(opened)
+    options.print_decision(opened)
     names = opened.classes
     if not request.alarm and len(AlarmRule.of(names).classes) == len(names):
         print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
@@ -74,74 +66,69 @@ def predict(
         print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
     if opened.familiarity is None:
         print_note("the model cannot notice unfamiliar recordings; one made by bearcat adapt can")
-    usual = {"rpm": opened.rpm and f"{opened.rpm:g} rpm", "bearing": opened.bearing}
-    for name, value in usual.items():
+    defaults = {"rpm": opened.rpm and f"{opened.rpm:g} rpm", "bearing": opened.bearing}
+    for name, value in defaults.items():
         if getattr(request, name) is None and value and name in opened.needs:
-            print_note(
-                f"where a file does not say otherwise, {value} is assumed, as in adaptation; --{name} changes it"
-            )
-    raise typer.Exit(_diagnose(files, request, opened, form, healthy))
+            print_note(f"{value}, as in training, is assumed for files that do not say theirs; --{name} changes it")
+    raise typer.Exit(_diagnose(files, request, opened, form, healthy or []))
 
 
-def _diagnose(files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: Names) -> int:
+def _diagnose(
+    files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: list[str]
+) -> int:
     """Prints the diagnoses of recordings, a table worst first; the exit status."""
     from bearcat.deploy.diagnose import diagnose as run
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED
 
-    found = run(files, model, healthy or (), request)
-    for note in found.notes:
+    diagnoses = run(files, model, healthy, request)
+    for note in diagnoses.notes:
         print_note(note)
-    notes = dict[str, list[str]]()
-    for diagnosis in found:
+    noted = dict[str, list[str]]()
+    for diagnosis in diagnoses:
         for note in diagnosis.notes:
-            notes.setdefault(note, []).append(diagnosis.recording)
-    for note, (first, *others) in notes.items():
+            noted.setdefault(note, []).append(diagnosis.recording)
+    for note, (first, *others) in noted.items():
         print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
-    decided = any(each.state not in UNDECIDED for each in found)
-    if form != "table" or not decided:  # the table says them otherwise
-        for each in found:
-            if (problem := each.problem) is not None:
-                option = "" if problem.field is None else f" (--{problem.field.replace('_', '-')})"
-                print_note(f"{each.recording}: {problem.beside(each.recording)}{option}", "problem")
+    decided = any(diagnosis.state not in UNDECIDED for diagnosis in diagnoses)
+    if form != "table" or not decided:  # otherwise the table says them
+        for diagnosis in diagnoses:
+            if (problem := diagnosis.problem) is not None:
+                name = diagnosis.recording
+                print_note(f"{name}: {problem.for_command_line.removeprefix(f'{name}: ')}", "problem")
     if form != "table":
-        rows = [each.row() if form == "csv" else each.to_dict() for each in found]
+        rows = [diagnosis.row() if form == "csv" else diagnosis.to_dict() for diagnosis in diagnoses]
         print_data(form, "recordings", rows, COLUMNS)
-        print_note(found.summary)
-    elif decided:
-        print_recordings(found.worst_first)
-    if form == "table" and found:
-        print_lines(found.summary)
-    return found.exit_status if decided or not found else 2  # 2: nothing could be decided
+        print_note(diagnoses.summary)
+    elif diagnoses:
+        if decided:
+            options.print_recordings(diagnoses.worst_first)
+        print_lines(diagnoses.summary)
+    return diagnoses.exit_status if decided or not diagnoses else 2  # 2: nothing could be decided
 
 
 @takes(DiagnoseRequest)
 def report(
-    path: Annotated[
-        str,
-        Argument(
-            metavar="PATH",
-            help="Recordings; what diagnose or predict wrote (json); adapt's folder; or the store of watch.",
-        ),
-    ],
+    path: Annotated[str, Argument(metavar="PATH", help=REPORTED)],
     request: DiagnoseRequest,
     out: Annotated[Path, Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
     model: Annotated[Path | None, Option(metavar="MODEL", help="Diagnose with this model, as predict does.")] = None,
     machine: Annotated[str | None, Option(metavar="NAME", help="Of a store: this machine alone.")] = None,
 ) -> None:
-    """Write one page: the list, worst first, then the evidence of each alarm or check (docs/diagnose.md).
+    """Write one page: recordings, worst first, with the evidence of each alarm or check (docs/diagnose.md).
 
-    Recordings are diagnosed as `diagnose` does. Of a store: watched machines and their trends (docs/watch.md).
+    Of a store: machines and their trends (docs/watch.md).
     """
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
-    place, usual = Path(path), DiagnoseRequest().values() | {"model": None}
+    place, defaults = Path(path), DiagnoseRequest().values()
     finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
     written = place.suffix.lower() == ".json"
-    given = [name for name, value in (request.values() | {"model": model}).items() if value != usual[name]]
-    if given and (finished or stored or written):
-        raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", given[0])
+    options = [name for name, value in request.values().items() if value != defaults[name]]
+    options += [] if model is None else ["model"]
+    if options and (finished or stored or written):
+        raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", options[0])
     if machine is not None and not stored:
-        raise InputError(f"--machine: is of a store, and {path} is none; leave it out")
+        raise InputError(f"{path} is no store of bearcat watch; leave it out", "machine")
     if stored:
         from bearcat.report.fleet import write_fleet_page
         from bearcat.watch.store import Store
@@ -156,31 +143,25 @@ def report(
         summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)
     else:
+        from bearcat.deploy.diagnose import diagnose as run
+        from bearcat.deploy.opened import open_model
         from bearcat.report.pages import read_results, write_recordings_page
 
-        found = read_results(place) if written else _diagnosed([place], request, model)
-        problems = [f"{name}: {problem}" for name, problem in found.problems.items()]
-        if len(problems) == len(found):
+        opened = None if model is None else open_model(model)
+        diagnoses = read_results(place) if written else run([place], opened, request=request)
+        problems = [f"{name}: {problem}" for name, problem in diagnoses.problems.items()]
+        if len(problems) == len(diagnoses):
             raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")
         for problem in problems:
             print_note(problem, "problem")
-        write_recordings_page(found, out, place.resolve().name if place.is_dir() else place.stem)
-        summary = found.summary
+        write_recordings_page(diagnoses, out, place.resolve().name if place.is_dir() else place.stem)
+        summary = diagnoses.summary
     print_lines(summary)
     print(f"All of it on one page: {out}")
 
 
-def _diagnosed(files: list[Path], request: DiagnoseRequest, model: Path | None) -> Diagnoses:
-    from bearcat.deploy.diagnose import diagnose as run
-    from bearcat.deploy.opened import open_model
-
-    return run(files, None if model is None else open_model(model), request=request)
-
-
 def _is_store(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
+    with path.open("rb") if path.is_file() else BytesIO() as file:
         return file.read(16) == b"SQLite format 3\0"
 
 
@@ -215,7 +196,7 @@ def fetch(
 
     Simulated recordings are computed and written as wav files with a manifest.
     """
-    from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from bearcat.data.datasets import default_root, open_dataset, require_licence
     from bearcat.data.datasets import fetch as fetch_files
@@ -226,21 +207,20 @@ def fetch(
 
         if root is None:
             raise InputError("--root: is missing; name the folder to write the simulated recordings into")
-        found = write_folder(dataset.catalogue().only(domains or None), root)
-        print(f"{found} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
+        count = write_folder(dataset.catalogue().only(domains or None), root)
+        print(f"{count} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
         return
     folder = root or default_root(name)
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")
     require_licence(dataset.about, accept_licence)
-    with options.bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
-        tasks: dict[str, TaskID] = {}
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with Progress(*columns, console=options.console(to_error=True)) as bars:
+        tasks = defaultdict[str, TaskID](lambda: bars.add_task(""))
 
         def show(file: str, done: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = shown.add_task(file, total=total)
-            shown.update(tasks[file], completed=done, total=total)
+            bars.update(tasks[file], description=file, completed=done, total=total)
 
         files = fetch_files(downloads, folder, progress=show)
     print(f"{len(files)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
@@ -256,18 +236,18 @@ def check(name: Name, request: DataRequest, domains: options.Domains = None) -> 
     preparation = Preparation(rate=request.rate)
     dataset = open_dataset(name, request.folder, request.dataset_settings)
     catalogue = dataset.catalogue().only(domains or None)
-    found = survey(catalogue, preparation, request.channel, options.reading_bar())
-    _print_survey(found, preparation)
-    for note in found.notes:
+    surveyed = survey(catalogue, preparation, request.channel, options.reading_bar())
+    _print_survey(surveyed, preparation)
+    for note in surveyed.notes:
         print_note(note)
-    for problem in found.problems:
+    for problem in surveyed.problems:
         print_note(problem.sentence, "problem")
-    if found.problems:
-        ready = all(problem.domain is not None for problem in found.problems)
-        so = "adapt leaves these recordings out" if ready else "adapt cannot use it"
-        raise InputError(f"{name}: {len(found.problems)} problem(s) named above; {so}")
-    if len({row.domain for row in found.rows}) < 2:
-        print_note("one domain alone makes no task; adapting needs a source and a target")
+    if surveyed.problems:
+        usable = all(problem.domain is not None for problem in surveyed.problems)
+        effect = "adapt leaves these recordings out" if usable else "adapt cannot use it"
+        raise InputError(f"{name}: {len(surveyed.problems)} problem(s) named above; {effect}")
+    if len({row.domain for row in surveyed.rows}) < 2:
+        print_note("there is one domain only; adapting needs a source and a target")
 
 
 @data.command()
@@ -278,7 +258,7 @@ def show(
     domains: options.Domains = None,
     out: Annotated[Path, Option(metavar="FILE", help="The picture: .png, .svg or .pdf.")] = Path("shift.png"),
 ) -> None:
-    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
+    """Draw waveform, spectrum and envelope spectrum of each class in two domains."""
     from bearcat.data import open_dataset, resample
     from bearcat.report.figures import draw_shift
 
@@ -286,27 +266,26 @@ def show(
     if len(catalogue.domains) != 2:
         number = len(catalogue.domains)
         raise InputError(f"a picture compares two domains, not {number}; name them with --domain A --domain B")
-    recordings = {
-        (entry.domain, entry.label): entry for entry in reversed(catalogue.entries)
-    }  # the first of each class
+    first = {(entry.domain, entry.label): entry for entry in reversed(catalogue.entries)}  # of each class
     labels = catalogue.classes or (None,)
-    unlabelled = {domain for domain in catalogue.domains if not any((domain, name) in recordings for name in labels)}
+    unlabelled = {domain for domain in catalogue.domains if not any((domain, label) in first for label in labels)}
 
-    def drawn(domain: str, label: str | None) -> Recording | None:
-        """The first recording of the class; of a domain without labels, the first of all."""
-        entry = recordings.get((domain, None if domain in unlabelled else label))
-        recording = None if entry is None else entry.read()
-        return recording if recording is None or request.rate is None else resample(recording, request.rate)
+    def recording(domain: str, label: str | None) -> Recording | None:
+        """The first recording of the class, or the first of all where a domain has no labels."""
+        entry = first.get((domain, None if domain in unlabelled else label))
+        if entry is None:
+            return None
+        return entry.read() if request.rate is None else resample(entry.read(), request.rate)
 
     left, right = catalogue.domains
-    rows = [(label or "unlabelled", drawn(left, label), drawn(right, label)) for label in labels]
+    rows = [(label or "unlabelled", recording(left, label), recording(right, label)) for label in labels]
     if not any(side for _, *sides in rows for side in sides):
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
     titles = [f"{domain}, unlabelled" if domain in unlabelled else domain for domain in (left, right)]
     print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, (titles[0], titles[1])).save(out)}")
 
 
-def _print_survey(found: Survey, preparation: Preparation) -> None:
+def _print_survey(surveyed: Survey, preparation: Preparation) -> None:
     """A row for each class of each domain, and the sums."""
     from bearcat.data.splits import specimens_sentence
     from bearcat.data.survey import UNLABELLED
@@ -322,14 +301,14 @@ def _print_survey(found: Survey, preparation: Preparation) -> None:
             "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*row.speeds[:1], *row.speeds[-1:]})),
             "bearing": ", ".join(row.bearings),
         }
-        for row in found.rows
+        for row in surveyed.rows
     ]
     print_table(rows, left=("domain", "class", "bearing"))
-    recordings, windows = (sum(getattr(row, name) for row in found.rows) for name in ("recordings", "windows"))
-    domains, classes = {row.domain for row in found.rows}, {row.label for row in found.rows} - {UNLABELLED}
+    recordings, windows = (sum(getattr(row, name) for row in surveyed.rows) for name in ("recordings", "windows"))
+    domains, classes = {row.domain for row in surveyed.rows}, {row.label for row in surveyed.rows} - {UNLABELLED}
     print(
         f"{recordings} recordings in {len(domains)} domains, {len(classes)} classes;"
         f" {windows} windows of {preparation.length} samples every {preparation.step}"
     )
-    if found.specimens:
-        print_lines(specimens_sentence(found.specimens))
+    if surveyed.specimens:
+        print_lines(specimens_sentence(surveyed.specimens))

@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Exit, Option
 
-from bearcat.cli.options import (
-    Commands,
-    Names,
-    Root,
-    print_decision,
-    print_lines,
-    print_note,
-    print_recordings,
-    print_table,
-    reading_bar,
-    takes,
-)
+from bearcat.cli import options
+from bearcat.cli.options import Commands, Names, Root, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, suggest
 from bearcat.requests import AdaptRequest
 
@@ -48,7 +38,7 @@ def adapt(
     from bearcat.adaptation.adapt import adapt as run
     from bearcat.cat.arrays import training_progress
 
-    plan = make_plan(request, reading_bar())
+    plan = make_plan(request, options.reading_bar())
     for note in plan.notes:
         print_note(note)
     if plan.spec.chosen:  # each can be given as an option instead
@@ -58,26 +48,24 @@ def adapt(
         print_note(problem.sentence, "problem")
     for warning in plan.warnings:
         print_note(warning, "warning")
-    found = run(plan, out, training_progress)
-    _print_adaptation(found, plan.warnings)
-    if found.problems:
+    adaptation = run(plan, out, training_progress)
+    _print_adaptation(adaptation, plan.warnings)
+    if adaptation.problems:
         raise Exit(2)
 
 
-def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
-    """The answer first: decisions, recordings, recommendation; then scores, and where everything is."""
-    diagnoses, record, out = found.recordings, found.record, found.folder
+def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
+    """The answer first: decisions, recordings, recommendation; then scores, and where the results are."""
+    diagnoses, record, out = adaptation.recordings, adaptation.record, adaptation.folder
     print_lines(diagnoses.summary)
-    if left_out := len(found.problems):
+    if left_out := len(adaptation.problems):
         print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
-    print_recordings(diagnoses.worst_first[:MOST_PRINTED])
+    options.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
-    print_lines(found.decision.sentence)
-    print_lines(*record.sentences)
-    print()
-    _print_scores(record.settings.task.replace("→", " → "), found.runs)
-    warnings = {warning: name for name, run in found.runs.items() for warning in run.warnings}
+    print_lines(adaptation.decision.sentence, *record.sentences, "")
+    _print_scores(record.settings.task.replace("→", " → "), adaptation.runs)
+    warnings = {warning: name for name, run in adaptation.runs.items() for warning in run.warnings}
     for warning, name in warnings.items():
         if warning not in printed:
             print_note(f"{name}: {warning}", "warning")
@@ -94,17 +82,21 @@ def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
 
     rows = []
     for name, record in runs.items():
-        target, origin, temperature = record.scores.target, record.scores.source, record.temperature
-        cells = dict.fromkeys(("target accuracy", "test recordings", "target ECE", "uncalibrated"), "no labels")
-        if target is not None:
-            total, share = target.recordings, target.recording_accuracy
-            right = "–" if not total or share is None else f"{round(total * share)} of {total}"
-            scores = percent(target.accuracy), right, percent(target.ece), percent(target.ece_uncalibrated)
-            cells = dict(zip(cells, scores, strict=True))
-        cells["source accuracy"] = percent(None if origin is None else origin.accuracy)
-        cells["labelled"] = percent(record.pseudo_label_share) or "–"
-        cells["T"] = "–" if temperature is None else f"{temperature:.2f}"
-        rows.append({"method": name, "input": record.settings.input.partition(":")[0]} | cells)
+        target, source, temperature = record.scores.target, record.scores.source, record.temperature
+        total, share = (None, None) if target is None else (target.recordings, target.recording_accuracy)
+        rows.append(
+            {
+                "method": name,
+                "input": record.settings.input.partition(":")[0],
+                "target accuracy": "no labels" if target is None else percent(target.accuracy),
+                "test recordings": f"{round(total * share)} of {total}" if total and share is not None else "–",
+                "target ECE": "–" if target is None else percent(target.ece),
+                "uncalibrated": "–" if target is None else percent(target.ece_uncalibrated),
+                "source accuracy": "–" if source is None else percent(source.accuracy),
+                "labelled": percent(record.pseudo_label_share) or "–",
+                "T": "–" if temperature is None else f"{temperature:.2f}",
+            }
+        )
     print_table(rows, left=("method", "input"), title=title)
 
 
@@ -112,36 +104,32 @@ def check(
     run: Annotated[Path, Argument(metavar="RUN", help="The folder of a finished run.")],
     labels: Annotated[Path, Option(metavar="FILE", help="A csv with the columns recording and label.")],
 ) -> None:
-    """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""
+    """Compare a run with labels of some target recordings; update expected accuracy, recommendation, calibration."""
     from bearcat.adaptation.adapt import check_run, read_labels
 
-    found = check_run(run, read_labels(labels))
-    print_lines(found.decision.sentence)
+    print_lines(check_run(run, read_labels(labels)).decision.sentence)
     print(f"Written to {run}: record.json, report.html")
 
 
 def methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
 ) -> None:
-    """The methods bearcat can run, by where they come from; or the settings of one."""
+    """List the methods by where they come from, or the settings of one."""
     from bearcat.cat.recipes import GROUPS, RECIPES, about, find_recipe, settings_of
 
     if name is not None:
-        found = find_recipe(name)
-        recipe = RECIPES[found]
-        sentence, place = about(found)
-        print_lines(f"{found}: {sentence} Input: {recipe.input}.{f' Paper: {place}.' if place else ''}")
+        name = find_recipe(name)
+        (sentence, paper), recipe = about(name), RECIPES[name]
+        print_lines(f"{name}: {sentence} Input: {recipe.input}.{f' Paper: {paper}.' if paper else ''}")
         columns = ("--method-set", "value", "accepted")
         rows = [dict(zip(columns, row, strict=True)) for row in settings_of(recipe)]
         print_table(rows, left=columns, fixed=columns)
         return
-    known = {method for group in GROUPS.values() for method in group}
-    added = {method: recipe for method, recipe in RECIPES.items() if method not in known}
+    added = set(RECIPES).difference(*GROUPS.values())
     columns = ("method", "what it does", "paper")
-    for title, group in (GROUPS | {"added": added}).items():
+    for title, group in (GROUPS | {"added": sorted(added)} if added else GROUPS).items():
         rows = [dict(zip(columns, (method, *about(method)), strict=True)) for method in group]
-        if rows:
-            print_table(rows, left=columns, fixed=columns, title=title)
+        print_table(rows, left=columns, fixed=columns, title=title)
 
 
 def export(
@@ -152,7 +140,7 @@ def export(
     from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)
-    print_decision(opened)
+    options.print_decision(opened)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
@@ -183,9 +171,9 @@ def bench_run(
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
     only_method: OnlyMethod = None,
 ) -> None:
-    """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
+    """Train the runs of a grid that have no result yet. After an interruption, the same command goes on.
 
-    Exit status 2 says that some runs failed.
+    Exit status 2: some runs failed.
     """
     from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
     from bearcat.cat.arrays import training_progress
@@ -208,7 +196,7 @@ def bench_run(
 
 @bench.command("status")
 def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
-    """What of a grid is done, running, failed and missing."""
+    """Count the runs of a grid that are done, running, failed and missing."""
     opened, specs, _ = _opened(grid, store, root, None, create=False)
     _print_states(specs, opened)
 
@@ -223,7 +211,7 @@ def bench_report(
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
     metric: Metric = None,
 ) -> None:
-    """Tables, statistics and figures of what is done, on one page."""
+    """Write tables, statistics and figures of finished runs, and one page of them."""
     from bearcat.bench import results
     from bearcat.bench.grid import read_grid
     from bearcat.bench.report import write_bench_report
@@ -231,26 +219,26 @@ def bench_report(
 
     for name in metric or ():
         if name not in METRICS:
-            raise InputError(f"--metric: unknown choice '{name}'{suggest(name, METRICS)}")
+            raise InputError(f"unknown metric '{name}'{suggest(name, METRICS)}", "metric")
     opened, specs, _ = _opened(grid, store, root, only_method, create=False)
-    found, missing = results(_only_tasks(specs, task) if task else specs, opened)
-    if not found:
+    finished, missing = results(_only_tasks(specs, task) if task else specs, opened)
+    if not finished:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid).title, found, missing, folder, metric or USUAL)
-    print(f"{len(found)} runs, {len(missing)} without a result: {page}")
+    page = write_bench_report(read_grid(grid).title, finished, missing, folder, metric or USUAL)
+    print(f"{len(finished)} runs, {len(missing)} without a result: {page}")
 
 
-def _only_tasks(specs: Sequence[RunSpec], wanted: Sequence[str]) -> list[RunSpec]:
+def _only_tasks(specs: Sequence[RunSpec], texts: Sequence[str]) -> list[RunSpec]:
     """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
     from bearcat.report.results import numbered
 
-    names = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
-    for text in wanted:
-        if (name := text.replace(":", "→")) not in names:
-            raise InputError(f"the grid has no task '{text}'{suggest(name, list(names))}")
-    chosen = {names[text.replace(":", "→")] for text in wanted}
-    return [spec for spec in specs if str(spec.task) in chosen]
+    tasks = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
+    names = [text.replace(":", "→") for text in texts]
+    for name in names:
+        if name not in tasks:
+            raise InputError(f"the grid has no task '{name}'{suggest(name, list(tasks))}", "task")
+    return [spec for spec in specs if str(spec.task) in {tasks[name] for name in names}]
 
 
 def _opened(

@@ -13,17 +13,7 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import (
-    Commands,
-    Group,
-    print_data,
-    print_decision,
-    print_lines,
-    print_note,
-    print_table,
-    takes,
-    use_one_core,
-)
+from bearcat.cli.options import Commands, print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, to_json
 from bearcat.requests import ServeRequest, WatchRequest
 
@@ -35,7 +25,7 @@ INTERRUPTED = 130
 FOLDER = "FOLDER"
 
 
-class FolderOrCommand(Group):
+class FolderOrCommand(options.Group):
     """`bearcat watch FOLDER` beside `bearcat watch acknowledge`: what is no command is a folder."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -68,9 +58,10 @@ def watch_folder(
     form: options.Format = "table",
     notify: Annotated[list[str] | None, Option(metavar="URL", envvar="BEARCAT_NOTIFY", help=Address)] = None,
 ) -> None:
-    """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
+    """Watch the recordings below a folder and print its machines, worst first; read files as they arrive.
 
     Exit status: 0 all ok, 1 an alarm, 3 something to check or without signal, 2 bad input.
+
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.watch.folder import WatchedFolder
@@ -143,7 +134,7 @@ def _writing(store: str, name: str) -> Iterator[tuple[Store, str, str | None]]:
 
 @watch.command()
 def acknowledge(store: StorePlace, name: Whose, note: Note = "") -> None:
-    """Take notice of a machine's alarms: they are kept, but notify nobody again unless they grow."""
+    """Acknowledge a machine's alarms: they stay open, and notify again only if they grow."""
     with _writing(store, name) as (opened, machine, point):
         number = opened.acknowledge(machine, point, note)
     print_lines(f"{name}: points acknowledged: {number}")
@@ -159,7 +150,7 @@ def baseline(
     ] = None,
     note: Note = "",
 ) -> None:
-    """Learn the baseline of a point anew from the next recordings on, after a repair or with another sensor."""
+    """Learn the baseline of a point anew, after a repair or with another sensor."""
     from bearcat.data.manifest import time_in
 
     when = None if since is None else time_in(since)
@@ -175,7 +166,7 @@ def baseline(
 def forget(
     store: StorePlace, name: Whose, yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False
 ) -> None:  # fmt: skip
-    """Remove a machine, or a point of it, with its history; recordings that are still in the folder are read again."""
+    """Remove a machine or a point with its history. Recordings that are still in the folder are read again."""
     with _writing(store, name) as (opened, machine, point):
         if not yes and not typer.confirm(f"Remove {name} and its history from {opened.name}?"):
             raise InputError("nothing was removed")
@@ -188,7 +179,7 @@ def export(
     store: StorePlace,
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .csv.")],
 ) -> None:
-    """Write every measurement of a store as a table, a row for each point and time."""
+    """Write all measurements of a store as csv, a row for each point and time."""
     from bearcat.watch.store import Store
 
     with Store.open(store) as opened:
@@ -201,36 +192,33 @@ def serve(
     request: ServeRequest,
     model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
 ) -> None:
-    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/deploy.md). Stop it with Ctrl-C."""
-    use_one_core()
+    """Diagnose over HTTP, with a page to drop recordings on (docs/deploy.md). Ctrl-C stops it."""
+    options.use_one_core()
     from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
 
-    store = request.store
     if not is_loopback(request.host):
         print_note(f"everyone who can reach {request.host} may send requests; a reverse proxy can restrict that")
     fleet = None
-    if store is not None:
+    if request.store is not None:
         from bearcat.report.fleet import fleet_pages
 
-        fleet = fleet_pages(store)
+        fleet = fleet_pages(request.store)
 
-    def started(place: str) -> None:
-        alone = [] if store else [f"Recordings are diagnosed without a model on {place}"]
-        served = alone if model is None else [f"{model} is served on {place}"]
-        served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
-        print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
+    def started(address: str) -> None:
+        machines = "" if fleet is None else f" and watched machines at {address}/fleet"
+        print(f"{model or 'bearcat diagnose'} is served at {address}{machines} (Ctrl-C stops it)", flush=True)
 
-    run(model, request, started, print_decision, fleet)
+    run(model, request, started, options.print_decision, fleet)
 
 
 def mcp(
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="The assistant may ask about recordings below it alone.")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="Recordings that the assistant may ask about.")],
     store: Annotated[
-        str | None, Option(metavar="STORE", help="Answer about the machines of this store of bearcat watch too.")
+        str | None, Option(metavar="STORE", help="The store of bearcat watch, to ask about its machines too.")
     ] = None,
 ) -> None:
-    """Let an assistant ask about recordings and machines: the Model Context Protocol on stdio (docs/deploy.md)."""
+    """Let an assistant ask about recordings and machines by the Model Context Protocol (docs/deploy.md)."""
     from bearcat.deploy.assistant import make_assistant
 
     make_assistant(folder, store).run("stdio")
