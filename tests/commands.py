@@ -1,8 +1,8 @@
 """`bearcat` on the command line, in a process of its own: by its words, exit status, output and error.
 
 Importing torch takes a process some four seconds, and the tests start a hundred of them. So commands are forks of
-Python's fork server, which has imported what they import (preloaded.py): as much a process as any other, with its
-folder and its environment, that can be killed. `fresh` starts Python anew, for what is about starting.
+Python's fork server, which has imported what they import: as much a process as any other, with its folder and its
+environment, that can be killed. `fresh` starts Python anew, for tests about starting.
 """
 
 from __future__ import annotations
@@ -16,55 +16,46 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import cache
-from multiprocessing import forkserver
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload([
+    "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "onnxruntime",
+    "onnxscript", "rich.progress", "rich.table", "sklearn.neighbors", "torch._dynamo", "bearcat.adaptation.adapt",
+    "bearcat.bench.execute", "bearcat.cli.recordings", "bearcat.cli.train", "bearcat.cli.watch", "bearcat.deploy.serve",
+    "bearcat.report.pages", "bearcat.watch.watching",
+])  # fmt: skip
 
 
 def bearcat(
-    *words: object, folder: Path | None = None, fresh: bool = False, pictures: bool = True, timeout: float = 120
+    *words: object, folder: Path | None = None, fresh: bool = False, pictures: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Waits for the command to end; a traceback is never an answer. Without `pictures`, as where matplotlib is missing:
     drawing takes longer than training does here."""
-    call = [*PYTHON, *map(str, words)]
     if fresh:
-        result = subprocess.run(call, capture_output=True, text=True, cwd=folder, timeout=timeout)
+        call = [*PYTHON, *map(str, words)]
+        result = subprocess.run(call, capture_output=True, text=True, cwd=folder, timeout=120)
     else:
         with tempfile.TemporaryDirectory() as place:
             output, errors = Path(place) / "out", Path(place) / "err"
-            process = start(*words, folder=folder, output=output, errors=errors, pictures=pictures)
-            process.join(timeout)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-                raise subprocess.TimeoutExpired(call, timeout)
-            result = subprocess.CompletedProcess(
-                call, process.exitcode, output.read_text(encoding="utf-8"), errors.read_text(encoding="utf-8")
-            )
-            process.close()
+            status = waited(start(*words, folder=folder, output=output, errors=errors, pictures=pictures))
+            result = subprocess.CompletedProcess(words, status, output.read_text("utf-8"), errors.read_text("utf-8"))
     assert "Traceback" not in result.stderr, result.stderr
     return result
 
 
 def python(
-    script: Path | str,
-    *words: object,
-    folder: Path | None = None,
-    status: tuple[int, ...] = (0,),
-    pictures: bool = True,
-) -> str:
+    script: Path | str, *words: object, folder: Path | None = None, status: tuple[int, ...] = (0,), pictures: bool = True
+) -> str:  # fmt: skip
     """What a script (or `bearcat`) prints, to both streams together."""
-    named = None if script == "bearcat" else str(script)
+    name = None if script == "bearcat" else str(script)
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as printed:
-        place = Path(printed.name)
-        process = start(*words, folder=folder, output=place, errors=place, pictures=pictures, script=named)
-        process.join(300)
+        place = printed.name
+        code = waited(start(*words, folder=folder, output=place, errors=place, pictures=pictures, script=name), 300)
         text = printed.read()
-        assert process.exitcode in status, f"{script} {words} ended with {process.exitcode}:\n{text}"
-        process.close()
+    assert code in status, f"{script} {words} ended with {code}:\n{text}"
     return text
 
 
@@ -76,31 +67,27 @@ def start(
     """The command, or `python SCRIPT WORDS`, running in a process group of its own; files may grow to `largest_file`
     bytes. `environment` is added to ours."""
     variables = os.environ | (environment or {})
-    process = server().Process(
-        target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), variables, str(output), str(errors), largest_file, pictures, script),
-    )  # fmt: skip
+    arguments = list(map(str, words)), str(folder or Path.cwd()), variables, str(output), str(errors)
+    process = SERVER.Process(target=_command, args=(*arguments, largest_file, pictures, script))
     process.start()
     return process
 
 
-@cache
-def server() -> multiprocessing.context.ForkServerContext:
-    """The fork server, begun where it finds the tests."""
-    context, here = multiprocessing.get_context("forkserver"), Path.cwd()
-    context.set_forkserver_preload(["tests.preloaded"])
-    os.chdir(ROOT)
-    forkserver.ensure_running()
-    os.chdir(here)
-    return context
+def waited(process: multiprocessing.context.ForkServerProcess, seconds: float = 120) -> int | None:
+    """The exit status of a process that ends in this time; otherwise it is killed."""
+    process.join(seconds)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise TimeoutError(f"the process did not end in {seconds} s")
+    return process.exitcode
 
 
 def ended(target: Callable[..., None], *words: object) -> int | None:
     """The exit status of a function in a process of its own."""
-    process = server().Process(target=target, args=words)
+    process = SERVER.Process(target=target, args=words)
     process.start()
-    process.join(120)
-    return process.exitcode
+    return waited(process)
 
 
 def _command(

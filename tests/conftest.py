@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import gc
 import os
 import shutil
@@ -11,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -21,7 +20,6 @@ if TYPE_CHECKING:  # the process that only hands out tests need not load torch, 
     from playwright.sync_api import Browser
 
     from bearcat.data.recording import Recording
-    from bearcat.deploy.model import Model
 
 # Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -97,33 +95,6 @@ def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
 
 
-@pytest.fixture(scope="session")
-def _graphs() -> dict[tuple[object, ...], Any]:
-    """By what a model computes, its graph."""
-    return {}
-
-
-@pytest.fixture(scope="module")
-def traced_once(_graphs: dict[tuple[object, ...], Any]) -> Iterator[None]:
-    """Models that compute the same are traced once, in some three seconds; what else a file says is written anew."""
-    from bearcat.deploy import model as saved
-
-    def traced(model: Model) -> Any:
-        tensors = model.network.state_dict() | (model.calibration.state() if model.calibration else {})
-        tensors.pop("at_bound", None)
-        computed = tuple((name, value.numpy().tobytes()) for name, value in tensors.items())
-        key = (model.encoder, model.preparation.input, model.preparation.length, model.sampling_rate, computed)
-        if key not in _graphs:
-            _graphs[key] = honest(model)
-        _graphs[key].model.metadata_props.clear()
-        return _graphs[key]
-
-    honest = saved._traced
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved, "_traced", traced)
-        yield
-
-
 @pytest.fixture
 def real_data() -> Callable[[str], Path]:
     """The folder of a real dataset; the test is skipped, with the reason, where it is not there."""
@@ -138,26 +109,18 @@ def real_data() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def _kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The compiled CPU kernels, where there is a C compiler: seconds that every worker and command would spend again."""
+    """The compiled CPU kernels, where there is a C compiler: seconds that every test and command would spend again."""
     import torch
 
     from bearcat.errors import InputError
     from bearcat.fast import native
 
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
-    shared.mkdir(mode=0o700, exist_ok=True)
-    kinds = [torch.float32, torch.float64]
-    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
-        kinds.reverse()  # of two workers each compiles one
+    folder = tmp_path_factory.mktemp("kernels")
     with pytest.MonkeyPatch.context() as patch, suppress(InputError):
-        patch.setenv("BEARCAT_CACHE", str(shared))
-        for kind in kinds:
-            with (shared / f"lock-{kind}").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                native._library(kind)
-        return list(shared.glob("native-*"))
-    return []
+        patch.setenv("BEARCAT_CACHE", str(folder))
+        for kind in (torch.float32, torch.float64):
+            native._library(kind)
+    return list(folder.glob("native-*"))
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,6 @@ from bearcat.deploy.opened import encoded, load_onnx
 from bearcat.errors import InputError
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 PARITY = 1e-5
 
 

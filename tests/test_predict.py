@@ -35,8 +35,6 @@ from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 quick = settings(max_examples=40, deadline=None)
 
 

@@ -33,8 +33,6 @@ from bearcat.errors import InputError
 from bearcat.requests import ServeRequest
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 RATE, LENGTH = 12_000, 256
 TORCHLESS = "import sys; sys.modules['torch'] = None; from bearcat.cli import main; main()"
 BINARY = {"Content-Type": "application/octet-stream"}
