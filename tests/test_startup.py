@@ -1,90 +1,87 @@
-"""Commands that need no network start at once: torch stays where it is."""
+"""What is imported: commands start at once, and modules load nothing heavy that they do not need."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import wavfile
 
-HEAVY = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas")
-ASKED = """
-import sys
-FORBIDDEN = sys.argv.pop(1).split(",")
-from bearcat.cli import main
-sys.argv = ["bearcat", *sys.argv[1:]]
-try:
-    main()
-except SystemExit as ended:
-    assert not ended.code, ended.code
-loaded = {name for name in FORBIDDEN if name in sys.modules}
-print(f"\\n{sorted(loaded)}")
-"""
+import bearcat
+from tests.test_artefact import made_model, save_model
 
-
-@pytest.mark.parametrize(
-    ("words", "forbidden"),
-    [
-        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench")),
-        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.adaptation", "bearcat.bench")),
-        (("methods",), ("torch", "scipy", "sklearn", "matplotlib", "pandas")),
-    ],
-)
-def test_help_and_methods_load_nothing_heavy(words, forbidden):
-    call = [sys.executable, "-c", ASKED, ",".join(forbidden), *words]
-    result = subprocess.run(call, capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize("words", [("diagnose",), ("predict", "model"), ("predict", "general")])
-def test_diagnosing_starts_without_torch_and_without_most_of_scipy(tmp_path, words):
-    """Whatever diagnoses a recording would wait for them longer than for the diagnosis."""
-    from scipy.io import wavfile
-
-    from tests.test_artefact import made_model, save_model
-
-    save_model(tmp_path / "model", made_model("log-spectrum:bands=20", encoder="dense:widths=16"))
-    signal = np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
-    wavfile.write(tmp_path / "a.wav", 12_000, signal)
-    call = [
-        sys.executable,
-        "-c",
-        ASKED.replace("not ended.code", "ended.code in (0, 1, 3)"),
-        "torch,scipy.signal,sklearn,pandas",
-    ]
-    words = [*words, "a.wav", "--rpm", "1500", "--bearing", "6205"]
-    result = subprocess.run([*call, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert result.stdout.splitlines()[-1] == "[]"
-
-
-COUNTED = """
+# Runs a command that must not load the modules of the first word; its last line is the number of ours that it loads.
+CALL = """
 import sys
 from bearcat.cli import main
+heavy = sys.argv.pop(1).split()
 try:
     main()
-except SystemExit as ended:
-    assert ended.code in (0, 1, 3), ended.code
-print(f"\\n{sum(name.partition('.')[0] == 'bearcat' for name in sys.modules)}")
+except SystemExit as stop:
+    assert stop.code in (None, 0, 1, 3), stop.code
+assert not (loaded := set(heavy) & set(sys.modules)), loaded
+print("\\n", sum(name.partition(".")[0] == "bearcat" for name in sys.modules))
 """
+HEAVY = "torch numpy scipy sklearn matplotlib pandas"
+PARTS = "bearcat.methods bearcat.data bearcat.adaptation bearcat.bench"
+SPECTRA = "torch scipy.signal sklearn pandas"  # loading any of them takes longer than a diagnosis
+DIAGNOSE = "pump/a/0.wav --rpm 1500 --bearing 6205"
 
 
-@pytest.mark.parametrize(
-    ("most", "words"),
-    [
-        (40, ("diagnose", "pump/a/0.wav", "--rpm", "1500", "--bearing", "6205")),
-        (89, ("adapt", "--data", ".", "--source", "pump", "--target", "fan", "--epochs", "1", "--window", "1024")),
-    ],
-)
-def test_commands_import_few_modules(tmp_path, most, words):
-    from scipy.io import wavfile
-
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two pumps with two classes, and a model."""
+    root = tmp_path_factory.mktemp("start")
     files = [f"{domain}/{label}/{number}.wav" for domain in ("pump", "fan") for label in "ab" for number in range(2)]
     for seed, file in enumerate(files):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
         signal = np.random.default_rng(seed).standard_normal(24_000).astype(np.float32)
-        wavfile.write(tmp_path / file, 12_000, signal)
-    call = [sys.executable, "-c", COUNTED, *words]
-    result = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+        wavfile.write(root / file, 12_000, signal)
+    save_model(root / "model", made_model("log-spectrum:bands=20", encoder="dense:widths=16"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy", "most"),
+    [
+        ("--help", f"{HEAVY} {PARTS}", 12),
+        ("adapt --help", f"{HEAVY} {PARTS}", 12),
+        ("methods", "torch scipy sklearn matplotlib pandas", 40),
+        (f"diagnose {DIAGNOSE}", SPECTRA, 40),
+        (f"predict model {DIAGNOSE}", SPECTRA, 60),
+        (f"predict general {DIAGNOSE}", SPECTRA, 60),
+        ("adapt --data . --source pump --target fan --epochs 1 --window 1024", "", 89),
+    ],
+)
+def test_a_command_imports_what_it_needs(folder, words, heavy, most):
+    call = [sys.executable, "-c", CALL, heavy, *words.split()]
+    result = subprocess.run(call, capture_output=True, text=True, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout.splitlines()[-1]) <= most, result.stdout
+
+
+# Modules, and what neither they nor those above them may load: one Python imports them in this order.
+UNLOADED = {
+    "bearcat.cli": "numpy scipy torch matplotlib h5py",
+    "bearcat.bench.report": "torch pandas matplotlib",
+    "bearcat.bench.stats": "torch pandas statsmodels scikit_posthocs",
+    "bearcat.diagnosis.accuracy bearcat.diagnosis.pooling": "torch",
+    "bearcat.data bearcat.data.datasets bearcat.report.figures bearcat.report.pages": "torch",
+}
+
+
+def test_modules_load_nothing_heavy_that_they_do_not_need():
+    code = (
+        "import sys, importlib\n"
+        "import bearcat; dir(bearcat); assert [name for name in sys.modules if 'bearcat' in name] == ['bearcat']\n"
+        f"for names, heavy in {UNLOADED}.items():\n"
+        "    for name in names.split(): importlib.import_module(name)\n"
+        "    loaded = set(heavy.split()) & set(sys.modules)\n"
+        "    assert not loaded, (names, loaded)\n"
+    )
+    source = {"PYTHONPATH": str(Path(bearcat.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | source)
