@@ -19,49 +19,42 @@ from bearcat.diagnosis.decision import PhysicsCheck
 from bearcat.errors import InputError
 from tests.test_adapt import page_of
 
+BEARING = "balls=8,ball=6.75,pitch=28.5"
+
 
 def adapt(*places: Path, **words: Any) -> Adaptation:
-    """Adapts for few epochs; every class of the source is known from one recording, of which a Python warning warns."""
+    """Adapts; every class of the source is known from one recording, of which a Python warning warns."""
     with pytest.warns(UserWarning, match="single recording"):
         return bearcat.adapt(*places, **{"window": 1024, "device": "cpu"} | words)
 
 
-@pytest.fixture(scope="module")
-def adapted(tmp_path_factory):
-    """Two pumps in folders that lie apart, and what adapting between them returned."""
-    root = tmp_path_factory.mktemp("plant")
+def test_adapting_two_folders_returns_a_result_and_prints_nothing(tmp_path):
     catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "2"}).catalogue()
     for entry in catalogue.only(["0", "1"]).entries:
-        known = entry.domain == catalogue.domains[0]
-        place = root / "known" / "pump-A" / str(entry.label) if known else root / "new" / "pump-B"
+        source = entry.domain == catalogue.domains[0]
+        place = tmp_path / "known" / "pump-A" / str(entry.label) if source else tmp_path / "new" / "pump-B"
         place.mkdir(parents=True, exist_ok=True)
         np.savez(place / f"{entry.label}.npz", x=entry.read().signal, fs=16_000.0)
-    (root / "known" / "notes.csv").write_text("nothing to do with it\n")
-    source, target = root / "known" / "pump-A", root / "new" / "pump-B"
+    (tmp_path / "known" / "notes.csv").write_text("nothing to do with it\n")
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
-        found = adapt(source, target, out=root / "out", epochs=4)
-    return root, found, (output.getvalue(), errors.getvalue())
-
-
-def test_adapting_two_folders_returns_what_was_found_and_prints_nothing(adapted):
-    root, found, printed = adapted
-    assert printed == ("", "")
-    assert found.record.settings.sources == ("pump-A",)
-    assert {each.recording for each in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
-    text = repr(found)
-    assert text.splitlines()[0] == found.recordings.summary
-    assert text.count(found.decision.sentence) == 1
-    for each in found.recordings:
-        (line,) = [line for line in text.splitlines() if line.startswith(each.recording)]
-        assert each.decision.action in line.split()
-        assert each.state == "cannot tell" or f"{100 * each.confidence:.1f} %" in line
-        assert 0 < each.confidence <= 1
-    frame = found.recordings.to_frame()
-    assert list(frame["recording"]) == [each.recording for each in found.recordings]
-    assert list(frame["decision"]) == [each.decision.action for each in found.recordings]
-    kept = json.loads((root / "out" / "record.json").read_text())["recordings"]
-    assert kept == [each.to_dict() for each in found.recordings]
+        adapted = adapt(tmp_path / "known" / "pump-A", tmp_path / "new" / "pump-B", out=tmp_path / "out", epochs=4)
+    assert (output.getvalue(), errors.getvalue()) == ("", "")
+    assert adapted.record.settings.sources == ("pump-A",)
+    recordings = adapted.recordings
+    assert {diagnosis.recording for diagnosis in recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
+    text = repr(adapted)
+    assert text.splitlines()[0] == recordings.summary
+    assert text.count(adapted.decision.sentence) == 1
+    for diagnosis in recordings:
+        (line,) = [line for line in text.splitlines() if line.startswith(diagnosis.recording)]
+        assert diagnosis.decision.action in line.split()
+        assert diagnosis.state == "cannot tell" or f"{100 * diagnosis.confidence:.1f} %" in line
+    frame = recordings.to_frame()
+    assert list(frame["recording"]) == [diagnosis.recording for diagnosis in recordings]
+    assert list(frame["decision"]) == [diagnosis.decision.action for diagnosis in recordings]
+    written = json.loads((tmp_path / "out" / "record.json").read_text())["recordings"]
+    assert written == [diagnosis.to_dict() for diagnosis in recordings]
 
 
 def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
@@ -73,47 +66,31 @@ def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
         bearcat.adapt(tmp_path / "a" / "x", tmp_path / "b" / "x")
 
 
-@pytest.fixture(scope="module")
-def plant(tmp_path_factory):
-    """Pump A, whose faults somebody labelled the wrong way round; pump B with a fault; pump C, which is healthy."""
-    root = tmp_path_factory.mktemp("wrong")
+def test_physics_that_contradicts_the_model_refuses_it_everywhere(tmp_path):
+    """The faults of pump A are labelled the wrong way round; pump B has both."""
     settings = {"severities": "4", "faults": "inner,outer", "seconds": "2"}
-    catalogue = open_dataset("simulated", None, settings).catalogue()
     wrong = {"healthy": "healthy", "inner-1": "outer", "outer-1": "inner"}
-    for entry in catalogue.only(["0"]).entries:
-        signal, label = entry.read().signal, str(entry.label)
-        places = [
-            root / "pump-A-1500rpm" / wrong[label],
-            root / ("pump-C-1500rpm" if label == "healthy" else "pump-B-1500rpm"),
-        ]
+    source, target = tmp_path / "pump-A-1500rpm", tmp_path / "pump-B-1500rpm"
+    for entry in open_dataset("simulated", None, settings).catalogue().only(["0"]).entries:
+        places = [source / wrong[str(entry.label)], *([] if entry.label == "healthy" else [target])]
         for number, place in enumerate(places):
             place.mkdir(parents=True, exist_ok=True)
-            np.savez(place / f"{label}.npz", x=np.roll(signal, 500 * number), fs=16_000.0)
-    healthy = np.load(root / "pump-C-1500rpm" / "healthy.npz")["x"]
-    np.savez(root / "pump-C-1500rpm" / "later.npz", x=healthy[::-1], fs=16_000.0)
-    return root
-
-
-BEARING = "balls=8,ball=6.75,pitch=28.5"
-
-
-def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
-    places = plant / "pump-A-1500rpm", plant / "pump-B-1500rpm"
-    found = adapt(*places, out=plant / "out", epochs=20, bearing=BEARING)
-    each = {each.recording.rpartition("/")[2]: each for each in found.recordings}["inner-1.npz"]
-    assert (each.nearest, each.state, each.physics.state) == ("outer", "inner race", "inner race")
-    assert each.decision.action == "alarm"  # a refused model does not count where lines speak
-    assert "BPFI" in each.line
-    assert found.record.evidence.physics == PhysicsCheck(2, 2, tuple(each.recording for each in found.recordings))
-    assert found.decision.action == "do not use"
-    assert found.decision.expected is None  # the estimate is what physics contradicts
-    assert "outvoted" in {finding.kind for finding in found.decision.findings}
-    assert all(each.decision.action != "ok" for each in found.recordings)
-    card = (found.model / "README.md").read_text(encoding="utf-8")
-    for text in (repr(found), card, page_of(found.folder)):
-        assert found.decision.sentence in text
+            np.savez(place / f"{entry.label}.npz", x=np.roll(entry.read().signal, 500 * number), fs=16_000.0)
+    adapted = adapt(source, target, out=tmp_path / "out", epochs=20, bearing=BEARING)
+    (inner,) = [diagnosis for diagnosis in adapted.recordings if diagnosis.recording.endswith("inner-1.npz")]
+    assert (inner.nearest, inner.state, inner.physics.state) == ("outer", "inner race", "inner race")
+    assert inner.decision.action == "alarm"  # a refused model does not count where lines speak
+    assert "BPFI" in inner.line
+    names = tuple(diagnosis.recording for diagnosis in adapted.recordings)
+    assert adapted.record.evidence.physics == PhysicsCheck(2, 2, names)
+    assert adapted.decision.action == "do not use"
+    assert adapted.decision.expected is None  # the estimate is what physics contradicts
+    assert "outvoted" in {finding.kind for finding in adapted.decision.findings}
+    assert all(diagnosis.decision.action != "ok" for diagnosis in adapted.recordings)
+    card = (adapted.model / "README.md").read_text(encoding="utf-8")
+    for text in (repr(adapted), card, page_of(adapted.folder)):
+        assert adapted.decision.sentence in text
         assert "Recommendation: use" not in text
-    assert load_model(found.model).decision == found.decision
-    (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
-    assert (answer.nearest, answer.state) == ("outer", "inner race")
-    assert answer.decision.action == each.decision.action
+    assert load_model(adapted.model).decision == adapted.decision
+    (again,) = bearcat.diagnose(target / "inner-1.npz", model=adapted)
+    assert (again.nearest, again.state, again.decision.action) == ("outer", "inner race", inner.decision.action)

@@ -58,7 +58,7 @@ class Request:
 class SignalRequest(Request):
     """What recordings may not say themselves."""
 
-    rpm: str | None = option(None, "Speed of the shaft, or the channel that holds it.", "RPM", group=RECORDINGS)
+    rpm: str | None = option(None, "Speed of the shaft, or the channel with it.", "RPM", group=RECORDINGS)
     bearing: Any = option(  # noqa: RUF009 (a text, or a Bearing)
         None, "6205, bpfo=3.59,bpfi=5.42 or balls=9,ball=7.94,pitch=39.", "BEARING", group=RECORDINGS
     )
@@ -70,11 +70,11 @@ class PointRequest(SignalRequest):
     """What diagnosing and watching have in common."""
 
     channels: str | None = option(
-        None, "Channels are axes of one bearing, or of several.", "together|apart", choices=("together", "apart"),
-        group=RECORDINGS,
+        None, "Channels are axes of one bearing, or of several bearings.", "together|apart",
+        choices=("together", "apart"), group=RECORDINGS,
     )  # fmt: skip
-    trust_speed: bool = option(False, "Keep a stated speed even if the signal contradicts it.", group=ADVANCED)
-    jobs: int = option(1, "Processes that share the recordings; 0: one a core.", "N", group=ADVANCED)
+    trust_speed: bool = option(False, "Keep the stated speed where the signal contradicts it.", group=ADVANCED)
+    jobs: int = option(1, "Processes; 0: one for each core.", "N", group=ADVANCED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +82,9 @@ class DiagnoseRequest(PointRequest):
     """Of `diagnose`, `predict`, `report` and the server."""
 
     rate: float | None = option(
-        None, "Sampling rate of files that do not say it.", "HZ", limits="rate", group=RECORDINGS
+        None, "Sampling rate of files that do not state it.", "HZ", limits="rate", group=RECORDINGS
     )
-    override: bool = option(False, "--rate, --rpm and --bearing override files.", group=ADVANCED)
+    override: bool = option(False, "--rate, --rpm and --bearing override what files state.", group=ADVANCED)
     alarm: tuple[str, ...] = option(
         (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
     )
@@ -105,13 +105,11 @@ class WatchRequest(PointRequest):
     false_alarms: float | None = option(
         None, "Accepted false alarms of a point in a year.  [default: 1]", "N", limits="false_alarms"
     )
-    baseline: int | None = option(
-        None, "Recordings of a baseline.  [default: 8 to 30, by how often they come]", "N", limits="baseline"
-    )
+    baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N", limits="baseline")
     baseline_days: float | None = option(
-        None, "Days that a machine runs for a baseline.  [default: 2]", "N", limits="baseline_days"
+        None, "Days of running of a baseline.  [default: 2]", "N", limits="baseline_days"
     )
-    timezone: str | None = option(None, "Of times that do not say theirs.  [default: UTC]", "ZONE", group=ADVANCED)
+    timezone: str | None = option(None, "Time zone of times without one.  [default: UTC]", "ZONE", group=ADVANCED)
 
     @property
     def rule(self) -> dict[str, Any]:
@@ -125,11 +123,11 @@ class WatchRequest(PointRequest):
 class ServeRequest(Request):
     """Of `serve`."""
 
-    store: str | None = option(None, "Show the machines of bearcat watch at /fleet.", "STORE")
-    host: str = option("127.0.0.1", "0.0.0.0 for all of this machine's.", "ADDRESS")
-    port: int = option(8000, "0 takes one that is free.", "N", limits="port")
-    max_bytes: int = option(64 * 2**20, "The longest body of a request.", "N", limits="max_bytes", group=ADVANCED)
-    timeout: float = option(30.0, "Seconds for a request.", "S", limits="timeout", group=ADVANCED)
+    store: str | None = option(None, "Show the machines of this store of bearcat watch at /fleet.", "STORE")
+    host: str = option("127.0.0.1", "The address to listen on; 0.0.0.0 for all.", "ADDRESS")
+    port: int = option(8000, "The port; 0 takes a free one.", "N", limits="port")
+    max_bytes: int = option(64 * 2**20, "Largest request in bytes.", "N", limits="max_bytes", group=ADVANCED)
+    timeout: float = option(30.0, "Longest time of a request in seconds.", "S", limits="timeout", group=ADVANCED)
     concurrency: int = option(64, "Connections at once; others get 503.", "N", limits="concurrency", group=ADVANCED)
     alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".", "CLASS", group=ADVANCED)
 
@@ -140,7 +138,7 @@ class DataRequest(SignalRequest):
 
     root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER", group=RECORDINGS)
     rate: float | None = option(
-        None, "Resample to it; the rate of files that say none.", "HZ", limits="rate", group=RECORDINGS
+        None, "Resample to it; also the rate of files that state none.", "HZ", limits="rate", group=RECORDINGS
     )
     settings: tuple[str, ...] = option(
         (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
@@ -166,16 +164,16 @@ class AdaptRequest(DataRequest):
     source: tuple[str, ...] = option((), "Labelled domain, by name or index" + MANY + ".", "NAME")
     target: str | None = option(None, "The domain to adapt to.", "NAME")
     method: str | None = option(None, "See `bearcat methods`.  [default: match-clusters]", "NAME")
-    input: str | None = option(None, "physics, time, …  [default: the method's]", "NAME")
-    reference: str | None = option(None, "Target recordings of this class, or a healthy file.", "CLASS|FILE")
-    epochs: int | None = option(None, "Phases are scaled to fit.  [default: the method's]", "N")
+    input: str | None = option(None, "Input of the network: physics, time, …  [default: the method's]", "NAME")
+    reference: str | None = option(None, "A class labelled in the target, or a healthy file of it.", "CLASS|FILE")
+    epochs: int | None = option(None, "Epochs of training; phases scale with them.  [default: the method's]", "N")
     beside: tuple[str, ...] = option((), "Train this method too" + MANY + ".", "NAME", group=ADVANCED)
     window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", limits="length", group=ADVANCED)
     stride: int | None = option(
-        None, "From window to window.  [default: no overlap]", "N", limits="stride", group=ADVANCED
+        None, "Samples from window to window.  [default: no overlap]", "N", limits="stride", group=ADVANCED
     )
-    split: str | None = option(None, "window, block, recording or specimen.", "NAME", group=ADVANCED)
-    seed: int = option(0, "Of the split, the weights and the order of windows.", "N", group=ADVANCED)
+    split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME", group=ADVANCED)
+    seed: int = option(0, "Seed of the split and of training.", "N", group=ADVANCED)
     device: str = option("auto", "auto, cpu or cuda.", "NAME", group=ADVANCED)
     method_settings: tuple[str, ...] = option(
         (), "A setting of the method" + MANY + ".", "PART.NAME=VALUE", flag="--method-set", group=ADVANCED

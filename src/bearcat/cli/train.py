@@ -234,10 +234,10 @@ def _only_tasks(specs: Sequence[RunSpec], texts: Sequence[str]) -> list[RunSpec]
     from bearcat.report.results import numbered
 
     tasks = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
-    names = [text.replace(":", "→") for text in texts]
-    for name in names:
+    names = {text.replace(":", "→"): text for text in texts}
+    for name, text in names.items():
         if name not in tasks:
-            raise InputError(f"the grid has no task '{name}'{suggest(name, list(tasks))}", "task")
+            raise InputError(f"the grid has no task '{text}'{suggest(name, list(tasks))}", "task")
     return [spec for spec in specs if str(spec.task) in {tasks[name] for name in names}]
 
 

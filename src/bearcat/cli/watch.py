@@ -42,10 +42,10 @@ watch = Commands(
 StorePlace = Annotated[str, Argument(metavar="STORE", help="The store: a file, or postgresql://user@host/database.")]
 Whose = Annotated[str, Argument(metavar="MACHINE[/POINT]", help="A machine, or a point of it.")]
 Note = Annotated[str, Option(metavar="TEXT", help="A sentence to keep with it.")]
-Folder = Annotated[Path, Argument(metavar="FOLDER", help="MACHINE/POINT/TIME.ext lie below it, or a manifest.csv.")]
-StoreFile = Annotated[str, Option(metavar="FILE", help="Keeps all; a file, or postgresql://user@host/database.")]
-Once = Annotated[bool, Option("--once", help="Stop when all files are read, instead of waiting for more.")]
-Address = "Send events to this address of apprise: mailto://…; repeat for more."
+Folder = Annotated[Path, Argument(metavar="FOLDER", help="Holds MACHINE/POINT/TIME.ext, or a manifest.csv.")]
+StoreFile = Annotated[str, Option(metavar="FILE", help="A file, or postgresql://user@host/database.")]
+Once = Annotated[bool, Option("--once", help="Stop when all files are read.")]
+Address = "Send events to this address (apprise: mailto://…); repeat for more."
 
 
 @watch.command(FOLDER, hidden=True)
@@ -61,7 +61,6 @@ def watch_folder(
     """Watch the recordings below a folder and print its machines, worst first; read files as they arrive.
 
     Exit status: 0 all ok, 1 an alarm, 3 something to check or without signal, 2 bad input.
-
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.watch.folder import WatchedFolder
