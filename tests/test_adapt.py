@@ -1,4 +1,4 @@
-"""`bearcat adapt` as people use it: what it writes, what it refuses, and that it goes on after being killed."""
+"""`bearcat adapt`: what it writes and refuses; each step is done once, and a killed command goes on to the same bytes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,42 @@ import csv
 import html
 import json
 import os
+import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import bearcat.adaptation as specs
+from bearcat.adaptation import RunSpec, make_plan
+from bearcat.adaptation import adapt as adapting
+from bearcat.adaptation import run as running
 from bearcat.adaptation.run import COLUMNS
-from bearcat.cat.evaluate import predict
-from bearcat.data import Preparation, load, open_dataset, prepare
+from bearcat.cat.algorithm import Run, train
+from bearcat.cat.evaluate import predict, watcher
+from bearcat.cat.recipes import GROUPS, RECIPES, about, settings_of
+from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.deploy.model import load_model
-from bearcat.diagnosis.decision import choose_model
 from bearcat.diagnosis.recording import Diagnoses
-from bearcat.record import Record
+from bearcat.record import RECORD, Record
+from bearcat.requests import AdaptRequest
 from tests.commands import bearcat, start
 
+SIMPLE = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
 TINY = (
     "adapt", "--method", "CAT*-Temperature", "--input", "frequency", "--window", "256", "--set", "severities=4",
     "--set", "faults=inner,outer", "--set", "seconds=1", "--device", "cpu", "--epochs", "6",
 )  # fmt: skip
+FASTEST = {"input": "frequency", "window": 256, "epochs": 2, "method": "dense-MCC", "device": "cpu"}
+CPU = torch.device("cpu")
+_watched: list[tuple[Path, Counter[str]]] = []
 
 
 def page_of(folder: Path) -> str:
@@ -60,46 +75,23 @@ def test_out_holds_everything_promised(finished):
     for name in ("accuracy", "ece", "ece_uncalibrated"):
         assert 0 <= record["scores"]["target"][name] <= 1
         assert 0 <= record["scores"]["source"][name] <= 1
-    assert record["settings"]["recipe"]["name"] == "CAT*-Temperature"
     assert record["settings"]["recipe"]["ingredients"]["labels"]["tau"] == 0.9
     assert record["settings"]["data"]["severities"] == [4.0]
-    assert {"seed", "data", "versions", "seconds", "settings", "warnings", "estimates"} <= record.keys()
-
-
-def test_both_runs_have_a_sealed_record_and_the_better_model_is_saved(finished):
-    record, beside = Record.read(finished), Record.read(finished / "beside-source-only")
-    assert beside.saved is None
-    assert beside.data.classes == record.data.classes
-    assert beside.recordings == ()  # predict diagnoses with its model, beside-source-only/model
-    adapted, reason = choose_model(
-        "CAT*-Temperature", replace(record.evidence, **own_evidence(finished, record)), beside.evidence,
-        agreement=(record.agreement, beside.agreement),
-    )  # fmt: skip
-    assert record.saved.adapted == adapted
-    assert record.saved.folder == ("." if adapted else "beside-source-only")
-    assert record.saved.reason == reason
-
-
-def own_evidence(folder: Path, record: Record) -> dict[str, object]:
-    """What is known of the adapted model itself, where the record's evidence is of the unadapted one."""
-    return {"finite": not record.failed, "one_class": None if record.saved.adapted else record.evidence.one_class}
-
-
-def test_predictions_and_record_agree(finished):
-    record = json.loads((finished / "record.json").read_text())
     rows = rows_of(finished / "predictions.csv")
     assert tuple(rows[0]) == COLUMNS
     assert len(rows) == record["data"]["target_test"]
     right = np.mean([row["label"] == row["predicted"] for row in rows])
     assert right == pytest.approx(record["scores"]["target"]["accuracy"], abs=1e-6)
+    beside = Record.read(finished / "beside-source-only")
+    assert beside.saved is None
+    assert beside.recordings == ()  # predict diagnoses with its model, beside-source-only/model
 
 
 def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
     model, saved = load_model(finished / "model"), Record.read(finished).saved
     assert model.metadata["recipe"] == saved.recipe
     assert (finished / "model-adapted").exists() == (saved.folder != ".")
-    texts = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
-    catalogue = open_dataset("simulated", None, texts).catalogue()
+    catalogue = open_dataset("simulated", None, SIMPLE).catalogue()
     windows = prepare(load(catalogue, ["N09_M07_F10"]), model.preparation)
     places = {
         (windows.recordings[r].origin, int(s)): n
@@ -145,72 +137,47 @@ def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_pat
     assert "checkpoint.safetensors: is damaged" in result.stderr
 
 
-def test_an_unlabelled_target_has_no_scores(tmp_path):
-    """Its names are no UTF-8, and formulas."""
-    folders = {"N15_M07_F10": "N15_M07_F10", "N09_M07_F10": "=N09"}
-    catalogue = open_dataset(
-        "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
-    ).catalogue()
-    for entry in catalogue.only(["0", "1"]).entries:
-        place = tmp_path / "mine" / folders[entry.domain]
-        place = place / entry.label if entry.domain == "N15_M07_F10" and entry.label else place
+def test_two_sources_adapt_to_a_third_machine_without_labels_and_every_choice_is_recorded(tmp_path):
+    """Uneven classes, two sources, nothing asked for but what keeps it short; a name of the target is no UTF-8, one is
+    a formula.
+    """
+    catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "1"}).catalogue()
+    names = dict(zip(catalogue.domains, ("mill-1500rpm", "mill-900rpm", "fan-1500rpm", "=fan"), strict=True))
+    for entry in catalogue.only(["0", "2", "3"]).entries:
+        domain, name = names[entry.domain], str(entry.label)
+        place = tmp_path / "mine" / domain / ("" if domain == "=fan" else name)
         place.mkdir(parents=True, exist_ok=True)
-        signal = entry.read().signal
-        name = os.fsdecode(b"\xff.npy") if entry.label == "healthy" else f"{entry.label}.npy"
-        np.save(place / name, np.stack([signal[::-1], signal]))
-    words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "=N09", "--input",
-             "frequency", "--window", "256", "--epochs", "3", "--method", "dense-MCC", "--rpm", "1500", "--bearing", "6205",
-             "--channel", "2", "--rate", "16000", "--out", tmp_path / "out")  # fmt: skip
+        signal = entry.read().signal[: 6000 if name == "inner-1" and "mill" in domain else None]
+        if name == "healthy" or domain != "fan-1500rpm":
+            file = os.fsdecode(b"\xff.npz") if (name, domain) == ("healthy", "=fan") else f"{name}.npz"
+            np.savez(place / file, x=signal, fs=16_000.0)
+    out = tmp_path / "out"
+    words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", "--target",
+             "=fan", "--input", "frequency", "--window", "256", "--epochs", "2", "--method", "dense-MCC", "--out", out]  # fmt: skip
     result = bearcat(*words, pictures=False)
     assert result.returncode == 0, result.stderr
     assert "no labels" in result.stdout
-    record = json.loads((tmp_path / "out" / "record.json").read_text())
-    assert (record["settings"]["data"]["rpm"], record["settings"]["data"]["bearing"]) == (1500, "6205")
-    assert record["scores"]["target"] is None
-    assert record["reliability"]["target"] is None
+    record = json.loads((out / "record.json").read_text())
+    assert record["scores"]["target"] is record["reliability"]["target"] is None
     assert 0 < record["estimates"]["mean_confidence"] <= 1
-    rows = rows_of(tmp_path / "out" / "predictions.csv")
+    rows = rows_of(out / "predictions.csv")
     assert {row["label"] for row in rows} == {""}
-    assert "'=N09/\\xff.npy" in {row["recording"].partition("#")[0] for row in rows}
-    assert all(row["recording"].startswith("'=N09/") for row in rows), "no formula"
-
-
-def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_path):
-    """Uneven classes, two sources, no label in the target, nothing asked for but what keeps it short."""
-    catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "1"}).catalogue()
-    names = dict(zip(catalogue.domains, ("mill-1500rpm", "mill-900rpm", "fan-1500rpm", "fan-low"), strict=True))
-    for entry in catalogue.only(["0", "2", "3"]).entries:
-        signal, place = entry.read().signal, tmp_path / "mine" / names[entry.domain] / str(entry.label)
-        place = place.parent if names[entry.domain] == "fan-low" else place
-        place.mkdir(parents=True, exist_ok=True)
-        signal = signal[:6000] if entry.label == "inner-1" and "mill" in names[entry.domain] else signal
-        if entry.label == "healthy" or names[entry.domain] != "fan-1500rpm":
-            np.savez(place / f"{entry.label}.npz", x=signal, fs=16_000.0)
-    words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", "--target",
-             "fan-low", "--input", "frequency", "--window", "256", "--epochs", "2", "--method", "dense-MCC", "--out",
-             tmp_path / "out"]  # fmt: skip
-    result = bearcat(*words)
-    assert result.returncode == 0, result.stderr
-    record = json.loads((tmp_path / "out" / "record.json").read_text())
-    choices = {choice["setting"]: choice for choice in record["chosen"]}
+    assert {row["recording"].partition("#")[0] for row in rows} == {"'=fan/\\xff.npz", "'=fan/inner-1.npz"}, (
+        "no formula"
+    )
+    choices = {choice["setting"]: choice["value"] for choice in record["chosen"]}
     assert list(choices) == ["channel", "rate", "stride", "split", "balance"]
-    for choice in choices.values():
-        assert f"{choice['setting']} {choice['value']}" in result.stderr
-    assert choices["balance"]["value"] == "on"
-    assert record["settings"]["recipe"]["balance"] is True
+    assert all(f"{name} {value}" in result.stderr for name, value in choices.items())
+    assert (choices["balance"], record["settings"]["recipe"]["balance"]) == ("on", True)
     assert record["settings"]["source"] == ["mill-1500rpm", "fan-1500rpm"]
     assert record["data"]["classes"] == ["healthy", "inner-1"]
     assert record["settings"]["split"]["scheme"] == "block"
     assert any("inner-1" in warning for warning in record["warnings"])
-    written = (tmp_path / "out" / "record.json").stat().st_mtime_ns
-    asked = ("--split", "block", "--method-set", "balance=true")  # the same run
-    again = bearcat(*words, *asked, pictures=False)
+    written = (out / "record.json").stat().st_mtime_ns
+    again = bearcat(*words, "--split", "block", "--method-set", "balance=true", pictures=False)  # the same run
     assert again.returncode == 0, again.stderr
     assert "balance on" not in again.stderr
-    assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == written
-    other = bearcat(*words, "--method-set", "balance=false")
-    assert other.returncode == 2
-    assert "holds another run" in other.stderr
+    assert (out / "record.json").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize(
@@ -234,8 +201,6 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
     ],
 )
 def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence, command, monkeypatch):
-    import torch
-
     if "cuda" in words and torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     (tmp_path / "occupied").mkdir()
@@ -253,36 +218,23 @@ def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence, comm
 
 def test_scrambled_target_labels_change_no_weight(tmp_path):
     """The whole way from labels on disk to trained weights, with evaluation looking on."""
-    from bearcat.cat.algorithm import Run, train
-    from bearcat.cat.evaluate import watcher
-    from bearcat.cat.recipes import RECIPES
-    from bearcat.data import Split, Task, split_task
-
-    catalogue = open_dataset(
-        "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
-    ).catalogue()
+    catalogue = open_dataset("simulated", None, SIMPLE).catalogue()
     source, target = (prepare(load(catalogue, [domain]), Preparation("frequency", 256)) for domain in ("0", "1"))
     labels = [recording.label for recording in target.recordings]
-    scrambled = replace(
-        target, recordings=tuple(replace(o, label=n) for o, n in zip(target.recordings, labels[::-1], strict=True))
-    )
+    pairs = zip(target.recordings, labels[::-1], strict=True)
+    scrambled = replace(target, recordings=tuple(replace(recording, label=label) for recording, label in pairs))
     found = []
     for windows in (target, scrambled):
         split = split_task(Task("N15_M07_F10", "N09_M07_F10"), source, windows, Split(), seed=0)
-        watch = watcher([split.held_back], torch.device("cpu"))
-        found.append(
-            train([Run(RECIPES["CAT*-Temperature"].in_epochs(4), split.training, 0)], torch.device("cpu"), watch)
-        )
-    for (name, first), second in zip(
-        found[0].network.state_dict().items(), found[1].network.state_dict().values(), strict=True
-    ):
-        assert torch.equal(first, second), name
+        watch = watcher([split.held_back], CPU)
+        found.append(train([Run(RECIPES["CAT*-Temperature"].in_epochs(4), split.training, 0)], CPU, watch))
+    first, second = (trained.network.state_dict() for trained in found)
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
     assert not torch.equal(found[0].history["target_accuracy_teacher"], found[1].history["target_accuracy_teacher"])
 
 
 def test_methods_are_listed_with_a_sentence_each_and_their_settings():
-    from bearcat.cat.recipes import GROUPS, RECIPES, about, settings_of
-
     printed = bearcat("methods").stdout
     assert all(name in printed and about(name)[0] in printed for name in RECIPES)
     assert printed.count("\n") == len(RECIPES) + 2 * len(GROUPS)  # each group has a title and a heading
@@ -297,12 +249,7 @@ def test_methods_are_listed_with_a_sentence_each_and_their_settings():
 
 @pytest.mark.parametrize("trouble", ["inner-1", "healthy", "nan"])
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
-    from bearcat.adaptation import RunSpec
-    from bearcat.adaptation import run as work
-    from bearcat.cat.recipes import RECIPES
-    from bearcat.data import Task
-
-    honest = work.train
+    honest = running.train
 
     def spoilt(*words, **more):
         trained = honest(*words, **more)
@@ -315,22 +262,141 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
                 trained.network.head.bias.copy_(torch.tensor([bias]))
         return trained
 
-    monkeypatch.setattr(work, "train", spoilt)
-    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
-    spec = RunSpec(
-        "simulated", dataset, Task("N15_M07_F10", "N09_M07_F10"), "DANN", RECIPES["DANN"].in_epochs(1),
-        Preparation("frequency", 256),
-    )  # fmt: skip
-    (run,) = work.run_stack([spec], [tmp_path / "out"], torch.device("cpu"), keep_model=True)
+    monkeypatch.setattr(running, "train", spoilt)
+    dataset, task = open_dataset("simulated", None, SIMPLE), Task("N15_M07_F10", "N09_M07_F10")
+    spec = RunSpec("simulated", dataset, task, "DANN", RECIPES["DANN"].in_epochs(1), Preparation("frequency", 256))
+    (run,) = running.run_stack([spec], [tmp_path / "out"], CPU, keep_model=True)
     record = run.record
     assert (record.collapsed, record.failed) == (trouble != "nan", trouble == "nan")
     assert record.decision.action == "do not use"
     assert load_model(tmp_path / "out" / "model").decision == record.decision
+    assert record.evidence.finite == (trouble != "nan")
     if trouble == "inner-1":
         assert record.never_predicted == ("healthy", "outer-1")
         assert record.evidence.one_class == "inner-1"
-        assert "'inner-1'" in record.decision.sentence
-    elif trouble == "nan":
-        assert not record.evidence.finite
-        assert "NaN" in record.decision.sentence
-        assert any("NaN" in warning for warning in record.warnings)
+
+
+# Each step once.
+
+
+def _count(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and _watched and isinstance(arguments[0], str | Path):
+        for folder, opened in _watched:
+            place = Path(arguments[0]).absolute()
+            if place.is_relative_to(folder):
+                opened[place.relative_to(folder).as_posix()] += 1
+
+
+sys.addaudithook(_count)
+
+
+@contextmanager
+def openings(folder: Path) -> Iterator[Counter[str]]:
+    """How often each file below this folder is opened by this process, in whatever way."""
+    opened: Counter[str] = Counter()
+    _watched.append((folder.absolute(), opened))
+    try:
+        yield opened
+    finally:
+        _watched.pop()
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory) -> Path:
+    """A folder of one's own: a labelled pump, and one without labels."""
+    root = tmp_path_factory.mktemp("mine")
+    for entry in open_dataset("simulated", None, SIMPLE).catalogue().only(["0", "1"]).entries:
+        labelled = entry.domain == "N15_M07_F10"
+        place = root / ("pump-A-1500rpm" if labelled else "pump-B-900rpm") / (str(entry.label) if labelled else "")
+        place.mkdir(parents=True, exist_ok=True)
+        np.savetxt(place / f"{entry.label}.csv", entry.read().signal, fmt="%.6g")  # which is opened once to be read
+    return root
+
+
+def wishes(mine: Path, **changes: Any) -> AdaptRequest:
+    return AdaptRequest(**{"data": str(mine), "rate": 16_000.0, "bearing": "6203"} | FASTEST | changes)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, of: Callable[..., object]) -> Counter[object]:
+    """Calls of a function from here on, by what `of` makes of their arguments."""
+    calls: Counter[object] = Counter()
+    honest = getattr(owner, name)
+
+    def call(*words: Any, **more: Any) -> Any:
+        calls[of(*words, **more)] += 1
+        return honest(*words, **more)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def whole(mine, tmp_path_factory) -> Path:
+    """The folder of an adaptation that nothing interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
+        adapting.adapt(make_plan(wishes(mine)), out)
+    return out
+
+
+def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypatch):
+    """Two runs are trained: the recipe's and its unadapted counterpart's."""
+    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
+    fitted = counted(monkeypatch, specs, "run_evidence", lambda *_: "check models")
+    written = counted(monkeypatch, Record, "write", lambda _, folder: folder.name)
+    read = counted(monkeypatch, Record, "read", lambda folder: folder.name)
+    with openings(mine) as opened:
+        found = adapting.adapt(make_plan(wishes(mine)), tmp_path / "out")
+    assert len(found.runs) == 2
+    assert all(each.physics is not None for each in found.recordings)
+    assert fitted == {"check models": 1}
+    assert written == {"out": 1, "beside-dense-source-only": 1}
+    assert read == {}
+    files = [path.relative_to(mine).as_posix() for path in mine.rglob("*.csv")]
+    assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """What a run's folder holds, without what it took."""
+    found: dict[str, object] = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.name == RECORD:
+            record = json.loads(path.read_text())
+            found[name] = {key: value for key, value in record.items() if key not in ("seconds", "checksums")}
+        elif path.is_file():
+            found[name] = path.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("step", ["train beside", "choose", "save", "record"])
+def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_path, monkeypatch, step):
+    """Killed before this step: of the run, the one beside it, the choice of a model, the run's own folder."""
+    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
+    out = tmp_path / "out"
+    owner, name, own = {
+        "train beside": (adapting, "run_stack", lambda *_, write, **__: write),
+        "choose": (adapting, "choose_model", lambda *_: True),
+        "save": (running, "save_model", lambda folder, _: folder == out / "model"),
+        "record": (Record, "write", lambda _, folder: folder == out),
+    }[step]
+    honest = getattr(owner, name)
+
+    def killed(*words: Any, **more: Any) -> Any:
+        if own(*words, **more):
+            raise KeyboardInterrupt
+        return honest(*words, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapting.adapt(make_plan(wishes(mine)), out)
+    assert not (out / RECORD).exists()
+    adapting.adapt(make_plan(wishes(mine)), out)
+    assert contents(out) == contents(whole)
+    before = contents(out)
+    again = adapting.adapt(make_plan(wishes(mine)), out)
+    assert contents(out) == before
+    assert again.record.to_dict() == Record.read(out).to_dict()

@@ -21,7 +21,7 @@ from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, loudness, p
 from bearcat.diagnosis.spectra import Spectra, stacked
 from bearcat.errors import InputError
 from tests.reference import quality as slow
-from tests.test_once import openings
+from tests.test_adapt import openings
 
 ORDERS = BEARINGS["6203"].orders()
 
