@@ -97,19 +97,20 @@ def draw(figure: Any, drawing: EvidenceDrawing, physics: PhysicsEvidence | None,
     A `small` one names the lines of the likeliest fault alone.
     """
     spectral = physics is not None and bool(drawing.levels)
-    axes = figure.subplots(1 + spectral, height_ratios=[3, 1] if spectral else [1], squeeze=False)[:, 0]
+    axes = figure.subplots(1 + spectral, height_ratios=[4, 1] if spectral else [1], squeeze=False)[:, 0]
     if physics is not None and spectral:
         _draw_spectrum(axes[0], drawing, physics, small)
     low, high = drawing.extremes
     times = np.linspace(0, 1 if drawing.seconds is None else drawing.seconds, len(low))
     axes[-1].fill_between(times, low, high, color="#444444", linewidth=0.3)
     axes[-1].set(xlim=(0, times[-1]), ylim=(-1.05 * drawing.peak, 1.05 * drawing.peak))
-    axes[-1].set_xlabel("waveform" if drawing.seconds is None else "waveform, seconds")
-    axes[-1].locator_params(axis="y", nbins=2)
+    axes[-1].set_xlabel("share of the waveform" if drawing.seconds is None else "waveform, seconds")
+    axes[-1].set_yticks([-drawing.peak, drawing.peak], [f"−{drawing.peak:.2g}", f"{drawing.peak:.2g}"])
     for axis in axes if small else ():
         axis.tick_params(labelsize=5.5, pad=1.5)
         axis.xaxis.label.set_size(6)
-        axis.xaxis.labelpad = 1
+        axis.yaxis.label.set_size(6)
+        axis.xaxis.labelpad = axis.yaxis.labelpad = 1
 
 
 def _draw_spectrum(axis: Axes, drawing: EvidenceDrawing, physics: PhysicsEvidence, small: bool) -> None:
@@ -134,7 +135,7 @@ def _draw_spectrum(axis: Axes, drawing: EvidenceDrawing, physics: PhysicsEvidenc
             for at in (place - side, place + side) if side else ():
                 axis.axvline(at, linestyle=(0, (1, 1.5)), linewidth=0.7, **style)
     low, high = physics.band
-    band = f"envelope {low / 1000:.3g}–{high / 1000:.3g} kHz, dB"
+    band = f"envelope of {low / 1000:.3g}–{high / 1000:.3g} kHz"
     axis.set(xlim=(0, drawing.last), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest))
-    axis.set_xlabel(f"{band}; order, 1 is {shaft:.2f} Hz" if small else f"order; 1 is the shaft's {shaft:.2f} Hz")
-    axis.set_ylabel("" if small else band)
+    axis.set_xlabel(f"order (1 is the shaft's {shaft:.2f} Hz){f'; {band}' if small else ''}")
+    axis.set_ylabel("dB" if small else f"{band}, dB")

@@ -178,6 +178,17 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
 
 
+@house_style()
+def reliability_by_method(results: Sequence[Result]) -> ReportFigure | None:
+    """The target's reliability in several runs, side by side, each after its own calibration where it has one."""
+    last = {result.cell.method: _panels([result.record.reliability])[-1:] for result in results}
+    panels = [(method, bins) for method, found in last.items() for title, bins in found if title.startswith("target")]
+    if len(panels) < 2:
+        return None
+    caption = "Each after calibration, if it has a calibrator. Bars below the diagonal mean too much confidence."
+    return ReportFigure("reliability", "Reliability on the target", caption, _draw_reliability(panels))
+
+
 def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     """Title and bins of each panel that the records have numbers for."""
     panels = []
@@ -203,10 +214,14 @@ def merge_bins(recorded: Sequence[RecordedBins]) -> RecordedBins:
 
 def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
     """Reliability diagrams in a row, as the paper draws them: accuracy as bars, gap to confidence, diagonal, ECE."""
-    drawing = empty_figure(1.75 * len(panels) + (0.3 if len(panels) < 4 else 0), 2.3)
-    axes = drawing.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    lines = 1 if len(panels) <= 4 else 2
+    columns = math.ceil(len(panels) / lines)
+    drawing = empty_figure(1.75 * columns + (0.3 if columns < 4 else 0), 2.2 * lines + 0.1)
+    axes = drawing.subplots(lines, columns, squeeze=False, sharey=True)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
     box = {"facecolor": "white", "edgecolor": "grey", "boxstyle": "round,pad=0.25", "linewidth": 0.6}
-    for axis, (title, bins) in zip(axes, panels, strict=True):
+    for axis, (title, bins) in zip(axes.flat, panels, strict=False):
         edges, mass, confidence, accuracy = map(np.array, (bins.edges, bins.mass, bins.confidence, bins.accuracy))
         apart, filled = confidence - accuracy, mass > 0
         place: dict[str, Any] = {"x": edges[:-1][filled], "width": np.diff(edges)[filled], "align": "edge"}
@@ -220,7 +235,7 @@ def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
         axis.text(0.05, 0.94, text, transform=axis.transAxes, va="top", fontsize=7, bbox=box)
         axis.set_title(title, fontsize=7.5)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", xticks=[0, 0.5, 1])
-    axes[0].set_ylabel("accuracy")
+    drawing.supylabel("accuracy", fontsize=8)
     drawing.legend([bars, (tint, hatch)], ["accuracy", "gap to confidence"], loc="outside lower center", ncols=2)
     return drawing
 
@@ -241,7 +256,7 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     names = [*classes, *sorted({label for found in pairs.values() for label, _ in found} - set(classes))]
     columns = min(2 if len(names) > 6 else 3, len(pairs))
     lines, width = math.ceil(len(pairs) / columns), WIDE if columns > 1 else NARROW + 0.5
-    drawing = empty_figure(width, lines * (width / columns * 0.92 + 0.15) + 0.2)
+    drawing = empty_figure(width, lines * (width / columns * 0.92 + 0.35) + 0.25)
     axes = drawing.subplots(lines, columns, squeeze=False).flat
     for axis in axes[len(pairs) :]:
         axis.set_visible(False)
@@ -387,7 +402,7 @@ def draw_evidence(diagnosis: Diagnosis, width: float = WIDE) -> ReportFigure:
     if diagnosis.drawing is None:
         raise InputError(f"{diagnosis.recording}: there is nothing to draw; its signal could not be read")
     small = width < WIDE
-    height = 0.25 if not diagnosis.drawing.levels else 0.44 if small else 0.55
+    height = 0.25 if not diagnosis.drawing.levels else 0.5 if small else 0.55
     drawing = empty_figure(width, height * width)
     draw(drawing, diagnosis.drawing, diagnosis.physics, small)
     return ReportFigure("evidence", diagnosis.title, diagnosis.sentence, drawing)

@@ -172,9 +172,13 @@ def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
         row |= {"machine": "" if folder else each.machine or "", "bearing": each.bearing or ""}
         row["rpm"] = "" if each.rpm is None else f"{each.rpm:.0f}"
     used = [name for name in USED if any(row[name] for row in rows)]
-    others = [name for name in (rows[0] if rows else ()) if name not in ("recording", "fault line", "reason", *USED)]
-    names = ["recording", *used, *others]
+    common = [name for name in used if len(rows) > 1 and len({row[name] for row in rows}) == 1]
+    unlisted = ("recording", "fault line", "reason", *USED)
+    others = [name for name in (rows[0] if rows else ()) if name not in unlisted]
+    others.sort(key=lambda name: name in ("agreement", "unfamiliar"))
+    names = ["recording", *others, *(name for name in used if name not in common)]
     note = "Lines are of the envelope spectrum, in dB above its background."
+    note += f" All recordings: {', '.join(f'{name} {rows[0][name]}' for name in common)}." if common else ""
     if "agreement" in names:
         note += (
             " Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows that"
@@ -232,28 +236,27 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     )
     warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
-    drawn = [figures.reliability([result])]
+    drawn = [figures.reliability_by_method(together), figures.reliability([result])]
     drawn += [figures.confusions(together), figures.curves(together)]
     shown = tuple(figure for figure in drawn if figure is not None)
     return Section("For researchers", sentences, tuple(warned), (_score_table(together),), shown, research=True)
 
 
 def _score_table(results: Sequence[Result]) -> Table:
-    domains = ("target", "source") if any(run.record.scores.target for run in results) else ("source",)
+    shown = [("target", name) for name in SCORES if any(run.record.scores.target for run in results)]
+    shown += [("source", name) for name in ("accuracy", "ece")]
     rows = []
     for run in results:
         expected = run.record.estimates.expected
         row = [TableEntry(run.cell.method), percent_entry(expected.value if expected else None)]
-        for domain in domains:
-            for name in SCORES:
-                row.append(percent_entry(run.score(domain, name)))
+        row += [percent_entry(run.score(domain, name)) for domain, name in shown]
         row += [percent_entry(run.record.estimates.mean_confidence), percent_entry(run.record.pseudo_label_share)]
         rows.append((*row, number_entry(run.record.temperature, "{:.2f}")))
-    headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
+    headings = [f"{domain} {SCORES[name]}" for domain, name in shown]
     note = (
         "Percent; ECE of 10 bins, before and after calibration; record.json has more scores."
         " Expected: the target's accuracy, estimated without labels. Labelled: target windows with a pseudo-label in"
         " the last epoch. T: temperature."
     )
-    header = ("method", "expected", *headings, "mean confidence", "labelled", "T")
+    header = ("method", "expected", *headings, "confidence", "labelled", "T")
     return Table("scores", "Scores", note, header, tuple(rows))
