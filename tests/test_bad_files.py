@@ -77,23 +77,10 @@ def tree(shape: tuple[int, ...], **options) -> Callable[[Path], None]:
     return write
 
 
-def elsewhere(kind: str) -> Callable[[Path], None]:
+def external(path: Path) -> None:
     """A file whose samples are in another one."""
-
-    def write(path: Path) -> None:
-        with h5py.File(path.with_name("kept.h5"), "w") as kept:
-            kept["a"] = LONG[:500]
-        with h5py.File(path, "w") as file:
-            if kind == "external":
-                file.create_dataset("a", shape=(500,), dtype="f4", external=[(str(path), 0, h5py.h5f.UNLIMITED)])
-            elif kind == "virtual":
-                layout = h5py.VirtualLayout(shape=(500,), dtype="f4")
-                layout[:] = h5py.VirtualSource(path.with_name("kept.h5"), "a", shape=(500,))
-                file.create_virtual_dataset("a", layout)
-            else:
-                file["a"] = h5py.ExternalLink(path.with_name("kept.h5"), "a")
-
-    return write
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", shape=(500,), dtype="f4", external=[(str(path), 0, h5py.h5f.UNLIMITED)])
 
 
 MAT_HEAD = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
@@ -121,17 +108,10 @@ def packed(content: bytes) -> bytes:
     return struct.pack("<II", 15, len(content)) + content
 
 
-def nested(times: int) -> bytes:
-    deep = matrix(6, (1, 1), part(9, bytes(8)))
-    for _ in range(times):
-        deep = matrix(1, (1, 1), deep)
-    return deep
-
-
 DEEP = {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": LONG[:9]}}}}}}}}}
 FASTER = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(40_000) / 3_000])
 BAD = {  # by file, its content and words of the sentence
-    "utf16.csv": (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"), "control.csv": (b"\x81\n1\n", "is not UTF-8"),
+    "utf16.csv": (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
     "side.csv": (b"\n".join([b",".join([b"1"] * 2000)] * 2), "has 2000 columns.*transpose"),
     "ragged.csv": (b"1,2\n3\n4,5\n", "cannot be read"), "word.csv": (b"1\nabc\n3\n", "cannot be read"),
     "words.csv": (b"hello\nworld\n", "no row holds numbers only"), "clock.csv": (b"12:00:00.1,1\n12:00:00.2,2\n", "times in seconds"),
@@ -142,31 +122,23 @@ BAD = {  # by file, its content and words of the sentence
     "late.csv": (b"1.000000\n" * 60_000 + b"broken\n", "cannot be read"), "nan.csv": (b"1\n2\nnan\n", "the first at sample 2"),
     "pickle.npy": (as_npy(LONG[:4]).replace(b"<f4", b"|O "), "cannot be read"), "lie.npy": (npy_of("(1000000000000,)"), "cannot be read"),
     "axes.npy": (as_npy(np.zeros((3, 4, 5))), "3 axes"), "damaged.npz": (npz(a=LONG)[:2_000_000] + b"\1\1\1" + npz(a=LONG)[2_000_003:], "CRC-32"),
-    "cut.npz": (npz(a=LONG)[:2_000_000], "not a zip file"), "lie.npz": (archive(npy_of("(1000000000000,)")), "more memory|cannot be read"),
-    "words.npz": (npz(a=np.array(["b"])), "no numeric"),
+    "lie.npz": (archive(npy_of("(1000000000000,)")), "more memory|cannot be read"),
     "nan.npz": (npz(a=np.where(np.arange(LONG.size) >= 500_000, np.nan, LONG)), "the first at sample 500000"),
     "rate.npz": (npz(a=LONG[:99], fs=np.array(1e300)), "must be between"),
     "rates.mat": (matlab(fs=100.0, sr=200.0, x=LONG[:99]), "two sampling rates"), "deep.mat": (matlab(**DEEP), "deeply"),
     "speeds.mat": (matlab(rpm=1500.0, shaft_rpm=300.0, x=LONG[:99]), "two speeds"), "note.mat": (matlab(note="none"), "no numeric"),
-    "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "cube.mat": (matlab(cube=np.zeros((3, 4, 5))), "axes"),
-    "old.mf4": (b"MDF     4.10", "save it as"), "old.unv": (b"    -1", "save it as"), "old.tdms": (b"TDSm", "save it as"), "old.parquet": (b"PAR1", "save it"),
+    "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "old.parquet": (b"PAR1", "save it"),
     "letter.docx": (b"hello", "unknown format"), "wav.flac": (as_wav(LONG[:999]), "FLAC"), "end.h5": (tree((2**36,)), "unpacks"),
-    "external.mat": (elsewhere("external"), "in another file"), "virtual.mat": (elsewhere("virtual"), "in another file"),
-    "link.mat": (elsewhere("link"), "no numeric signal"), "crash.mat": (CRASH, "cannot be read"), "cut.wav": (as_wav(LONG[:999])[:999], "cannot be read"),
+    "external.mat": (external, "in another file"), "crash.mat": (CRASH, "cannot be read"), "cut.wav": (as_wav(LONG[:999])[:999], "cannot be read"),
 } | {f"empty{suffix}": (b"", r"is empty \(0 bytes\)") for suffix in FORMATS}  # fmt: skip
 
 
-NOBODY = part(5, struct.pack("<i", 32)) + part(1, b"")  # a struct's fields: none
 HOSTILE = {  # files of some kilobytes that would become 8 MB or more, or say so
-    "zeros.npz": archive(as_npy(np.zeros(2**21, np.float32)), zipfile.ZIP_DEFLATED), "zeros73.mat": tree((2**20,), compression="gzip"),
-    "zeros.mat": MAT_HEAD + packed(matrix(6, (2**20, 1), part(9, bytes(2**23)))), "line.csv": b"1," * 50_000,
-    "bzip2.npz": archive(npy_of("(10000000,)") + bytes(2**20), zipfile.ZIP_BZIP2), "many.npz": archive(b"", members=4000),
-    "lzma.npz": archive(npy_of("(10000000,)") + bytes(2**20), zipfile.ZIP_LZMA),
-    "structs.mat": MAT_HEAD + matrix(2, (1, 2_000_000), NOBODY), "cells.mat": MAT_HEAD + packed(matrix(1, (1000, 1000, 1000))),
-    "objects.mat": MAT_HEAD + matrix(3, (2**31 - 1, 2**31 - 1), part(1, b"a"), NOBODY), "nested.mat": MAT_HEAD + packed(nested(3000)),
-    "texts.mat": MAT_HEAD + matrix(4, (2**30, 0), part(16, b"")), "numbers.mat": MAT_HEAD + matrix(6, (2**30, 1), part(9, bytes(8))),
-    "sparse.mat": MAT_HEAD + matrix(5, (2**20, 2**20), part(5, b""), part(5, bytes(8)), part(9, b"")),
-    "texts of v4.mat": MAT_HEAD + struct.pack("<5i", 51, 2**30, 0, 0, 2) + b"a\0",
+    "zeros.npz": archive(as_npy(np.zeros(2**21, np.float32)), zipfile.ZIP_DEFLATED),
+    "zeros73.mat": tree((2**20,), compression="gzip"),
+    "zeros.mat": MAT_HEAD + packed(matrix(6, (2**20, 1), part(9, bytes(2**23)))),
+    "line.csv": b"1," * 50_000, "many.npz": archive(b"", members=4000),
+    "objects.mat": MAT_HEAD + matrix(3, (2**31 - 1, 2**31 - 1), part(1, b"a"), part(1, b"")),
 }  # fmt: skip
 
 
@@ -339,10 +311,6 @@ def test_no_recording_of_an_odd_folder_is_lost_and_none_stops_the_others(odd_fol
         assert len(found) == GOOD + WRONG
         assert sum(row["state"] == "unreadable" for row in found) == said.count("problem: ") == WRONG
         assert "\x1b" not in printed + said
-    status, printed, said = command("data", "check", odd_folder)
-    assert (status, said.count("problem: ")) == (2, WRONG)
-    origins = [entry.origin for entry in Folder(odd_folder).catalogue().entries]
-    assert (len(set(origins)), all(origin.isprintable() for origin in origins)) == (GOOD + WRONG, True)
     files = [odd_folder / "pump" / name for name in ("rate.npz", "faulty.wav", "missing.wav")]
     found = diagnose(files, rpm=1500, bearing="6205")
     assert [each.state == "unreadable" for each in found] == [True, False, True]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -40,17 +39,6 @@ def test_a_balanced_pass_is_the_twins():
         labels = np.random.default_rng(seed).choice(4, size=30 + seed, p=(0.7, 0.2, 0.07, 0.03))
         found = balanced(labels, np.random.default_rng([seed, 1]))
         assert found.tolist() == balanced_pass(labels.tolist(), np.random.default_rng([seed, 1]))
-
-
-def test_every_class_comes_equally_often_and_none_of_its_windows_before_all_have_come():
-    labels = np.repeat([0, 1, 2], [90, 8, 3])
-    drawn = balanced(labels, np.random.default_rng(0))
-    assert len(drawn) == len(labels)
-    counts = Counter(labels[drawn].tolist())
-    assert max(counts.values()) - min(counts.values()) <= 1
-    for name in range(3):
-        times = Counter(drawn[labels[drawn] == name].tolist())
-        assert max(times.values()) - min(times.get(place, 0) for place in np.flatnonzero(labels == name)) <= 1
 
 
 def test_weights_ofequal_classes_are_the_repetition_of_windows():

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from scipy.io import savemat, wavfile
 
-from bearcat.data import isolated
-from bearcat.data.bearing import BEARINGS, find_bearing
+from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.data.signals import BLOCK
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.diagnose import measure_points
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.lines import cross_talk, line_amplitudes
 from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, loudness, physics_evidence
@@ -74,32 +72,12 @@ def write_wav(path, values):
     wavfile.write(path, 12_800, values)
 
 
-def write_mat(path, values):
-    savemat(path, {"fs": 12_800.0} | {f"c{number + 1}": column for number, column in enumerate(values.T)})
-
-
-def write_flac(path, values):
-    pytest.importorskip("soundfile").write(path, values / 8, 12_800, subtype="PCM_16")
-
-
-@pytest.mark.parametrize("kind", ["wav", "mat", "npy", "flac", "csv"])
-def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind):
-    values, path = noise(3, BLOCK // 3 * 2), tmp_path / f"a.{kind}"
-    names = {"csv": ["one", "two", "three"], "mat": ["c1", "c2", "c3"]}.get(kind, ["1", "2", "3"])
-    write = {"wav": write_wav, "mat": write_mat, "flac": write_flac, "npy": np.save,
-             "csv": lambda path, values: write_csv(path, names, values[:5000])}[kind]  # fmt: skip
-    write(path, values)
-    opened = isolated.open_channels(path)
-    for name in (names[1], names[0], names[0]):
-        alone, found = isolated.open_stream(path, name), opened[name]("it")
-        assert (found.rate, found.channel) == (alone.rate, name)
-        np.testing.assert_array_equal(np.concatenate(list(found.blocks)), np.concatenate(list(alone.blocks)))
-
-
-def test_channels_that_do_not_fit_into_memory_are_decoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("bearcat.data.signals.KEPT_BYTES", 1000)
-    values, path = noise(2, 3 * BLOCK // 2), tmp_path / "a.wav"
-    write_wav(path, values)
+@pytest.mark.parametrize("kept", [1000, 2**29])
+@pytest.mark.parametrize("write", [write_wav, savemat])
+def test_channels_are_what_the_file_holds_whether_they_fit_into_memory_or_not(tmp_path, monkeypatch, kept, write):
+    monkeypatch.setattr("bearcat.data.signals.KEPT_BYTES", kept)
+    values, path = noise(2, 3 * BLOCK // 2), tmp_path / ("a.wav" if write is write_wav else "a.mat")
+    write(path, values if write is write_wav else {"c1": values[:, 0], "c2": values[:, 1]})
     for recording, column in zip(find_recordings(path), values.T, strict=True):
         np.testing.assert_array_equal(np.concatenate(list(recording.open().blocks)), column)
 
@@ -208,13 +186,3 @@ def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
     assert found[0]["outer race"].decibels == pytest.approx(20, abs=3)
     assert "outer race" not in found[1]
     assert cross_talk([loudness(evidence[0]), loudness(None)]) == [{}, {}]  # nobody is louder
-
-
-def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real_data):
-    bearing = find_bearing("ZA-2115")
-    for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
-        (found,) = find_measurements([file])
-        evidence = [each.signal.physics for each in measure_points(found, Given(rpm=2000, bearing=bearing))]
-        owners = cross_talk([loudness(each) for each in evidence])
-        assert "outer race" not in owners[0]
-        assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from bearcat.data.inputs import find_input
 from bearcat.data.recording import cut
 from bearcat.data.survey import UNLABELLED, measure, survey
 from bearcat.errors import InputError
+from tests.test_once import openings
 
 
 def put(path: Path, seed: int = 0, samples: int = 3000, rate: float | None = None) -> Path:
@@ -58,41 +58,21 @@ def test_three_csv_files_in_folders_are_a_dataset(tmp_path):
 def test_a_manifest_says_everything(tmp_path):
     put(tmp_path / "long.csv", 1, samples=4000)
     np.save(tmp_path / "two.npy", np.random.default_rng(0).standard_normal((2, 2000)))
-    manifest(
-        tmp_path,
-        "path,domain,label,rate,channel,start,stop\n"
-        "long.csv,a,healthy,1000,,0,2000\n"
-        "long.csv,a,worn,1000,,2000,\n"
-        "two.npy,b,,1000,2,,1500\n",
-    )
-    recordings = load(Folder(root=tmp_path).catalogue())
-    assert [(recording.domain, recording.label, recording.rate, recording.signal.size) for recording in recordings] == [
-        ("a", "healthy", 1000, 2000),
-        ("a", "worn", 1000, 2000),
-        ("b", None, 1000, 1500),
-    ]
-    assert [recording.origin for recording in recordings] == [
-        "long.csv[0:2000]",
-        "long.csv[2000:]",
-        "two.npy#2[0:1500]",
-    ]
-    np.testing.assert_allclose(recordings[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
-
-
-def test_a_manifest_says_speed_bearing_machine_and_sensor(tmp_path):
-    for number in range(3):
-        put(tmp_path / f"{number}.csv", number)
-    manifest(
-        tmp_path,
-        "path,domain,rpm,bearing,machine,sensor\n"
-        "0.csv,600rpm,750,6205-2RS,pump A,drive end\n"
-        '1.csv,600rpm,,"balls=8,ball=6.75,pitch=28.5",,\n'
-        "2.csv,load3,,,,\n",
-    )
-    first, second, third = load(Folder(root=tmp_path).catalogue())
+    head = "path,domain,label,rate,channel,start,stop,rpm,bearing,machine,sensor"
+    rows = (
+        "long.csv,600rpm,healthy,1000,,0,2000,750,6205-2RS,pump A,drive end",
+        'long.csv,600rpm,worn,1000,,2000,,,"balls=8,ball=6.75,pitch=28.5",,', "two.npy,b,,1000,2,,1500,,,,",
+    )  # fmt: skip
+    manifest(tmp_path, "\n".join([head, *rows]))
+    found = load(Folder(root=tmp_path).catalogue())
+    assert [(each.origin, each.domain, each.label, each.rate, each.signal.size) for each in found] == [
+        ("long.csv[0:2000]", "600rpm", "healthy", 1000, 2000), ("long.csv[2000:]", "600rpm", "worn", 1000, 2000),
+        ("two.npy#2[0:1500]", "b", None, 1000, 1500),
+    ]  # fmt: skip
+    np.testing.assert_allclose(found[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
+    first, second, third = found
     assert (first.rpm, str(first.bearing), first.machine, first.sensor) == (750, "6205", "pump A", "drive end")
-    assert second.rpm == 600, "the domain's name says it"
-    assert second.bearing == Bearing(8, 6.75, 28.5)
+    assert (second.rpm, second.bearing) == (600, Bearing(8, 6.75, 28.5)), "the domain's name says the speed"
     assert (third.rpm, third.bearing, third.machine, third.sensor) == (None, None, None, None)
 
 
@@ -181,27 +161,14 @@ def test_a_speed_signal_that_is_none_is_refused_by_name(tmp_path, values, rpm, w
     assert caught.value.field == "rpm"
 
 
-def counted_reads(monkeypatch) -> Counter[str]:
-    """Counts how often each file is decoded from now on."""
-    reads: Counter[str] = Counter()
-    original = folder_module.read_signals
-
-    def read(path: Path, origin: str | None = None):
-        reads[path.name] += 1
-        return original(path, origin)
-
-    monkeypatch.setattr(folder_module, "read_signals", read)
-    return reads
-
-
-def test_a_file_of_several_recordings_is_decoded_once(tmp_path, monkeypatch):
+def test_a_file_of_several_recordings_is_decoded_once(tmp_path):
     put(tmp_path / "long.csv", 1, samples=4000)
     put(tmp_path / "other.csv", 2)
     rows = "long.csv,a,x,0,1000\nlong.csv,a,y,1000,2000\nother.csv,a,x,,\nlong.csv,b,,2000,\n"
     catalogue = Folder(root=manifest(tmp_path, f"path,domain,label,start,stop\n{rows}")).catalogue()
-    reads = counted_reads(monkeypatch)
-    assert [recording.signal.size for recording in load(catalogue)] == [1000, 1000, 3000, 2000]
-    assert reads == {"long.csv": 1, "other.csv": 1}
+    with openings(tmp_path) as opened:
+        assert [recording.signal.size for recording in load(catalogue)] == [1000, 1000, 3000, 2000]
+    assert opened == {"long.csv": 1, "other.csv": 1}
 
 
 def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
