@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -42,38 +43,31 @@ def paderborn_file(name: str, order: int = 0, without: str | None = None) -> byt
     return buffer.getvalue()
 
 
-def layout(root: Path, kind: str, bearings: tuple[str, ...] = PAPER, measurements: tuple[int, ...] = (1,)) -> Path:
+def layout(root: Path, flat: bool = False) -> Path:
     """The dataset as people have it on disk."""
-    for number, bearing in enumerate(bearings):
-        names = [f"{condition}_{bearing}_{m}" for condition in CONDITIONS for m in measurements]
-        for name in names:
-            folder = {"bearing": bearing, "flat": "."}[kind]
-            (root / folder).mkdir(parents=True, exist_ok=True)
-            (root / folder / f"{name}.mat").write_bytes(paderborn_file(name, number % 6))
+    for number, (bearing, condition) in enumerate(product(PAPER, CONDITIONS)):
+        name = f"{condition}_{bearing}_1"
+        folder = root if flat else root / bearing
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.mat").write_bytes(paderborn_file(name, number % 6))
     return root
 
 
-@pytest.mark.parametrize("kind", ["bearing", "flat"])
-def test_paderborn_is_found_however_it_lies(tmp_path, kind):
-    catalogue = Paderborn(root=layout(tmp_path / "pu", kind)).catalogue()
-    assert catalogue.domains == CONDITIONS
-    assert catalogue.classes == PAPER
-    assert not catalogue.problems
+@pytest.mark.parametrize("flat", [False, True])
+def test_paderborn_is_found_however_it_lies(tmp_path, flat):
+    catalogue = Paderborn(root=layout(tmp_path / "pu", flat)).catalogue()
+    assert (catalogue.domains, catalogue.classes, catalogue.problems) == (CONDITIONS, PAPER, ())
     recordings = load(catalogue)
     assert len(recordings) == 52
-    assert {recording.rate for recording in recordings} == {64_000}
-    assert {recording.channel for recording in recordings} == {"vibration_1"}
-    assert {(recording.domain, recording.rpm) for recording in recordings} == {
-        (condition, 900 if condition.startswith("N09") else 1500) for condition in CONDITIONS
-    }
-    assert {recording.bearing for recording in recordings} == {BEARINGS["6203"]}
     for recording in recordings:  # whatever the order of channels in the file
+        assert (recording.rate, recording.channel, recording.bearing) == (64_000, "vibration_1", BEARINGS["6203"])
+        assert recording.rpm == (900 if recording.domain.startswith("N09") else 1500)
         np.testing.assert_allclose(recording.signal, (NOISE + 5).astype(np.float32))
     assert (recordings[0].domain, recordings[0].label) == ("N15_M07_F10", "KA04")
 
 
 def test_paderborn_names_what_is_missing_double_or_wrong(tmp_path):
-    root = layout(tmp_path, "bearing")
+    root = layout(tmp_path)
     gone, double, cut_short, other = (f"N15_M07_F10_{bearing}_1.mat" for bearing in ("KA04", "KA15", "KA16", "KA22"))
     (root / "KA04" / gone).unlink()
     (root / "KB23.rar").write_bytes(b"Rar!")
@@ -103,13 +97,10 @@ def test_paderborn_names_what_is_missing_double_or_wrong(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        ({"bearings": "KX44"}, "codes such as KA04, not KX44"),
-        ({"measurements": "21"}, "numbers from 1 to 20"),
-        ({"measurements": "x"}, "'measurements': 'x'"),
-        ({"measurement": "1"}, "did you mean 'measurements'"),
-        ({"label_by": "damage"}, "label_by"),
+        ({"bearings": "KX44"}, "codes such as KA04, not KX44"), ({"measurements": "21"}, "numbers from 1 to 20"),
+        ({"measurements": "x"}, "'measurements': 'x'"), ({"measurement": "1"}, "did you mean 'measurements'"),
     ],
-)
+)  # fmt: skip
 def test_paderborn_refuses_settings_it_does_not_know(tmp_path, texts, sentence):
     with pytest.raises(InputError, match=sentence):
         open_dataset("paderborn", tmp_path, texts).catalogue()
@@ -122,8 +113,6 @@ def test_cwru_real_files_are_complete(real_data):
     assert not catalogue.problems
     assert catalogue.domains == ("load0", "load1", "load2", "load3")
     assert {recording.rate for recording in recordings} == {12_000}
-    assert all(5 < recording.signal.size / recording.rate < 12 for recording in recordings)
-    assert {recording.bearing for recording in recordings} == {BEARINGS["6205"]}
     speeds = {recording.origin: recording.rpm for recording in recordings}
     assert speeds["237.mat"] == scipy_io.loadmat(real_data("cwru") / "237.mat")["X237RPM"].item()
     assert speeds["100.mat"] == 1730, "the load's nominal speed, where the file does not say its own"
@@ -168,7 +157,6 @@ def test_hit_sm_real_files_are_complete_and_a_missing_rig_is_fine(real_data):
     assert catalogue.domains == ("mfs-600", "mfs-900", "mfs-1200")
     assert {(recording.rate, recording.signal.size) for recording in recordings} == {(51_200, 262_144)}
     assert {recording.rpm for recording in recordings} == {600, 900, 1200}
-    assert {(recording.machine, recording.bearing) for recording in recordings} == {("mfs", BEARINGS["6205"])}
     assert not catalogue.problems
     assert "rig 'self' is not there" in catalogue.notes[0]
 
@@ -208,8 +196,7 @@ def test_benches_as_machines_keep_speed_and_bearing_and_change_domain_and_label(
     entry = next(entry for entry in catalogue.entries if entry.domain == "hit-sm-mfs" and entry.label == "outer")
     recording = entry.read()
     assert (recording.domain, recording.label, recording.origin) == (entry.domain, entry.label, entry.origin)
-    assert recording.rpm == pytest.approx(600)
-    assert recording.bearing is not None
+    assert (recording.rpm, str(recording.bearing)) == (600, "6205")
 
 
 def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():

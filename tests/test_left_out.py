@@ -81,12 +81,7 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
 
 
 @pytest.mark.parametrize(
-    ("lost", "words"),
-    [
-        (("a/inner/1.csv", "a/inner/2.csv"), "class 'inner' of the source"),
-        (("b/1.csv", "b/2.csv", "b/3.csv"), "domain 'b'"),
-        (GOOD, "domain 'a'"),
-    ],
+    ("lost", "words"), [(GOOD[2:4], "class 'inner' of the source"), (GOOD[4:], "domain 'b'"), (GOOD, "domain 'a'")]
 )
 def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, command):
     root = good_folder(tmp_path / "mine")
@@ -94,10 +89,9 @@ def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, comm
         (root / name).write_text("nan\n" * (2000 + number))
     task = ("--source", "a", "--target", "b", "--out", tmp_path / "out")
     status, _, errors = command("adapt", "--data", root, *task)
-    assert status == 2
+    assert (status, (tmp_path / "out").exists()) == (2, False)
     assert words in errors.replace("\n", " ")
     assert lost[0] in errors
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
