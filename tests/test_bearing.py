@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from bearcat.data.bearing import BEARINGS, ESTIMATE, Bearing, find_bearing
+from bearcat.data.bearing import BEARINGS, ESTIMATE, ROWS, Bearing, find_bearing
 from bearcat.errors import InputError
 
 
@@ -21,7 +21,7 @@ def test_every_ball_passes_both_races_once_per_turn_of_the_shaft_against_the_cag
 
 def test_every_row_of_the_table_is_a_bearing_that_can_exist_and_says_its_source():
     assert len(BEARINGS) > 600
-    for name, row in BEARINGS.rows.items():
+    for name, row in ROWS.items():
         bearing, bore, outer = BEARINGS[name], float(row["bore"]), float(row["outer"] or "inf")
         assert bore < bearing.pitch_diameter < outer, name  # and the balls fit, which Bearing checks
         assert 0.05 < bearing.ball_diameter / bearing.pitch_diameter < 0.45, name
@@ -31,7 +31,7 @@ def test_every_row_of_the_table_is_a_bearing_that_can_exist_and_says_its_source(
         if code := re.fullmatch(r"(?:N[A-Z]*\d+|6[023489]|160|73)(\d\d)E?", name):
             known = {"00": 10, "01": 12, "02": 15, "03": 17}
             assert bore == known.get(code[1], 5 * int(code[1])), name
-    counts = Counter(row["source"].startswith(ESTIMATE) for row in BEARINGS.rows.values())
+    counts = Counter(row["source"].startswith(ESTIMATE) for row in ROWS.values())
     assert counts[False] > 450  # published, not estimated
 
 

@@ -45,11 +45,8 @@ def test_three_csv_files_in_folders_are_a_dataset(tmp_path):
     assert catalogue.classes == ("healthy", "inner")
     found = survey(catalogue, Preparation())
     assert not found.problems
-    assert [(row.domain, row.label, row.windows) for row in found.rows] == [
-        ("600rpm", "healthy", 2),
-        ("600rpm", "inner", 2),
-        ("1200rpm", UNLABELLED, 2),
-    ]
+    assert list(found.classes) == [("600rpm", "healthy"), ("600rpm", "inner"), ("1200rpm", UNLABELLED)]
+    assert [[samples for _, samples in recordings] for recordings in found.classes.values()] == [[3000]] * 3
     assert any("'1200rpm' has no labels" in note for note in found.notes)
     assert any("sampling rate" in note for note in found.notes)
     assert load(catalogue, ["1200rpm"])[0].label is None

@@ -246,7 +246,7 @@ def check(name: Name, request: DataRequest, domains: options.Domains = None) -> 
         usable = all(problem.domain is not None for problem in surveyed.problems)
         effect = "adapt leaves these recordings out" if usable else "adapt cannot use it"
         raise InputError(f"{name}: {len(surveyed.problems)} problem(s) named above; {effect}")
-    if len({row.domain for row in surveyed.rows}) < 2:
+    if len({domain for domain, _ in surveyed.classes}) < 2:
         print_note("there is one domain only; adapting needs a source and a target")
 
 
@@ -287,27 +287,35 @@ def show(
 
 def _print_survey(surveyed: Survey, preparation: Preparation) -> None:
     """A row for each class of each domain, and the sums."""
+    from bearcat.data.recording import count_windows
     from bearcat.data.splits import specimens_sentence
     from bearcat.data.survey import UNLABELLED
 
-    rows = [
-        {
-            "domain": row.domain,
-            "class": row.label,
-            "recordings": str(row.recordings),
-            "seconds": "?" if row.seconds is None else f"{row.seconds:.2f}",
-            "rate (Hz)": ", ".join("unknown" if rate is None else f"{rate:g}" for rate in row.rates),
-            "windows": str(row.windows),
-            "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*row.speeds[:1], *row.speeds[-1:]})),
-            "bearing": ", ".join(row.bearings),
-        }
-        for row in surveyed.rows
-    ]
+    rows, windows = list[dict[str, str]](), 0
+    for (domain, label), recordings in surveyed.classes.items():
+        infos = [info for info, _ in recordings]
+        rates, speeds = dict.fromkeys(info.rate for info in infos), sorted({info.rpm for info in infos if info.rpm})
+        count = sum(count_windows(samples, preparation.length, preparation.step) for _, samples in recordings)
+        windows += count
+        seconds = sum(samples / (info.rate or 1) for info, samples in recordings)
+        rows.append({
+            "domain": domain,
+            "class": label,
+            "recordings": str(len(recordings)),
+            "seconds": "?" if None in rates else f"{seconds:.2f}",
+            "rate (Hz)": ", ".join("unknown" if rate is None else f"{rate:g}" for rate in rates),
+            "windows": str(count),
+            "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*speeds[:1], *speeds[-1:]})),
+            "bearing": ", ".join(dict.fromkeys(str(info.bearing) for info in infos if info.bearing)),
+        })  # fmt: skip
     print_table(rows, left=("domain", "class", "bearing"))
-    recordings, windows = (sum(getattr(row, name) for row in surveyed.rows) for name in ("recordings", "windows"))
-    domains, classes = {row.domain for row in surveyed.rows}, {row.label for row in surveyed.rows} - {UNLABELLED}
+    domains, classes = (
+        {domain for domain, _ in surveyed.classes},
+        {label for _, label in surveyed.classes} - {UNLABELLED},
+    )
+    total = sum(map(len, surveyed.classes.values()))
     print(
-        f"{recordings} recordings in {len(domains)} domains, {len(classes)} classes;"
+        f"{total} recordings in {len(domains)} domains, {len(classes)} classes;"
         f" {windows} windows of {preparation.length} samples every {preparation.step}"
     )
     if surveyed.specimens:

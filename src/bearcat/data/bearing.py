@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from bearcat.errors import InputError, check_range
@@ -98,8 +97,7 @@ class Bearing:
     @property
     def estimated(self) -> bool:
         """Whether the table's numbers are an estimate: there may be a ball more or less."""
-        row = BEARINGS.rows.get(self.designation or "")
-        return row is not None and row["source"].startswith(ESTIMATE)
+        return ROWS.get(self.designation or "", {}).get("source", "").startswith(ESTIMATE)
 
     @property
     def doubt(self) -> Finding | None:
@@ -115,28 +113,16 @@ class Bearing:
         return math.pi * self.ball_diameter * self.orders()["BSF"]
 
 
-class BearingTable(Mapping[str, Bearing]):
-    """Bearings by designation, read from bearings.csv when one is first asked for."""
-
-    @cached_property
-    def rows(self) -> dict[str, dict[str, str]]:
-        """What the table says of each: type, bore, outer (mm), …, source."""
-        with TABLE.open(encoding="utf-8", newline="") as file:
-            return {row["designation"]: row for row in csv.DictReader(file)}
-
-    def __getitem__(self, name: str) -> Bearing:
-        row = self.rows[name]
-        ball, pitch, angle = (float(row[column]) for column in ("ball", "pitch", "angle"))
-        return Bearing(int(row["balls"]), ball, pitch, angle, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+def _read_table() -> dict[str, dict[str, str]]:
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return {row["designation"]: row for row in csv.DictReader(file)}
 
 
-BEARINGS = BearingTable()
+ROWS = _read_table()  # by designation: type, bore, outer (mm), …, source
+BEARINGS = {
+    name: Bearing(int(row["balls"]), float(row["ball"]), float(row["pitch"]), float(row["angle"]), name)
+    for name, row in ROWS.items()
+}
 """Bearings by designation.
 
 >>> BEARINGS["6205"].balls

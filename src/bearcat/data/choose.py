@@ -18,14 +18,13 @@ from itertools import product
 from bearcat.data.catalogue import Catalogue, Dataset, Problem
 from bearcat.data.folder import Folder, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
-from bearcat.data.recording import count_windows
+from bearcat.data.recording import check_length, count_windows
 from bearcat.data.splits import choose_scheme
 from bearcat.data.survey import (
     ChannelMeasurement,
     Measurement,
     Measurements,
     Progress,
-    check_length,
     measured_of,
     odd_recordings,
     read_alike,

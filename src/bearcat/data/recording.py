@@ -211,14 +211,19 @@ def count_windows(samples: int, length: int, stride: int | None = None) -> int:
     return 0 if samples < length else (samples - length) // (stride or length) + 1
 
 
+def check_length(origin: str, samples: int, length: int) -> None:
+    """Refuses a recording of fewer samples than a window."""
+    if samples < length:
+        few = f"{samples} samples are fewer than one window of {length}"
+        raise InputError(f"{origin}: {few}; use a shorter window or leave the recording out")
+
+
 def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> Floats:
     """Windows of `length` samples every `stride` (default: no overlap) as views (window, 1, time), without the rest."""
     stride = length if stride is None else stride
     if length < 2 or stride < 1:
         raise InputError(f"a window needs a length of at least 2 and a stride of at least 1, not {length} and {stride}")
-    if recording.signal.size < length:
-        few = f"{recording.signal.size} samples are fewer than one window of {length}"
-        raise InputError(f"{recording.origin}: {few}; use a shorter window or leave the recording out")
+    check_length(recording.origin, recording.signal.size, length)
     return cut_samples(recording.signal, length, stride)[:, None]
 
 
@@ -278,9 +283,9 @@ def spectrum(values: Floats) -> Floats:
 
 def squared_magnitude(values: NDArray[Any]) -> NDArray[Any]:
     """Of complex numbers, without the root that abs takes."""
-    squares = np.square(values.view(values.real.dtype)) if values.flags.c_contiguous else None
-    if squares is None:
+    if not values.flags.c_contiguous:
         return np.asarray(np.square(values.real) + np.square(values.imag))
+    squares = np.square(values.view(values.real.dtype))  # faster
     return np.asarray(squares[..., ::2] + squares[..., 1::2])
 
 

@@ -22,7 +22,7 @@ from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.channels import vibrations
 from bearcat.data.folder import FolderEntry
 from bearcat.data.inputs import Preparation
-from bearcat.data.recording import Floats, RecordingInfo, count_windows, rate_ratio
+from bearcat.data.recording import Floats, RecordingInfo, check_length, rate_ratio
 from bearcat.data.signals import MEASURED, SignalLimits, chosen_channel
 from bearcat.data.splits import specimen_counts
 from bearcat.data.windows import different_rates
@@ -105,13 +105,6 @@ def _oddity(samples: Floats) -> str | None:
     return None
 
 
-def check_length(origin: str, samples: int, length: int) -> None:
-    """Refuses a recording of fewer samples than a window."""
-    if samples < length:
-        few = f"{samples} samples are fewer than one window of {length}"
-        raise InputError(f"{origin}: {few}; use a shorter window or leave the recording out")
-
-
 def measured_of(catalogue: Catalogue, progress: Progress) -> tuple[list[Measurement], list[Problem]]:
     """The recordings that can be read, and a problem for each of the others."""
     measured, problems = list[Measurement](), list[Problem]()
@@ -184,22 +177,10 @@ def read_alike(
 
 
 @dataclass(frozen=True)
-class Row:
-    """The recordings of one class in one domain."""
-
-    domain: str
-    label: str
-    recordings: int
-    seconds: float | None  # None: the rate is unknown
-    rates: tuple[float | None, ...]
-    speeds: tuple[float, ...]  # rpm, where known
-    bearings: tuple[str, ...]  # where known
-    windows: int
-
-
-@dataclass(frozen=True)
 class Survey:
-    rows: tuple[Row, ...]
+    """What is there of each class (or UNLABELLED) in each domain: recordings with their numbers of samples."""
+
+    classes: Mapping[tuple[str, str], list[tuple[RecordingInfo, int]]]
     problems: tuple[Problem, ...]  # what stops the benchmark, or is left out
     notes: tuple[str, ...]  # what is good to know
     specimens: Mapping[str, int | None]  # of each class; None: not known
@@ -219,39 +200,25 @@ def survey(
             channel, rate, samples = read_alike(recordings, channel, rate, problems)
         else:
             samples = {recording.origin: recording.samples(channel, rate) for recording in recordings}
-        read = [recording for recording in recordings if recording.origin in samples]
-        length = preparation.length
-        good = usable(read, lambda each: check_length(each.origin, samples[each.origin], length), problems)
+        length, readable = preparation.length, [each for each in recordings if each.origin in samples]
+        good = usable(readable, lambda each: check_length(each.origin, samples[each.origin], length), problems)
     except InputError as error:
         problems.append(Problem(error.field or "channel", str(error)))
         good = []
-    found = [(replace(recording.info(), rate=rate or recording.rate), samples[recording.origin]) for recording in good]
-    groups = grouped(found, lambda item: (item[0].domain, item[0].label or UNLABELLED))
-    order = [*catalogue.classes, UNLABELLED]
-    rows = tuple(_row(*key, groups[key], preparation) for key in product(catalogue.domains, order) if key in groups)
-    if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
+    read = [(replace(recording.info(), rate=rate or recording.rate), samples[recording.origin]) for recording in good]
+    groups = grouped(read, lambda item: (item[0].domain, item[0].label or UNLABELLED))
+    order = product(catalogue.domains, [*catalogue.classes, UNLABELLED])
+    classes = {place: groups[place] for place in order if place in groups}
+    infos = [info for group in classes.values() for info, _ in group]
+    if sentence := different_rates({info.rate: info.domain for info in reversed(infos)}):
         problems.append(Problem("rate", sentence))
-    notes = (*catalogue.notes, *_notes(rows), *odd_recordings(recordings, channel))
-    return Survey(rows, (*catalogue.problems, *problems), notes, specimen_counts([info for info, _ in found]))
-
-
-def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int]], preparation: Preparation) -> Row:
-    recordings, sizes = zip(*found, strict=True)
-    rates = tuple(dict.fromkeys(recording.rate for recording in recordings))
-    seconds = None if None in rates else sum(size / (recording.rate or 1) for recording, size in found)
-    speeds = tuple(sorted({recording.rpm for recording in recordings if recording.rpm}))
-    bearings = tuple(dict.fromkeys(str(recording.bearing) for recording in recordings if recording.bearing))
-    windows = sum(count_windows(size, preparation.length, preparation.step) for size in sizes)
-    return Row(domain, label, len(found), seconds, rates, speeds, bearings, windows)
-
-
-def _notes(rows: Sequence[Row]) -> list[str]:
-    labelled = {row.domain for row in rows if row.label != UNLABELLED}
-    alone = dict.fromkeys(row.domain for row in rows if row.domain not in labelled)
-    notes = [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in alone]
-    if any(None in row.rates for row in rows):
+    labelled = {info.domain for info in infos if info.label is not None}
+    unlabelled = dict.fromkeys(info.domain for info in infos if info.domain not in labelled)
+    notes = [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
+    if any(info.rate is None for info in infos):
         notes.append("some files do not say their sampling rate; give it in a manifest, or with --rate")
-    return notes
+    notes = [*catalogue.notes, *notes, *odd_recordings(recordings, channel)]
+    return Survey(classes, (*catalogue.problems, *problems), tuple(notes), specimen_counts(infos))
 
 
 def odd_recordings(recordings: Measurements, channel: str | None) -> list[str]:

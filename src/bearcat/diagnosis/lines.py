@@ -24,7 +24,7 @@ from itertools import product
 
 import numpy as np
 
-from bearcat.data.bearing import BEARINGS
+from bearcat.data.bearing import BEARINGS, ROWS
 from bearcat.data.recording import Integers
 from bearcat.diagnosis.spectra import Doubles, Spectra, bands
 from bearcat.errors import InputError
@@ -223,7 +223,7 @@ def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
 @cache
 def _table() -> list[tuple[tuple[bool, bool], str, dict[str, float]]]:
     """Of each bearing of the table: whether its type is rare and its geometry an estimate, designation, and orders."""
-    rare = {name: row.get("type") != COMMONEST for name, row in BEARINGS.rows.items()}
+    rare = {name: row.get("type") != COMMONEST for name, row in ROWS.items()}
     return [((rare[name], bearing.estimated), name, bearing.orders()) for name, bearing in BEARINGS.items()]
 
 
