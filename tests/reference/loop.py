@@ -49,28 +49,6 @@ class Settings:
     sgd_steps: int = 5000  # of the published vector and matrix scaling
     fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
 
-    @property
-    def network(self) -> str:
-        """The method without its calibrator."""
-        return self.method.partition("-")[0]
-
-    @property
-    def calibrator(self) -> str:
-        """Temperature, Vector, Matrix, CPCS, or nothing."""
-        return self.method.partition("-")[2] if self.method.startswith("CAT") else ""
-
-    @property
-    def teacher(self) -> bool:
-        return "AT" in self.network
-
-    @property
-    def mcc(self) -> bool:
-        return "*" in self.network or "MCC" in self.network
-
-    @property
-    def sam(self) -> bool:
-        return "*" in self.network or "SDAT" in self.network
-
 
 @dataclass
 class Data:
@@ -226,6 +204,10 @@ class Twin:
         iterations_per_epoch: int,
     ) -> None:  # fmt: skip
         self.settings, self.data, values = settings, data, data.source_train[0]
+        name, _, calibrator = settings.method.partition("-")
+        self.calibrator = calibrator if name.startswith("CAT") else ""
+        self.mcc, self.sam = ("*" in name or part in name for part in ("MCC", "SDAT"))
+        self.self_training, self.adversarial = "AT" in name, settings.method != "source-only"
         self.student = make_student(data.classes, values.shape[1], settings.dropout)
         self.student.load_state_dict(student_state)
         self.domain = DomainClassifier(settings.dropout)
@@ -236,7 +218,7 @@ class Twin:
             for network in (self.student, self.domain)
         ]
         self.teacher: nn.ModuleDict | None = None
-        if settings.teacher and settings.published:
+        if self.self_training and settings.published:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
         self.thresholds = torch.full((data.classes,), TAU, dtype=values.dtype)
         self.calibrate: Calibration | None = None
@@ -251,7 +233,7 @@ class Twin:
         """
         settings, self.epoch = self.settings, epoch
         self.aligning = epoch >= settings.align_from
-        self.labelling = settings.teacher and epoch >= settings.label_from
+        self.labelling = self.self_training and epoch >= settings.label_from
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = RATE * 0.1 ** sum(epoch >= drop for drop in settings.drops)
@@ -296,16 +278,16 @@ class Twin:
     def fit_calibration(self) -> None:
         """Fits the calibration to the teacher on the source test split, if calibration is on in this epoch."""
         settings, (values, labels) = self.settings, self.data.source_test
-        if not settings.calibrator or not self.labelling or self.epoch < settings.calibrate_from:
+        if not self.calibrator or not self.labelling or self.epoch < settings.calibrate_from:
             return
         logits = self.predict(self.teacher, values)
         if settings.fit is not None:
             self.calibrate = settings.fit(self)
-        elif settings.calibrator in ("Vector", "Matrix"):
-            self.calibrate = published_scaling(settings.calibrator, logits, labels, settings.sgd_steps)
+        elif self.calibrator in ("Vector", "Matrix"):
+            self.calibrate = published_scaling(self.calibrator, logits, labels, settings.sgd_steps)
         else:
             weight = None
-            if settings.calibrator == "CPCS":
+            if self.calibrator == "CPCS":
                 parts = (self.data.source_train[0], self.data.target_train, values)
                 weight = density_ratio(*(self.predict(self.teacher, part, features=True) for part in parts))
             temperature = published_temperature(logits, labels, weight)
@@ -321,18 +303,18 @@ class Twin:
             self.move_teacher(MOMENTUM)
         self.pseudo_labels = self.label(batch[2]) if self.labelling else None
         self.student.train()
-        optimisers = self.optimisers if self.aligning and settings.method != "source-only" else self.optimisers[:1]
+        optimisers = self.optimisers if self.aligning and self.adversarial else self.optimisers[:1]
 
         def gradient(first: bool) -> dict[str, Tensor]:
             for optimiser in optimisers:
                 optimiser.zero_grad()
             losses = self.losses(*batch, first)
-            sum(losses[name] for name in LOSSES if name in losses).backward()
+            sum(losses.values()).backward()
             return losses
 
         weights = list(self.student.parameters())
         before = [weight.detach().clone() for weight in weights]
-        if settings.sam:  # the gradient is taken where the task loss is higher
+        if self.sam:  # the gradient is taken where the task loss is higher
             gradient(first=True)
             with torch.no_grad():
                 norm = torch.sqrt(torch.stack([(weight.grad**2).sum() for weight in weights]).sum())
@@ -347,10 +329,8 @@ class Twin:
         for optimiser in optimisers:
             optimiser.step()
         self.aligned_iterations += self.aligning
-        zero = torch.zeros((), dtype=values.dtype)
-        report = {name: found[name].detach() if name in found else zero for name in LOSSES}
-        report["share"] = zero if self.pseudo_labels is None else self.pseudo_labels[1].to(values.dtype).mean()
-        return report
+        share = torch.zeros(()) if self.pseudo_labels is None else self.pseudo_labels[1].double().mean()
+        return {name: found.get(name, torch.zeros(())).detach() for name in LOSSES} | {"share": share}
 
     @torch.no_grad()
     def label(self, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -373,12 +353,12 @@ class Twin:
         on source and target joined, once, and every loss reads that.
         """
         settings, encoder, head = self.settings, self.student["encoder"], self.student["head"]
-        separate = settings.published and settings.teacher
+        separate = settings.published and self.self_training
         late = first and separate and self.epoch < settings.label_from
-        with_mcc = settings.mcc and self.aligning and not late
-        with_domain = settings.method != "source-only" and self.aligning and not first
+        with_mcc = self.mcc and self.aligning and not late
+        with_domain = self.adversarial and self.aligning and not first
         joined = target_features = None
-        if settings.published and not settings.teacher and self.aligning:
+        if settings.published and not self.self_training and self.aligning:
             joined = encoder(torch.cat([source, target]))
             source_features, target_features = joined[: len(source)], joined[len(source) :]
         elif separate:

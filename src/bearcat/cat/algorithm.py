@@ -84,7 +84,7 @@ def train(
             for optimiser in state.optimisers.values():
                 set_rate(optimiser, schedule.learning_rate(epoch))
             if recipe.target_pass:
-                published.move_statistics(state)
+                published.predict_in_training(state, state.student, live=True)
 
             # The teacher is calibrated on the source's test split (Eqs. 6 to 9); published code: at the epoch's end.
             at_end = recipe.calibrate == "end"
@@ -97,7 +97,9 @@ def train(
                     state.teacher = copy.deepcopy(state.student).requires_grad_(False)
                 if epoch == T_PL and labels.first_counts == "student":
                     teacher.ema_update(state.teacher, state.student, 0.0)
-                counted = published.counting_pass(labels, state)
+                counted = None
+                if labels.counts_mode == "training":
+                    counted = published.predict_in_training(state, state.teacher, labels.teacher.dropout)
                 if epoch >= T_PL:
                     teacher.set_thresholds(labels, state, counted)
                 if epoch == T_PL and labels.first_counts == "early":
@@ -157,7 +159,7 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
 
     # The gradient of L_CAT, there or here; then back, and Adam.
     L_CAT, terms = objective(state, feed, batch, epoch)
-    optimisers = state.learning(terms)
+    optimisers = [state.optimisers[name] for name in ("student", *terms) if name in state.optimisers]
     parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
     gradients = torch.autograd.grad(L_CAT.sum(), parameters, materialize_grads=True)
     if sharpness:

@@ -105,7 +105,9 @@ class CAT:
         if groups is not None:
             groups = np.unique(read_labels(groups, "groups", len(source)).astype(str), return_inverse=True)[1]
 
-        self.window_shape, self.text = source.shape[1:], self._input(recipe)
+        # The input without what it could only make of a speed or bearing.
+        info = RecordingInfo(domain="", origin="X", rate=self.rate)
+        self.window_shape, self.text = source.shape[1:], suited_input(self.input or recipe.input, [info])
         self._shortest = find_encoder(recipe.encoder).shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
         held = held_out(codes, np.arange(len(source)), self.held_out, random, groups)
@@ -215,10 +217,6 @@ class CAT:
                 late = f"'{part}' would begin in epoch {epoch} of {recipe.schedule.epochs}, which is never"
                 raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
         return recipe
-
-    def _input(self, recipe: Recipe) -> str:
-        """The input without what it could only make of a speed or bearing."""
-        return suited_input(self.input or recipe.input, [RecordingInfo(domain="", origin="X", rate=self.rate)])
 
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""

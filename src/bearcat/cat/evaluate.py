@@ -146,11 +146,8 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
     """The calibration of the reported network by the recipe's calibrator, or by another. What it needs beyond logits
     and labels of the source test windows is computed when it does.
     """
-    calibrator, network, batches = (
-        find_calibrator(text or state.recipe.calibration or ""),
-        state.network,
-        state.batches,
-    )
+    calibrator = find_calibrator(text or state.recipe.calibration or "")
+    network, batches = state.network, state.batches
     source_train, target = (
         cache(partial(predict, network, windows)) for windows in (batches.source_train, batches.target_train)
     )
@@ -194,17 +191,12 @@ def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int
 
 
 def calibrate(state: TrainingState) -> None:
-    """Fits the recipe's calibrator anew."""
-    state.calibration = refill(state.calibration, fit_calibration(state))
-
-
-def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
-    """The fitted calibration in the memory of the one before, which recorded steps read."""
-    if earlier is None:
-        return Calibration.from_state({name: value.clone() for name, value in fitted.state().items()})
-    for name, value in fitted.state().items():
-        earlier.state()[name].copy_(value)
-    return earlier
+    """Fits the recipe's calibrator anew, into the memory of the calibration before, which recorded steps read."""
+    fitted = fit_calibration(state).state()
+    if state.calibration is None:
+        state.calibration = Calibration.from_state({name: value.clone() for name, value in fitted.items()})
+    for name, value in fitted.items():
+        state.calibration.state()[name].copy_(value)
 
 
 def equal_classes(labels: Tensor, classes: int) -> Tensor:

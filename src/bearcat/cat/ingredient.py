@@ -79,10 +79,7 @@ class View:
     """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels (run,
     batch). The windows of the source come first. A function of one run (`loss_of`) is given it without the run axis:
 
-    >>> def gap(view: View) -> Tensor:
-    ...     return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
-    >>> loss_of(gap, aligns=True).name
-    'gap'
+    >>> gap = loss_of(lambda view: (view.source_features.mean(0) - view.target_features.mean(0)).norm(), name="gap")
     """
 
     size: int  # windows of the source; the target's come behind them
@@ -156,17 +153,10 @@ class Ingredient:
 
 @dataclass(frozen=True)
 class Loss(Ingredient):
-    """A term of the loss; by default one on the target that is on from T_DA to the end.
+    """A term of the loss; by default one on the target that is on from T_DA to the end. `loss` is given all runs.
 
-    >>> @dataclass(frozen=True)
-    ... class Entropy(Loss):
-    ...     name = "entropy"
-    ...     weight: float = 0.1
-    ...
-    ...     def loss(self, view: View) -> Tensor:
-    ...         return self.weight * torch.special.entr(view.target_logits.softmax(dim=-1)).sum(dim=-1).mean(dim=1)
-    >>> Recipe((Entropy(),)).adapts
-    True
+    >>> [each.name for each in RECIPES["CAT*-Temperature"].ingredients if isinstance(each, Loss)]
+    ['labels', 'alignment', 'confusion']
     """
 
     phase: ClassVar[str | None] = "alignment"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bearcat.cat.networks import Network
     from bearcat.cat.recipes import Recipe
     from bearcat.cat.state import TrainingState
-    from bearcat.cat.teacher import SelfTraining
 
 OPTIONS = {
     "teacher.dropout": "true", "teacher.early": "true", "labels.counts": "uncalibrated",
@@ -64,23 +63,12 @@ def passes(recipe: Recipe, source: Tensor, target: Tensor, joint: bool) -> list[
     return [(source, ()), (target, ())] if recipe.doubled else [(both, sizes)]
 
 
-def counting_pass(labels: SelfTraining, state: TrainingState) -> Tensor | None:
-    """`labels.counts_mode=training`: the teacher counts in training mode, and its running statistics become its own."""
-    if labels.counts_mode != "training" or state.teacher is None:
-        return None
-    return predict_in_training(state, state.teacher, labels.teacher.dropout)
-
-
-def move_statistics(state: TrainingState) -> None:
-    """`target_pass=true`: each epoch begins with a pass of the target through the student, which no loss reads."""
-    predict_in_training(state, state.student, live=True)
-
-
 def predict_in_training(state: TrainingState, network: Network, live: bool) -> Tensor:
-    """Logits of the target's training windows, batch by batch in an order of the epoch.
+    """Logits of the target's training windows, batch by batch in an order of the epoch, of a network in training mode:
+    with batch statistics, which move its own, and `live` dropout, whose draws are a function of the epoch.
 
-    The network is in training mode: with batch statistics, which move its own, and `live` dropout, whose draws are a
-    function of the epoch.
+    `target_pass=true`: each epoch begins with such a pass of the student, which no loss reads.
+    `labels.counts_mode=training`: the teacher counts in one, and its running statistics become its own.
     """
     data, epoch = state.batches, state.epoch
     draws = stacked.Randomness(stacked.mixed(state.randomness.key + 1))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from bearcat.cat import published
-from bearcat.cat.ingredient import KINDS, BeforeTraining, Ingredient, check_choices, choice
+from bearcat.cat.ingredient import KINDS, Ingredient, check_choices, choice
 from bearcat.cat.losses import Adversarial, Confusion, Sharpness
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, suggest
@@ -105,11 +105,6 @@ class Recipe:
         """The recipe's ingredient of this kind; None where it has none."""
         return next((ingredient for ingredient in self.ingredients if isinstance(ingredient, kind)), None)
 
-    @property
-    def preparations(self) -> list[BeforeTraining]:
-        """Its ingredients that act before training."""
-        return [each for each in self.ingredients if isinstance(each, BeforeTraining)]
-
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""
         if all(ingredient.name != name for ingredient in self.ingredients):
@@ -161,13 +156,9 @@ class Recipe:
         for name in (name for name in texts if name != "published"):
             recipe = recipe._with_setting(name, texts[name])
         if find_name(texts.get("published", "false"), ("true", "false"), "value of 'published'") == "true":
-            missing = {name: text for name, text in recipe.published_settings().items() if name not in texts}
-            recipe = recipe.with_settings(missing)
+            options = published.settings_of(recipe, with_teacher=recipe.find(SelfTraining) is not None)
+            recipe = recipe.with_settings({name: text for name, text in options.items() if name not in texts})
         return recipe
-
-    def published_settings(self) -> dict[str, str]:
-        """Settings under which this recipe does what the published code does; `published=true` stands for them."""
-        return published.settings_of(self, with_teacher=self.find(SelfTraining) is not None)
 
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")

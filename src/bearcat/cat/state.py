@@ -6,7 +6,7 @@ import copy
 import math
 import time
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
-from bearcat.cat.ingredient import Loss, TargetFinding
+from bearcat.cat.ingredient import BeforeTraining, Loss, TargetFinding
 from bearcat.cat.networks import DenseEncoder, Network, build_network, find_encoder, initialise, run_seed
 from bearcat.cat.plain import PlainModule
 from bearcat.cat.recipes import Recipe
@@ -131,10 +131,6 @@ class TrainingState:
         for total in self.totals.values():
             total.zero_()
 
-    def learning(self, names: Iterable[str]) -> list[torch.optim.Adam]:
-        """The optimisers of the student and of the modules of these losses."""
-        return [self.optimisers[name] for name in ("student", *names) if name in self.optimisers]
-
     def add(self, name: str, value: Tensor) -> None:
         """Counts a step's number (run,) into the epoch's mean."""
         total = self.totals.setdefault(name, torch.zeros_like(value))
@@ -198,7 +194,9 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[TargetFi
     data, modules, findings = [], [], []
     for run in runs:
         own, finding = run.data, None
-        for ingredient in run.recipe.preparations:
+        for ingredient in run.recipe.ingredients:
+            if not isinstance(ingredient, BeforeTraining):
+                continue
             prepared = ingredient.prepare(own)
             own, finding = prepared.data, prepared.finding or finding
             modules += [] if prepared.module is None else [prepared.module]
