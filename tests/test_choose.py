@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bearcat.data import Folder, Split, Task, open_dataset, prepare, split_task
+from bearcat.data import Folder, Split, Task, open_dataset
 from bearcat.data.catalogue import load
 from bearcat.data.choose import DataSettings, Requested, choose, choose_settings, paper_settings
 from bearcat.data.inputs import Preparation, find_input
@@ -114,25 +114,6 @@ def test_of_several_vibrations_none_is_chosen(tmp_path):
     with pytest.raises(InputError, match=r"housing, base.*--channel"):
         choose_settings(dataset, dataset.catalogue(), TASK, Requested())
     assert choose_settings(dataset, dataset.catalogue(), TASK, Requested(channel="base"))[2].channel == "base"
-
-
-# --- windows ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("samples", [(60_000, 60_000, 300_000), (20_000, 9_000, 40_000), (200_000, 5_000, 9_000)])
-def test_what_is_chosen_can_be_cut_and_parted(samples):
-    """The whole way to a split, with recordings of the sizes that were looked at."""
-    from tests.conftest import make_recording
-
-    sizes = dict(zip([("a", "healthy"), ("a", "inner"), ("b", None)], samples, strict=True))
-    chosen = choose([made(*place, samples=size) for place, size in sizes.items()], TASK, Requested())
-    windows = [
-        prepare([make_recording(samples=size, domain=domain, label=label, rate=12_000.0)
-                 for (domain, label), size in sizes.items() if domain == where], chosen.preparation)
-        for where in "ab"
-    ]  # fmt: skip
-    split = split_task(TASK, *windows, chosen.split, seed=0)
-    assert min(len(split.training.source_train), len(split.training.target_train)) >= 64
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from bearcat.data.inputs import find_input
 from bearcat.data.recording import cut
 from bearcat.data.survey import UNLABELLED, measure, survey
 from bearcat.errors import InputError
-from tests.test_once import openings
+from tests.test_adapt import openings
 
 
 def put(path: Path, seed: int = 0, samples: int = 3000, rate: float | None = None) -> Path:
@@ -122,8 +122,8 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
     np.testing.assert_allclose(np.concatenate([first.speed, second.speed]), speed)
     np.testing.assert_allclose(slow.speed, speed, atol=6)
     assert first.rpm == pytest.approx(speed[:400].mean())
-    assert measure(folder_entries(catalogue)[0]).rpm == pytest.approx(first.rpm)
-    assert list(measure(folder_entries(catalogue)[0]).channels) == ["vibration"]
+    measured = measure(folder_entries(catalogue)[0])
+    assert (measured.rpm, list(measured.channels)) == (pytest.approx(first.rpm), ["vibration"])
     again = resample(replace(first, rate=1000.0), 2000.0)
     np.testing.assert_allclose(again.speed[::2], first.speed, atol=1e-2)
     chosen = Preparation("envelope-orders:last=5:number=8:bands=1", 100, 50, None)
@@ -144,12 +144,10 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
 @pytest.mark.parametrize(
     ("values", "rpm", "word"),
     [
-        (np.zeros(50), "n", "rpm.*sample 0"),
-        (np.r_[np.ones(49), -1], "n", "sample 49"),
-        (np.r_[np.nan, np.ones(49)], "n", "rpm"),
-        (np.ones(50), "m", "'m' .*vibration, n"),
+        (np.zeros(50), "n", "rpm.*sample 0"), (np.r_[np.ones(49), -1], "n", "sample 49"),
+        (np.r_[np.nan, np.ones(49)], "n", "rpm"), (np.ones(50), "m", "'m' .*vibration, n"),
     ],
-)
+)  # fmt: skip
 def test_a_speed_signal_that_is_none_is_refused_by_name(tmp_path, values, rpm, word):
     np.savez(tmp_path / "x.npz", vibration=np.arange(50.0), n=values)
     manifest(tmp_path, f"path,domain,rpm\nx.npz,a,{rpm}\n")

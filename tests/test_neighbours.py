@@ -9,11 +9,7 @@ from bearcat.data import Folder, Preparation, Task
 from bearcat.data.choose import Requested, choose_settings
 from bearcat.data.survey import survey
 
-ODD = {  # by the kind of mistake, the word that names it
-    "rate": "is at 4000 Hz",
-    "constant": "does not change",
-    "clipped": "is clipped",
-}
+ODD = {"rate": "is at 4000 Hz", "constant": "does not change", "clipped": "is clipped"}
 
 
 def write_plant(root, odd: tuple[str, ...]):
