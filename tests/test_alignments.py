@@ -12,7 +12,7 @@ from scipy.special import softmax
 from bearcat.cat import Evidence
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.ingredient import View
-from bearcat.cat.recipes import GROUPS, RECIPES
+from bearcat.cat.recipes import RECIPES
 from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness, StackedDense
@@ -34,7 +34,6 @@ from tests.test_train import CPU, live, same_weights, still, toy
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 RANDOM = np.random.default_rng(0)
 SIZES = 6, 5  # windows of a batch, of the source and of the target
-NEW = [*GROUPS["Table 1"], *GROUPS["alignments"], "CAT*-views", "CAT*-TransCal"]  # every new ingredient and calibrator
 
 
 def draws(runs: int = 2) -> Randomness:
@@ -114,13 +113,7 @@ def test_uniformity_is_the_twins_and_least_for_equal_shares(view):
 
 def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
     reads = []
-
-    class Classifier(torch.nn.Module):
-        def forward(self, joint, randomness):
-            reads.append(joint)
-            return joint.sum(dim=-1)
-
-    asked = replace(view, module=Classifier())
+    asked = replace(view, module=lambda joint, _: reads.append(joint) or joint.sum(dim=-1))
     plain, weighted = (ConditionalAdversarial(entropy=entropy).loss(asked) for entropy in (False, True))
     for run in range(2):
         means, entropies = [], []
@@ -153,31 +146,17 @@ def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
     plain = features.detach()[:, SIZES[0] :].requires_grad_()
     gap = (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean((1, 2))
     (towards,) = torch.autograd.grad(gap.sum(), plain)
-    torch.testing.assert_close(
-        of_features[:, SIZES[0] :], 0.5 * towards
-    )  # the ramp's half; downhill in the discrepancy
+    torch.testing.assert_close(of_features[:, SIZES[0] :], 0.5 * towards)  # the ramp's half; downhill in the gap
 
 
 def test_the_critic_is_scored_by_means_and_its_slope(view):
     critic = torch.nn.Linear(4, 1).double()
-    asked = replace(view, module=_Squeezed(critic))
+    asked = replace(view, module=lambda features, _: critic(features)[..., 0])
     found = Wasserstein(penalty=10.0).loss(asked)
     slope = ((critic.weight.norm() - 1) ** 2).item()  # of a linear critic, everywhere
     for run in range(2):
         source, target = (critic(torch.from_numpy(part)).detach().numpy().mean() for part in parts(view.features, run))
         assert found[run].item() == pytest.approx(target - source + 10 * slope, rel=1e-5)
-
-
-class _Squeezed(torch.nn.Module):
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, features, randomness):
-        return self.layer(features)[..., 0]
-
-
-# --- what holds of the recipes ----------------------------------------------------------------------------------------
 
 
 def test_adabn_is_source_only_with_the_targets_statistics():
@@ -200,9 +179,6 @@ def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
         assert float(chosen.loss(asked)[run]) == pytest.approx(3 * each.sum() / SIZES[1])
     own = replace(view, probabilities=view.target_logits.softmax(-1))
     assert torch.equal(chosen.loss(own), torch.zeros(2, dtype=torch.float64))
-
-
-# --- views ------------------------------------------------------------------------------------------------------------
 
 
 def test_views_without_any_change_are_at():
@@ -236,27 +212,19 @@ def test_perturbations_are_the_twins():
             np.testing.assert_allclose(masked[run, place, 0], expected)
 
 
-# --- TransCal ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def evidence() -> dict[str, torch.Tensor]:
-    """Two runs: source logits that are right in nine of ten windows, and a target that is less sure."""
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(4, (2, 120), generator=generator)
-    logits = torch.randn(2, 120, 4, generator=generator).double() + 4 * torch.nn.functional.one_hot(labels, 4)
-    labels = torch.where(torch.rand(2, 120, generator=generator) < 0.1, (labels + 1) % 4, labels)
-    shift = 0.7 * torch.randn(2, 90, 5, generator=generator).double() + 0.4
-    return {
-        "source_logits": logits, "source_labels": labels, "source_features": logits[..., :3] @ torch.ones(3, 5).double(),
-        "source_train_features": logits[..., :3] @ torch.ones(3, 5).double() + 0.1, "target_features": shift,
-        "target_logits": 3 * torch.randn(2, 90, 4, generator=generator).double(),
-    }  # fmt: skip
-
-
-def test_transcal_is_as_sure_of_the_target_as_the_weighted_source_suggests(evidence):
+def test_transcal_is_as_sure_of_the_target_as_the_weighted_source_suggests():
     """As many windows of each domain as of the other, so that none is drawn; the original's search ends elsewhere."""
-    given = {name: value[:1, :90] for name, value in evidence.items()}
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(4, (1, 90), generator=generator)
+    logits = torch.randn(1, 90, 4, generator=generator).double() + 4 * torch.nn.functional.one_hot(labels, 4)
+    labels = torch.where(torch.rand(1, 90, generator=generator) < 0.1, (labels + 1) % 4, labels)
+    features = logits[..., :3] @ torch.ones(3, 5).double()
+    given = {
+        "source_logits": logits, "source_labels": labels, "source_features": features,
+        "source_train_features": features + 0.1,
+        "target_features": 0.7 * torch.randn(1, 90, 5, generator=generator).double() + 0.4,
+        "target_logits": 3 * torch.randn(1, 90, 4, generator=generator).double(),
+    }  # fmt: skip
     arrays = {name: value[0].numpy() for name, value in given.items()}
     found = float(TransCal().fit(Evidence(**given)).temperature)
     gaps = [reference.transcal_gap(**arrays)(found, power) for power in np.linspace(0.025, 1, 40)]

@@ -114,15 +114,10 @@ def agree(first: Site, second: Site, tolerance: float) -> None:
         for where in ("source", "target"):
             for score, value in mine["scores"][where].items():
                 assert theirs["scores"][where][score] == pytest.approx(value, abs=tolerance), (where, score)
-        tables = [
-            rows_of(site.store.folder(site.specs[number].identity) / "predictions.csv") for site in (first, second)
-        ]
-        for left, right in zip(*tables, strict=True):
+        folders = [site.store.folder(site.specs[number].identity) for site in (first, second)]
+        for left, right in zip(*(rows_of(folder / "predictions.csv") for folder in folders), strict=True):
             assert (left["recording"], left["start"]) == (right["recording"], right["start"])
             assert float(left["confidence"]) == pytest.approx(float(right["confidence"]), abs=tolerance)
-
-
-# What comes out.
 
 
 def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
@@ -137,17 +132,11 @@ def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
     assert not list((whole.store.path / "stacks").iterdir())
 
 
-# The same, whoever runs it.
-
-
 def test_a_stack_and_runs_alone_agree(make, whole):
     alone = make()
     alone.execute(partial(in_stacks, device=CPU, size=1))
     assert alone.record(0)["stack"] == 1
     agree(whole, alone, TOLERANCE)
-
-
-# Interruptions.
 
 
 def die_in_the_second_stack(site: Site) -> None:
@@ -173,21 +162,16 @@ def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_check
 
 def test_two_processes_on_one_store_train_each_run_once(make, whole):
     site = make()
-    said = [site.store.path.parent / name for name in ("one", "other")]
-    both = [
-        commands.start(*site.words("--stack", "1", "--device", "cpu"), output=output, errors=output) for output in said
-    ]
+    files, words = [site.store.path.parent / name for name in ("one", "other")], ("--stack", "1", "--device", "cpu")
+    both = [commands.start(*site.words(*words), output=file, errors=file) for file in files]
     for process in both:
         process.join(120)
-    outputs = [output.read_text() for output in said]
+    outputs = [file.read_text() for file in files]
     assert [process.exitcode for process in both] == [0, 0], outputs
     trained = [int(output.split(" trained by this process")[0].split()[-1]) for output in outputs]
     assert sum(trained) == 4
     assert all(trained), "one of them did nothing"
     agree(whole, site, TOLERANCE)
-
-
-# Faults.
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "predictions", "curves gone"])

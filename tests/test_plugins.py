@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bearcat import cli
@@ -49,30 +48,16 @@ if __name__ == "__main__":
     main()
 """
 GRID = """
-data = "folder"
-tasks = ["a:b"]
+data = { name = "simulated", settings = { seconds = 1, severities = [4], faults = ["inner"] } }
+tasks = ["N15_M07_F10:N09_M07_F10"]
 epochs = 2
 seeds = 1
 preparation = { length = 64 }
-[[method]]
-method = "source-only"
-set.encoder = "dense:widths=8"
-[[method]]
-method = "gap"
-set.encoder = "dense:widths=8"
+method = [
+    { method = "source-only", set = { encoder = "dense:widths=8" } },
+    { method = "gap", set = { encoder = "dense:widths=8" } },
+]
 """
-
-
-@pytest.fixture
-def recordings(tmp_path: Path) -> Path:
-    """Two tones in noise, in two domains."""
-    for domain in ("a", "b"):
-        for number, label in enumerate(("one", "two")):
-            random = np.random.default_rng([number, ord(domain)])
-            (tmp_path / "recordings" / domain / label).mkdir(parents=True)
-            tone = np.sin(2 * np.pi * (0.05 + 0.1 * number) * np.arange(3200))
-            np.save(tmp_path / "recordings" / domain / label / "x.npy", tone + random.standard_normal(3200))
-    return tmp_path / "recordings"
 
 
 @pytest.fixture
@@ -112,10 +97,7 @@ def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(code, tmp_path)
 
 
 def test_rows_of_the_package_name_no_code():
-    rows = [
-        *(kind() for kind in INPUTS.values()),
-        *(each for recipe in RECIPES.values() for each in recipe.ingredients),
-    ]
+    rows = [kind() for kind in INPUTS.values()] + [part for recipe in RECIPES.values() for part in recipe.ingredients]
     assert {row_identity(row) for row in rows} == {None}
     assert {source_hash(kind) for kind in DATASETS.values()} == {None}
     assert {source_hash(entry.read) for entry in Simulated().catalogue().entries} == {None}
@@ -145,14 +127,13 @@ def test_code_in_no_file_is_said_once_and_new_each_time_it_is_defined():
         assert row_identity(defined()()) != first
 
 
-def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(recordings, code, tmp_path):
+def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(code, tmp_path):
     """Raised by torch, below the user's own line."""
     broken = "return source @ target"
     (code / "gaps.py").write_text(f"def gap(source, target):\n    {broken}\n")
-    places = (code / "grid.toml", "--store", tmp_path / "store", "--root", recordings)
-    printed = python(code / "command.py", "bench", "run", *places, "--device", "cpu", folder=tmp_path, status=(2,))
+    words = ("bench", "run", code / "grid.toml", "--store", tmp_path / "store", "--device", "cpu")
+    printed = python(code / "command.py", *words, folder=tmp_path, status=(2,))
     assert "1 done, 1 failed" in printed
-    assert "bug in bearcat" not in printed
     assert "mine/gaps.py, line 2: " in printed
     assert "Traceback" not in printed
     (failure,) = (json.loads(path.read_text()) for path in (tmp_path / "store" / "runs").glob("*/failure.json"))

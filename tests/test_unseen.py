@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bearcat.bench.grid import plan, read_grid
+from bearcat.bench.grid import only_methods, plan, read_grid
 from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
-from bearcat.data.recording import Recording, resample
+from bearcat.data.recording import resample
 from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.before_training import (
-    AXES,
     KnownStates,
     StateShape,
-    shipped_states,
     state_codes,
     without_own_benches,
 )
@@ -66,11 +63,6 @@ def test_known_states_join_the_source_as_bearings_of_their_own_and_leave_the_res
 
 
 def test_a_bench_that_is_left_out_is_not_used():
-    benches = shipped_states()[1]
-    assert set(benches) == {"cwru", "hit-sm-mfs"}
-    assert "ball" in benches["cwru"]
-    assert "ball" not in benches["hit-sm-mfs"]
-    assert all(len(shape.axes) == AXES for states in benches.values() for shape in states.values())
     data = data_of(("healthy", "ball"))
     assert KnownStates(without=("hit-sm-mfs",)).prepare(data).finding.benches == ("cwru",)
     # HIT-SM knows no balls, and healthy windows alone would make everything healthy.
@@ -87,17 +79,11 @@ def test_classes_stand_for_states_where_one_alone_does():
     assert "names of two classes" in prepared.finding.sentence
 
 
-def machine(label: str) -> Recording:
-    """A simulated bearing with a clear defect."""
-    settings = Simulated(seconds=3.0, severities=(1.5,))
-    return resample(settings.recording("N15_M07_F10", label), 12_000)
-
-
 @pytest.mark.parametrize(
     ("label", "state"), [("healthy", "healthy"), ("inner-1", "inner race"), ("outer-1", "outer race")]
 )
 def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path, label, state):
-    recording = machine(label)
+    recording = resample(Simulated(seconds=3.0, severities=(1.5,)).recording("N15_M07_F10", label), 12_000)
     np.savez(tmp_path / "one.npz", signal=recording.signal, rate=12_000.0)
     words = ["--rpm", str(recording.rpm), "--bearing", str(recording.bearing), "--format", "json"]
     result = bearcat("predict", "general", str(tmp_path / "one.npz"), *words)
@@ -116,8 +102,6 @@ def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     asked = recipe.with_settings({"known-states.without": "hit-sm-mfs"})
     assert without_own_benches(asked, "cwru") == asked
     assert without_own_benches(RECIPES[DEFAULT_RECIPE], "cwru") == RECIPES[DEFAULT_RECIPE]
-    (part, *_) = read_grid(Path(__file__).parents[1] / "grids" / "specimen.toml").parts
-    specs = plan(
-        replace(part, methods=tuple(each for each in part.methods if each.name == UNSEEN_RECIPE)), Path("nowhere")
-    )
+    (part, *_) = only_methods(read_grid(Path(__file__).parents[1] / "grids" / "specimen.toml"), [UNSEEN_RECIPE]).parts
+    specs = plan(part, Path("nowhere"))
     assert {spec.recipe.find(KnownStates).without for spec in specs} == {("cwru",)}
