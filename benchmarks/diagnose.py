@@ -1,4 +1,4 @@
-"""Recordings of test benches, and simulated machines nobody has built, of which benchmarks/fusion.py makes coefficients."""
+"""Recordings of test benches and simulated machines, from which benchmarks/fusion.py fits coefficients."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
     python benchmarks/draw_result.py
 
-Accuracy and ECE on the target, for the method of each column that is in METHODS of the tables `replication` and `paper`, and
-of the default of `adapt`, which has another protocol and so lines of its own (`conditions`). UNIMORE with time input, where
-every run collapses, is left out.
+Accuracy and ECE on the target for METHODS, from the tables `replication` and `paper`. The default of `adapt` has another
+protocol, and so separate rows (`conditions`). UNIMORE with time input, where every run collapses, is left out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The evidence of one version: trains the runs that the tables of docs/results.md need, a line for each.
+"""Trains the runs behind the tables of docs/results.md and writes one line per run.
 
     BEARCAT_DATA=data python benchmarks/evidence.py plant specimens conditions --device cuda --out runs.jsonl
     python benchmarks/evidence_tables.py runs.jsonl      # then: docs/results.json and the tables
 
-The paper's protocol is grids/replication.toml, which `bearcat bench run` trains.
-Runs are dealt out to processes in jobs that share their data, seed by seed, so that what is there when time is up can
-be compared. A run is written to --out as soon as it is finished, and what --out holds is not trained
-again. Needs no package but bearcat's own.
+The paper's protocol is grids/replication.toml, trained by `bearcat bench run`. Processes get jobs of runs that share
+their data, seed by seed, so that results are comparable whenever time runs out. A run is written to --out when it is
+finished, and runs in --out are not trained again. Needs no packages besides bearcat's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Every figure of README.md and the documents in one file, and the tables made of it.
+"""Keeps every figure of README.md and the documents in docs/results.json, and makes the tables from it.
 
     python benchmarks/evidence_tables.py runs.jsonl              # lines of runs → docs/results.json → tables
     python benchmarks/evidence_tables.py bench-report/*/runs.csv  # runs of the paper's protocol → docs/replication.csv
     python benchmarks/evidence_tables.py                          # docs/results.json → tables and the picture
 
-docs/results.json holds `tables` (a heading and rows) and `figures` (numbers of a paragraph), each with the version it is
-of and the command that makes it. A table stands in a document between `<!-- evidence: NAME -->` and `<!-- end -->`, and a
+docs/results.json holds `tables` (header and rows) and `figures` (numbers of a paragraph), each with its version and the
+command that makes it. A table is in a document between `<!-- evidence: NAME -->` and `<!-- end -->`, and a
 paragraph with figures ends with `<!-- figures: NAME -->`. Lines are those of benchmarks/evidence.py, runs.csv is what
 `bearcat bench report` writes. A mean is over tasks, of means over the seeds that all compared methods have; p is of
 Wilcoxon's signed-rank test over tasks, as the seeds of a task share its data, adjusted by Holm over all tests of a table.

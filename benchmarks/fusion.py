@@ -1,4 +1,4 @@
-"""Makes the coefficients that fuse witnesses into one diagnosis, and reports them on benches they were not made from.
+"""Fits the coefficients that fuse witnesses into one diagnosis, and reports them on benches left out of the fit.
 
     python benchmarks/fusion.py ../shared/data --evidence evidence.json --jobs 2      # reads the recordings, once
     BEARCAT_DATA=../shared/data bearcat bench run grids/fusion.toml --store STORE     # networks for the fit

@@ -1,14 +1,13 @@
-"""Makes the general model, and what the recipe `unseen-bearings` knows of other benches; reports both with a bench left out.
+"""Fits the general model and the states of other benches for `unseen-bearings`; reports both with a bench left out.
 
     python benchmarks/general_model.py ../shared/data            # the tables of docs/results.md, ten minutes on one core
     python benchmarks/general_model.py ../shared/data --write    # and writes src/bearcat/general
     python benchmarks/general_model.py ../shared/data --left-out # and writes the weights with a bench left out there
 
-The general model distinguishes healthy, inner race, outer race and ball on an axis of the bearing's own orders. It
-learns from the recordings of all benches and from simulated machines nobody has built (`simulated` of
-benchmarks/diagnose.py: any bearing, speed, rate, resonances, noise, size). Each bench is left out in turn: every figure
-printed is of a bench that the model has not seen, with nothing adapted. Balls of CWRU are reported apart: most of them
-show no line (docs/diagnose.md).
+The general model distinguishes healthy, inner race, outer race and ball on an axis of bearing orders. It learns from the
+recordings of all benches and from simulated machines (`simulated` of benchmarks/diagnose.py: any bearing, speed, rate,
+resonances, noise, size). Each bench is left out in turn, so every printed figure is of an unseen bench, without
+adaptation. Balls of CWRU are reported separately, because most show no line (docs/diagnose.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Past runs: what estimates said without labels and what was true, for the intervals of bearcat/diagnosis/accuracy.py.
+"""Collects past runs, their estimates without labels and their true accuracy, for bearcat/diagnosis/accuracy.py.
 
     BEARCAT_DATA=data python benchmarks/past_runs.py --grid grids/plant.toml --seeds 0 1 --device cuda --out runs.jsonl.gz
     python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces the kinds of shift in past_runs.json

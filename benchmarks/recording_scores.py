@@ -1,8 +1,8 @@
-"""Recordings scored as plants count them: missed faults, false alarms, types of faults, what a person has to check.
+"""Scores recordings as plants count: missed faults, false alarms, types of faults, recordings a person has to check.
 
-Each kind of evidence is scored alone (physics, the general model, the network), then what needs no network (`bearcat
-diagnose`), then the one diagnosis of all that a record holds. A cell is one run: a method on a task with a target and a
-seed. docs/protocol.md says what counts.
+Each kind of evidence is scored alone (physics, the general model, the network), then all that needs no network (`bearcat
+diagnose`), then the diagnosis in the record. A cell is one run: a method on a task with a target and a seed.
+docs/protocol.md defines the counts.
 
 >>> scores = witness_scores(read_result(Path("bearcat-out")))
 >>> scores["diagnosis"].missed, scores["diagnosis"].false_alarms

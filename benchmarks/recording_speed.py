@@ -1,13 +1,13 @@
-"""What a recording of one second at 51.2 kHz costs on one core, from its file to its decision, and what starting costs.
+"""Measures one recording of a second at 51.2 kHz on one core, from file to decision, and the start of a command.
 
     python benchmarks/recording_speed.py                               # a few minutes
     python benchmarks/recording_speed.py --beside ../older/src         # an earlier version, in the same run
 
 Three ways: `diagnose` (physics and general model), `predict` with a model folder and with an ONNX file (network, physics,
-general model and decision). Eight recordings, each of another speed, take turns, so that nothing is flattered by what was
-kept of the last one. Versions are processes of their own, pinned to one core with one thread, which are asked in random
-order; medians of wall and processor time (with that of the processes they started), multiples of real time and of the FFT
-floor, one float32 FFT of the recording's length. The model has the default's input and layers, and random weights.
+general model and decision). Eight recordings with different speeds take turns, so caches from the last one do not help.
+Each version is a process pinned to one core with one thread; processes are called in random order. Printed are medians
+of wall and processor time (including child processes), multiples of real time and of one float32 FFT of the recording's
+length. The model has the default's input and layers, and random weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a step of CAT* costs in stacks of several sizes, and one run beside another version of this package.
+"""Measures a step of CAT* in stacks of several sizes, and one run against another version of this package.
 
     PYTHONPATH=src python benchmarks/speed.py                          # 1 and 4 runs on a CPU; 1, 12 and 60 on a GPU
     PYTHONPATH=src python benchmarks/speed.py --runs 60                # the 60-run step of a GPU

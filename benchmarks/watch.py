@@ -1,10 +1,10 @@
-"""What watching machines over time finds, how early, and how often it cries wolf.
+"""Measures `bearcat watch`: failures found, lead times and false alarms.
 
-`fleet` simulates machines over years, some of whose bearings fail, measures every recording and keeps the measurements, a
-file for each machine (resumed where it was stopped); `judge` replays these with a rule and prints false alarms a year,
-failures found, and lead times; `real` replays runs to failure, a folder with a manifest (ims: docs/own-data.md), and compares with simpler rules.
+`fleet` simulates machines over years, with some failing bearings, and stores the measurements of every recording, one
+file per machine (it can be resumed). `judge` replays them with a rule and prints false alarms a year, failures found and
+lead times. `real` replays runs to failure from a folder with a manifest (IMS: docs/own-data.md) and compares simpler rules.
 
-The points of a simulated machine hear each other. Load, speed, temperature, background and sensors vary without harm;
+The points of a simulated machine share cross-talk. Load, speed, temperature, background and sensors vary without harm;
 a failing point gets a spall after day 100 that grows exponentially from 0.02 to 3 mm within 45 to 240 days.
 
     python benchmarks/watch.py fleet --out fleet --every 3 --seed 0

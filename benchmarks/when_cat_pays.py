@@ -1,12 +1,12 @@
-"""When does CAT pay? Its gain over DANN* and AT* on each task, against what training on the source alone reaches there.
+"""When does CAT pay? Plots its gain over DANN* and AT* on each task against source-only accuracy and ECE.
 
     python benchmarks/when_cat_pays.py --out docs/when-cat-pays.svg         # docs/replication.csv
     python benchmarks/when_cat_pays.py bench-report/*/runs.csv              # tasks of your own
 
 A point is a task of one dataset and input, the mean over the seeds that all four methods finished; the paper's twelve
-published tasks are drawn beside ours. Gains are percentage points of accuracy, and of ECE the points by which it falls.
-Tasks in which every run of CAT* collapsed are left out and counted. Prints Spearman's rank correlation of each panel
-with its p; tasks of one bench share recordings, so p flatters.
+published tasks are drawn beside ours. Gains are percentage points of accuracy, and points by which ECE falls. Tasks in
+which every run of CAT* collapsed are left out and counted. Prints Spearman's rank correlation of each panel with its p,
+which is too small, because tasks of one bench share recordings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A calibrator in one file: no surer of the target than it was right on the source. It is the command `bearcat`.
+"""A calibrator in one file: mean confidence on the target equals accuracy on the source. Run it as `bearcat`.
 
 python examples/add_a_calibrator.py adapt --method CAT-MeanConfidence --out mean
 """

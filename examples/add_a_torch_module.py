@@ -1,4 +1,4 @@
-"""Any torch module as encoder: here convolutions and a mean. This file is the command `bearcat` with one more encoder.
+"""Any torch module as encoder, here two convolutions and a mean. Run this file as the command `bearcat`.
 
 python examples/add_a_torch_module.py adapt --method-set encoder=my-network:width=32 --out network
 """

@@ -1,4 +1,4 @@
-"""A loss in one file: CORAL (Sun and Saenko 2016). This file is the command `bearcat` with one more recipe.
+"""A loss in one file: CORAL (Sun and Saenko 2016). Run this file as the command `bearcat`.
 
 python examples/add_an_ingredient.py adapt --method my-CORAL --out coral
 """
@@ -11,7 +11,7 @@ from bearcat.cli import main
 
 
 def coral(view: View) -> Tensor:
-    """‖C_s − C_t‖² / 4d²: the covariances of source and target features become alike."""
+    """‖C_s − C_t‖² / 4d², the distance between the covariances of source and target features."""
     source, target = view.source_features, view.target_features
     gap = torch.cov(source.T, correction=0) - torch.cov(target.T, correction=0)
     return view.ramp * gap.square().sum() / (4 * len(gap) ** 2)

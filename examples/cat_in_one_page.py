@@ -1,4 +1,4 @@
-"""CAT* beside source-only on drawn signals: accuracy, ECE and share of pseudo-labels over epochs, in one picture.
+"""CAT* against source-only on simulated bearings: accuracy, ECE and share of pseudo-labels over epochs, in one picture.
 
 python examples/cat_in_one_page.py        # half a minute; writes cat.png
 """

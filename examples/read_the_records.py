@@ -1,7 +1,7 @@
-"""Read what runs left behind: numbers, curves and predictions, without torch.
+"""Read the records of runs, their curves and predictions, without torch.
 
-Give the folder of a run (what `bearcat adapt --out` wrote) or any folder with runs somewhere in it, such as the store
-of a benchmark. Without one, a tiny run is made first.
+Give the folder of a run (from `bearcat adapt --out`) or any folder that contains runs, such as the store of a
+benchmark. Without a folder, a tiny run is made first.
 
     python examples/read_the_records.py [FOLDER] [--picture curves.png]
 """

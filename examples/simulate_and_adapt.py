@@ -1,7 +1,7 @@
-"""Simulate a bearing under two conditions, adapt from one to the other, and see what adapting gained.
+"""Simulate bearings under two conditions, adapt from one to the other, and measure the gain.
 
-The target's labels are known here, because the signals are simulated; training never sees them. Each method is trained
-with three seeds: a single run says little about a method.
+The target's labels are known because the signals are simulated; training never sees them. Each method is trained with
+three seeds, because a single run says little about a method.
 
     python examples/simulate_and_adapt.py [--epochs 40]
 """

@@ -1,8 +1,8 @@
-"""Your own recordings: from files on a disk to a recommendation, and to diagnoses of files that came later.
+"""Your own recordings: from files on disk to a recommendation, and to diagnoses of later files.
 
-Pump A is known: four recordings of it healthy, one with a damaged inner and one with a damaged outer race. Its sister,
-pump B, carries less load, and nobody has labelled anything there. The folder is made here, of simulated signals; lay
-yours out the same way (docs/own-data.md) and leave `make_folder` out.
+Pump A is known: four healthy recordings, one with a damaged inner and one with a damaged outer race. Pump B runs at a
+lower load and has no labels. This script makes the folder from simulated signals; lay yours out the same way
+(docs/own-data.md) and leave out `make_folder`.
 
     python examples/your_own_folder.py [FOLDER] [--epochs 60] [--only-make]
 """
