@@ -15,14 +15,13 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bearcat.errors import InputError, suggest
 
 Settings = TypeVar("Settings")
-MOST_NUMBERS = 1000  # of a list such as 1-5,7
 # Settings of v0.3 that have another name or place today, some by the class that had them.
 REMOVED = {
     "ramp_up": "set labels.weight",
@@ -145,8 +144,7 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
         return kind(**known)
     if origin is tuple:
         if isinstance(value, str):
-            parts = [part.strip() for part in value.split(",") if part.strip()]
-            value = _numbers(parts) if arguments[0] is int else parts
+            value = [part.strip() for part in value.split(",") if part.strip()]
         value = list(value.items()) if isinstance(value, Mapping) else value
         if isinstance(value, list | tuple):
             each = arguments if ... not in arguments else arguments[:1] * len(value)
@@ -161,15 +159,6 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
     elif isinstance(value, str) and kind in (int, float, Path):
         return kind(value)
     raise ValueError(f"{name} cannot be {value!r:.40}")
-
-
-def _numbers(parts: Sequence[str]) -> list[int]:
-    """The whole numbers of a list such as 1,3-5."""
-    ends = [part.partition("-") for part in parts]
-    spans = [range(int(first), int(last or first) + 1) for first, _, last in ends]
-    if sum(span.stop - span.start for span in spans) > MOST_NUMBERS:
-        raise ValueError(f"more than {MOST_NUMBERS} numbers")
-    return [number for span in spans for number in span]
 
 
 def _described(kind: Any) -> str:

@@ -123,18 +123,18 @@ def report(
     place, defaults = Path(path), DiagnoseRequest().values()
     finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
     written = place.suffix.lower() == ".json"
-    options = [name for name, value in request.values().items() if value != defaults[name]]
-    options += [] if model is None else ["model"]
-    if options and (finished or stored or written):
-        raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", options[0])
+    names = [name for name, value in request.values().items() if value != defaults[name]]
+    names += [] if model is None else ["model"]
+    if names and (finished or stored or written):
+        raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", names[0])
     if machine is not None and not stored:
         raise InputError(f"{path} is no store of bearcat watch; leave it out", "machine")
     if stored:
         from bearcat.report.fleet import write_fleet_page
         from bearcat.watch.store import Store
 
-        with Store.open(path) as opened:
-            summary = write_fleet_page(opened, out, machine).summary
+        with Store.open(path) as store:
+            summary = write_fleet_page(store, out, machine).summary
     elif finished:
         from bearcat.diagnosis.recording import Diagnoses
         from bearcat.report.pages import write_run_page

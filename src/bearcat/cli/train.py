@@ -262,18 +262,15 @@ def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     """A row for each method, and failed runs; returns how many cells are in which state."""
     from bearcat.bench import FAILURE
 
-    states = {spec.identity: store.state(spec.identity) for spec in specs}
-    kinds, rows = ("done", "running", "failed", "missing"), []
+    states = [(spec, store.state(spec.identity)) for spec in specs]
+    counts = Counter(state.kind for _, state in states)
+    kinds, rows = ("done", "running", "failed", "damaged", "missing"), []
     for name in dict.fromkeys(spec.cell.method for spec in specs):
-        of_method = [states[spec.identity].kind for spec in specs if spec.cell.method == name]
-        counts = Counter("missing" if kind == "damaged" else kind for kind in of_method)
-        rows.append({"method": name} | {kind: str(counts[kind]) for kind in kinds})
+        of_method = Counter(state.kind for spec, state in states if spec.cell.method == name)
+        rows.append({"method": name} | {kind: str(of_method[kind]) for kind in kinds if counts[kind]})
     print_table(rows, left=("method",))
-    counts = Counter(states[spec.identity].kind for spec in specs)
-    parts = ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind])
-    print(f"{len(specs)} cells: {parts}")
-    for spec in specs:
-        state = states[spec.identity]
+    print(f"{len(specs)} cells: {', '.join(f'{counts[kind]} {kind}' for kind in kinds if counts[kind])}")
+    for spec, state in states:
         if state.kind in ("failed", "damaged", "running"):
             where = f" ({store.folder(spec.identity) / FAILURE} has the traceback)" if state.kind == "failed" else ""
             print_note(f"{spec.cell}: {state.detail}{where}", state.kind)
