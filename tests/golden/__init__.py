@@ -3,8 +3,8 @@
 `results/commands.json` and `results/training.json` were made on v0.3, the commit before the first cut
 (docs/upgrade.md), and are made anew only where a change of behaviour is meant and explained.
 
-    python -m tests.golden compare [--exact]    # lists what differs; exit status 1 where something does
-    python -m tests.golden make                 # writes the results anew
+    python -m tests.golden         # lists what differs, bit for bit; tests/test_golden.py allows for other processors
+    python -m tests.golden make    # writes the results anew
 
 Changed on purpose since v0.3, value by value and without making the rest anew:
 

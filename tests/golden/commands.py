@@ -8,17 +8,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from tests.golden.recordings import ORDERS, RATE, RPM, draw, write_all
 
@@ -189,11 +189,12 @@ length = 128
 
 def run(folder: Path, real: Path) -> dict[str, Any]:
     """Every case by its name: the exit status and what is kept of the answer."""
+    folder.mkdir(exist_ok=True)
     sets = write_all(folder, real)
     (folder / "grid.toml").write_text(GRID, encoding="utf-8")
     (folder / "labels.csv").write_text(_labels(), encoding="utf-8")
     found: dict[str, Any] = {}
-    with _inside(folder):
+    with chdir(folder):
         for case in CASES:
             if case.wants and case.wants not in sets:
                 continue
@@ -209,27 +210,11 @@ def call(*words: object) -> tuple[int, str]:
     """Exit status and standard output of a command."""
     from bearcat.cli import main
 
-    output, status = io.StringIO(), 0
-    with (
-        redirect_stdout(output),
-        redirect_stderr(io.StringIO()),
-        patch.object(sys, "argv", ["bearcat", *map(str, words)]),
-    ):
-        try:
-            main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-    return status, output.getvalue()
-
-
-@contextmanager
-def _inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+    output, arguments = io.StringIO(), ["bearcat", *map(str, words)]
+    streams = redirect_stdout(output), redirect_stderr(io.StringIO())
+    with streams[0], streams[1], patch.object(sys, "argv", arguments), pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0), output.getvalue()
 
 
 def _labels() -> str:
