@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import asdict
 from functools import cache
@@ -11,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas
 
 from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.recipes import RECIPES
@@ -50,16 +50,17 @@ def made_result(
     right = np.arange(windows) < round(accuracy * windows)
     predicted = np.where(right, label, (label + 1 + random.integers(len(classes) - 1, size=windows)) % len(classes))
     confidence = random.uniform(1 / len(classes), 1, size=windows)
-    sharp = np.minimum(1, confidence + 0.1)
     spread = np.log(np.repeat((1 - confidence[:, None]) / (len(classes) - 1), len(classes), axis=1))
     spread[np.arange(windows), predicted] = np.log(confidence)
-    with (folder / "predictions.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for row in range(windows):
-            name, known = f"{classes[label[row]]}.mat", classes[label[row]] if labelled else ""
-            numbers = f"{confidence[row]:.6f}", f"{sharp[row]:.6f}", " ".join(f"{value:.5g}" for value in spread[row])
-            writer.writerow([name, 1024 * row, known, classes[predicted[row]], *numbers])
+    names = np.array(classes)
+    predictions = {
+        "recording": [f"{name}.mat" for name in names[label]], "start": 1024 * np.arange(windows),
+        "label": names[label] if labelled else "", "predicted": names[predicted], "confidence": confidence,
+        "confidence_uncalibrated": np.minimum(1, confidence + 0.1),
+        "log_probabilities": [" ".join(f"{value:.5g}" for value in row) for row in spread],
+    }  # fmt: skip
+    columns = list(COLUMNS)
+    pandas.DataFrame(predictions, columns=columns).to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
     calibrated = settings.calibration is not None
     curves: dict[str, np.ndarray] = {"loss_supervised": np.linspace(1, 0.1, epochs)}
     teaching = settings.find(SelfTraining) is not None
@@ -78,12 +79,7 @@ def made_result(
     if calibrated:
         curves["temperature"] = np.where(np.arange(epochs) >= settings.schedule.calibrate_from, 2.0, np.nan)
         curves["temperature_at_bound"] = curves["temperature"] * 0
-    with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["epoch", *curves])
-        for epoch in range(epochs):
-            cells = [values[epoch] for values in curves.values()]
-            writer.writerow([epoch, *("" if np.isnan(value) else f"{value:.6g}" for value in cells)])
+    pandas.DataFrame(curves).to_csv(folder / "curves.csv", index_label="epoch", float_format="%.6g")
     found = float(np.mean(right))
     scores = {
         "accuracy": found, "accuracy_uncalibrated": found, "ece": 0.05, "ece_uncalibrated": 0.1, "ece15": 0.06,
