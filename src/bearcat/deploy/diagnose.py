@@ -268,7 +268,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
     course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
     analyses, tallies = list[SignalAnalysis](), list[Tally]()
     # Lines of any bearing are all that can be read where nobody names one, and no model or history speaks.
-    search = given.search or (model is None and not given.measured)
+    search = given.search or model is None
     for axis in axes:
         analyses.append(SignalAnalysis(
             axis.stream.origin, axis.check, course, orders, axis.beginning, given.without, given.measured, search,

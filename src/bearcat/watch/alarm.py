@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, by_findings
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR, by_findings
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
@@ -42,7 +42,7 @@ MOST_COMMON = 10.0  # dB that other points can explain
 EVEN = 0.5  # probability of a fault where a change is an alarm
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
-CLAIMLESS = ("not diagnosed", "not enough evidence", "low confidence")
+CLAIMLESS = ("not diagnosed", "not enough evidence", "low confidence", "no lines of unknown bearing")
 IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
 IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
 
@@ -71,7 +71,7 @@ def assess(
     status = _status(state, reading, rule)
     events = list[Event]()
     for kind, words in happened:
-        why = status.reasons if kind in ("alarm", "grown") else ()
+        why = [*filter(None, [status.fault]), *status.reasons] if kind in ("alarm", "grown") else []
         text = "; ".join([f"{status.machine}, {status.point}: {words}", *why])
         events.append(Event(status.machine, status.point, reading.snapshot.time, kind, text))
     return replace(state, status=status), tuple(events)
@@ -271,22 +271,17 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
     evidence, fault, confidence = None, None, None
     if open_alarm is not None or (reading.row is None and reading.silent is None):  # a named cause stays with its alarm
         evidence, fault, confidence = before.evidence, before.fault, before.confidence
-    if (
-        reading.decision is not None
-        and reading.state in FAULTS
-        and (fault is None or set(state.names) == {reading.state})
-    ):
-        fault, confidence = reading.state, reading.decision.expected
+    named = reading.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {reading.state})
+    if reading.decision is not None and (named or (reading.state == UNCLEAR and fault is None)):
+        fault, confidence = reading.state, reading.decision.expected or None
     if reading.physics is not None:
         faults = reading.physics.faults
-        evidence = reading.physics.line(fault or max(faults, key=lambda name: faults[name].level))
+        evidence = reading.physics.line(fault if fault in faults else max(faults, key=lambda name: faults[name].level))
     if reading.silent is not None:
         waiting = [f"the alarm of {written_time(open_alarm.time)} is open"] if open_alarm is not None else []
         status, why = NO_SIGNAL, [reading.silent, *waiting]
     else:
         status, why = _judge(state, reading, rule)
-        if status == ALARM and reading.state in FAULTS:
-            why.append(f"{evidence}: {fault}")
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since

@@ -154,13 +154,13 @@ class Store:
             _put(connection, META, {"name": "rule", "value": json.dumps(to_plain(rule))}, ("name",))
 
     def fleet(self, machine: str | None = None) -> Fleet:
-        """Every point, worst first; an alarm that nobody acknowledged comes before one that somebody did."""
+        """Every point, worst first; acknowledged ones among the others that are to be checked."""
         with self.transaction(writes=False) as connection:
             points = list(connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine))))
 
         def order(point: PointStatus) -> tuple[Any, ...]:
             rank = STATUSES.index(point.status) if point.alarm is None else 0
-            return rank, point.acknowledged is not None, -(point.confidence or 0), point.machine, point.point
+            return rank, -(point.confidence or 0), -point.change, point.machine, point.point
 
         return Fleet(sorted(points, key=order))
 
