@@ -10,7 +10,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from bearcat.cat import published
@@ -303,86 +303,3 @@ def find_recipe(name: str) -> str:
     if (part := PARTS.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"{name} is a part of methods; did you mean '{part[1]}'?")
     return find_name(name, RECIPES, "method")
-
-
-# What `bearcat methods` says of each.
-CALIBRATED = {  # of the methods CAT, by their calibrator
-    "Temperature": ("one temperature, fitted on the source", "§3.2, Eq. 6"),
-    "Vector": ("a factor and an offset for each class", "§3.2, Eq. 7"),
-    "Matrix": ("a full matrix and offsets", "§3.2, Eq. 8"),
-    "CPCS": ("a temperature fitted on source windows, weighted by their likeness to the target", "§3.2, Eq. 9"),
-    "TransCal": ("the temperature at which confidence is the estimated target accuracy", ""),
-    "recordings": ("one temperature, at the end by the agreement of each recording's windows", ""),
-}
-OTHERS = {
-    "source-only": ("Trains on the source alone.", "§5.2"),
-    "DANN": ("Makes features of both domains alike with a domain classifier and gradient reversal.", "§2.2"),
-    "DANN*": ("DANN, with minimum class confusion and SDAT.", "§5.2"),
-    "AT-fixed": ("DANN and the teacher's pseudo-labels above one fixed threshold.", "§2.3, §5.4"),
-    "AT": ("DANN and the teacher's pseudo-labels above a threshold of their class.", "§3.3, Eq. 12"),
-    "AT+MCC": ("AT, with minimum class confusion.", "§5.4"),
-    "AT+SDAT": ("AT, with SDAT.", "§5.4"),
-    "AT*": ("AT, with minimum class confusion and SDAT.", "§5.4"),
-    "AT-views": ("AT; the teacher labels a weak view of a window, the student learns a strong one.", ""),
-    "AT*-views": ("AT-views, with minimum class confusion and SDAT.", ""),
-    "CAT-views": ("AT-views; the teacher is calibrated by one temperature.", ""),
-    "CAT*-views": ("AT*-views; the teacher is calibrated by one temperature.", ""),
-    "PCG-CNN": ("Mean teacher with consistency of sure predictions and class balance (Wu et al. 2020).", "Table 1"),
-    "DTL-IPLL": ("MK-MMD and labels on which two stochastic passes agree (Zhu et al. 2022).", "Table 1"),
-    "Wang": ("Wasserstein alignment, triplets and pseudo-labels (Wang et al. 2022).", "Table 1"),
-    "MK-MMD": ("Lowers the discrepancy of features under five kernels (Long et al. 2015).", ""),
-    "JMMD": ("MK-MMD of features and predictions together (Long et al. 2017).", ""),
-    "CORAL": ("Makes the covariances of both domains alike (Sun and Saenko 2016).", ""),
-    "CDAN": ("DANN on features times predictions (Long et al. 2018).", ""),
-    "CDAN+E": ("CDAN in which sure windows count more.", ""),
-    "AdaBN": ("Trains on the source; normalises by statistics of the target (Li et al. 2016).", ""),
-    "MCD": ("Two classifiers disagree on the target, the encoder unites them (Saito et al. 2018).", ""),
-    "DeepJDOT": ("Moves source windows to target windows by optimal transport (Damodaran et al. 2018).", ""),
-    "dense-source-only": ("Trains on the source alone.", ""),
-    "match-clusters": ("Shifts each class to the target cluster that matches it; the default of `adapt`.", ""),
-    "unseen-bearings": ("Trains on the source and on bearing states known from other benches.", ""),
-    "dense-MCC": ("Scales each domain by itself and lowers class confusion (Jin et al. 2020).", ""),
-    "dense-CAT*-Temperature": ("CAT*-Temperature on standardised physical inputs.", ""),
-    "linear-source-only": ("A linear classifier of the source alone.", ""),
-}
-
-
-def about(name: str) -> tuple[str, str]:
-    """A sentence about a method, and its place in the paper (Forest and Fink 2024), or an empty text.
-
-    >>> about("CAT*-Temperature")[1]
-    '§3.2, Eq. 6'
-    """
-    if name in OTHERS:
-        return OTHERS[name]
-    family, _, calibrator = name.partition("-")
-    if family.startswith("CAT") and calibrator in CALIBRATED:
-        calibration, place = CALIBRATED[calibrator]
-        return f"{family[1:]}; the teacher is calibrated by {calibration}.", place
-    return f"Ingredients: {', '.join(ingredient.name for ingredient in RECIPES[name].ingredients) or 'none'}.", ""
-
-
-def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
-    """Every setting of a method as `--method-set` takes it: name, value and what it may be."""
-    from bearcat.cat.evaluate import CALIBRATORS
-    from bearcat.cat.networks import ENCODERS
-
-    calibrators = ", ".join([*CALIBRATORS, "none"])
-    tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
-    tables["precision"] = "float32, tf32, bfloat16, none"
-    kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
-    owners: list[tuple[str, Any]] = [("", recipe), ("schedule.", recipe.schedule)]
-    for each in recipe.ingredients:
-        owners.append((f"{each.name}.", each))
-        owners += [(f"{name}.", value) for name, value in vars(each).items() if is_dataclass(value)]
-    rows = []
-    for prefix, owner in owners:
-        for setting in fields(owner):
-            value = getattr(owner, setting.name)
-            if is_dataclass(value) or setting.name in ("ingredients", "input", "epochs"):  # which options set
-                continue
-            known = ", ".join(setting.metadata.get("known", ())) or tables.get(prefix + setting.name, "")
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            text = text.lower() if value is None or isinstance(value, bool) else text
-            rows.append((prefix + setting.name, text, known or kinds.get(type(value), "")))
-    return rows

@@ -1,4 +1,4 @@
-"""Training: `adapt`, `check`, `export`, `methods`, and grids of runs with `bench run`, `status` and `report`."""
+"""Training: `adapt`, `check`, `export`, and grids of runs with `bench run`, `status` and `report`."""
 
 from __future__ import annotations
 
@@ -109,27 +109,6 @@ def check(
 
     print_lines(check_run(run, read_labels(labels)).decision.sentence)
     print(f"Written to {run}: record.json, report.html")
-
-
-def methods(
-    name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
-) -> None:
-    """List the methods by where they come from, or the settings of one."""
-    from bearcat.cat.recipes import GROUPS, RECIPES, about, find_recipe, settings_of
-
-    if name is not None:
-        name = find_recipe(name)
-        (sentence, paper), recipe = about(name), RECIPES[name]
-        print_lines(f"{name}: {sentence} Input: {recipe.input}.{f' Paper: {paper}.' if paper else ''}")
-        columns = ("--method-set", "value", "accepted")
-        rows = [dict(zip(columns, row, strict=True)) for row in settings_of(recipe)]
-        print_table(rows, left=columns, fixed=columns)
-        return
-    added = set(RECIPES).difference(*GROUPS.values())
-    columns = ("method", "what it does", "paper")
-    for title, group in (GROUPS | {"added": sorted(added)} if added else GROUPS).items():
-        rows = [dict(zip(columns, (method, *about(method)), strict=True)) for method in group]
-        print_table(rows, left=columns, fixed=columns, title=title)
 
 
 def export(
