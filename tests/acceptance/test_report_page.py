@@ -42,7 +42,10 @@ def test_the_page_is_quiet_asks_nobody_shows_every_figure_and_runs_no_name(brows
 def test_thirty_recordings_are_shown_and_printed_on_two_pages(browser, found: Diagnoses, tmp_path: Path):  # noqa: F811
     by_name = {Path(each.recording).stem: each for each in found}
     names = ["outer"] * 22 + ["dead"] * 3 + ["broken"] + ["healthy"] * 4
-    thirty = [replace(by_name[name], recording=f"pump-{n:02d}/{name}.wav") for n, name in enumerate(names)]
+    thirty = [
+        replace(by_name[name], recording=f"pump-{number:02d}/{name}.wav", machine=f"pump-{number:02d}")
+        for number, name in enumerate(names)
+    ]
     thirty[0] = replace(thirty[0], recording=ATTACK)
     with Opened(browser, write_recordings_page(Diagnoses(thirty), tmp_path / "a.html", "Plant")) as page:
         assert page.errors == []
@@ -50,4 +53,8 @@ def test_thirty_recordings_are_shown_and_printed_on_two_pages(browser, found: Di
         assert page.page.locator("td", has_text=ATTACK).count() == 1
         assert min(page.page.eval_on_selector_all("img", "all => all.map(image => image.naturalWidth)")) > 100
         printed = page.page.pdf(prefer_css_page_size=True)
+        for width in (1200, 390):
+            page.page.set_viewport_size({"width": width, "height": 800})
+            cut = "[...document.querySelectorAll('.scroll')].some(box => box.scrollWidth > box.clientWidth)"
+            assert not page.page.evaluate(cut), "no table is cut"
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 2

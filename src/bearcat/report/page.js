@@ -1,5 +1,4 @@
 // Tables sort by a click on a heading: numbers by size, words by the alphabet, empty cells last either way.
-// Those wider than the screen say so below.
 "use strict";
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
@@ -33,18 +32,4 @@ for (const table of document.querySelectorAll("table.sortable")) {
       body.append(...rows.map(([, row]) => row));
     });
   });
-}
-
-for (const box of document.querySelectorAll(".scroll")) {
-  const hint = document.createElement("p");
-  hint.className = "hint";
-  hint.textContent = "The table goes on to the right; scroll sideways →";
-  hint.hidden = true;
-  box.after(hint);
-  const update = () => {
-    hint.hidden = box.scrollWidth < box.clientWidth + 2;
-    box.classList.toggle("scrolled", box.scrollLeft > 1);
-  };
-  box.addEventListener("scroll", update, { passive: true });
-  new ResizeObserver(update).observe(box);
 }

@@ -35,7 +35,9 @@ SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
     "ece_uncalibrated": "ECE before", "ece": "ECE after",
 }  # fmt: skip
-USED = ("machine", "rpm", "bearing")  # columns of the list, where they are known
+FIRST = ("decision", "recording", "diagnosis", "confidence", "why")  # columns of the list
+HIDDEN = ("fault line", "reason")  # which `why` says
+USED = ("machine", "rpm", "bearing")  # where they are known
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
 SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings say the others
 
@@ -173,10 +175,8 @@ def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
         row["rpm"] = "" if each.rpm is None else f"{each.rpm:.0f}"
     used = [name for name in USED if any(row[name] for row in rows)]
     common = [name for name in used if len(rows) > 1 and len({row[name] for row in rows}) == 1]
-    unlisted = ("recording", "fault line", "reason", *USED)
-    others = [name for name in (rows[0] if rows else ()) if name not in unlisted]
-    others.sort(key=lambda name: name in ("agreement", "unfamiliar"))
-    names = ["recording", *others, *(name for name in used if name not in common)]
+    others = [name for name in (rows[0] if rows else ()) if name not in (*FIRST, *HIDDEN, *USED)]
+    names = [*FIRST, *others, *(name for name in used if name not in common)]
     note = "Lines are of the envelope spectrum, in dB above its background."
     note += f" All recordings: {', '.join(f'{name} {rows[0][name]}' for name in common)}." if common else ""
     if "agreement" in names:
@@ -184,9 +184,9 @@ def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
             " Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows that"
             " resemble nothing the model was adapted to."
         )
-    cells = tuple(tuple(TableEntry(row[name], status=name == "decision") for name in names) for row in rows)
+    cells = tuple(tuple(TableEntry(row.get(name, ""), status=name == "decision") for name in names) for row in rows)
     table = Table("recordings", title, note, tuple(names), cells)
-    sections = [Section("Recordings", tables=(table,) if rows else (), decision=found.summary, cards=True)]
+    sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
     drawn = [each for each in found.urgent if each.drawing is not None]
     pictures = tuple(figures.draw_evidence(each, CARD) for each in drawn[:MOST_DRAWN])
     if not pictures:
