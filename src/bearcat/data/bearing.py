@@ -139,10 +139,10 @@ def _designations(text: str) -> Iterator[str]:
             letters = ""
         if re.fullmatch(r"61[89]\d\d", digits):  # 61904 is called 6904 elsewhere
             digits = f"6{digits[2:]}"
-        known = letters + digits
-        yield from (known + suffix[:1], known) if suffix[:1] == "E" else (known, f"{known}E", known + suffix)
+        code = letters + digits
+        yield from (code + suffix[:1], code) if suffix[:1] == "E" else (code, f"{code}E", code + suffix)
         if digits.endswith("2") and re.match("RS|Z", suffix):
-            yield known[:-1]
+            yield code[:-1]
 
 
 def find_bearing(text: str) -> Bearing:
@@ -157,13 +157,13 @@ def find_bearing(text: str) -> Bearing:
             return BEARINGS[name]
         raise InputError(f"bearing '{text}': is not in the table (docs/diagnose.md); {INSTEAD}", "bearing")
     try:
-        given = {name: float(value) for name, value in pairs(re.split("[,;]", text)).items()}
-        if {"bpfo", "bpfi"} & given.keys() and given.keys() <= {name.lower() for name in KINEMATIC}:
-            named = ",".join(f"{name}={value:g}" for name, value in given.items())
-            return _of_orders({name.upper(): value for name, value in given.items()}, named)
-        if given.keys() | {"angle"} != {"balls", "ball", "pitch", "angle"} or given["balls"] % 1:
+        numbers = {name: float(value) for name, value in pairs(re.split("[,;]", text)).items()}
+        if {"bpfo", "bpfi"} & numbers.keys() and numbers.keys() <= {name.lower() for name in KINEMATIC}:
+            named = ",".join(f"{name}={value:g}" for name, value in numbers.items())
+            return _of_orders({name.upper(): value for name, value in numbers.items()}, named)
+        if numbers.keys() | {"angle"} != {"balls", "ball", "pitch", "angle"} or numbers["balls"] % 1:
             raise InputError(f"does not hold the numbers of a bearing; {INSTEAD}")
-        return Bearing(int(given["balls"]), given["ball"], given["pitch"], given.get("angle", 0.0))
+        return Bearing(int(numbers["balls"]), numbers["ball"], numbers["pitch"], numbers.get("angle", 0.0))
     except InputError as error:
         raise InputError(f"bearing '{text}': {error}", "bearing") from error
     except ValueError as error:

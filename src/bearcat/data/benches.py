@@ -120,12 +120,12 @@ class Paderborn:
         def read() -> Recording:
             channels = read_signals(path, origin).channels
             # A struct called as the file was first, whose Y lists structs with Name and Data.
-            wanted = [each for each in channels if each.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
-            if len(wanted) != 1:
-                there = some_names(channels)
-                raise InputError(f"{origin}: has no '{PADERBORN_CHANNEL}', only {there}; is it a file of this set?")
+            names = [name for name in channels if name.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
+            if len(names) != 1:
+                listed = some_names(channels)
+                raise InputError(f"{origin}: has no '{PADERBORN_CHANNEL}', only {listed}; is it a file of this set?")
             return Recording(
-                signal=channels[wanted[0]], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
+                signal=channels[names[0]], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
                 channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
                 rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
             )  # fmt: skip
@@ -165,17 +165,17 @@ class CWRU:
             raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
         if not CWRU_RATE <= self.normal_rate <= 4 * CWRU_RATE:
             raise InputError(f"normal_rate must lie between 12000 and 48000 Hz, not {self.normal_rate:g}")
-        for name, known in (("label_by", ("size", "type")), ("domain_by", ("load", "size"))):
-            if getattr(self, name) not in known:
-                raise InputError(f"{name} is '{known[0]}' or '{known[1]}', not '{getattr(self, name)}'", name)
+        for name, choices in (("label_by", ("size", "type")), ("domain_by", ("load", "size"))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} is '{choices[0]}' or '{choices[1]}', not '{getattr(self, name)}'", name)
         files = files_in(self.root, "*.mat", "cwru")
-        wanted = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
+        recordings = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
         if self.domain_by == "size":
             states = [(f"size{size}", state) for size, state in product(CWRU_SIZES, CWRU_CLASSES)]
-            mine = [(domain, state) for domain, state in states if state == "normal" or domain.endswith(state[-3:])]
-            wanted = [(domain, load, state) for (domain, state), load in product(mine, FILES)]
+            of_size = [(domain, state) for domain, state in states if state == "normal" or domain.endswith(state[-3:])]
+            recordings = [(domain, load, state) for (domain, state), load in product(of_size, FILES)]
         entries, problems = [], []
-        for domain, load, state in wanted:
+        for domain, load, state in recordings:
             number = FILES[load][CWRU_CLASSES.index(state)]
             places = files.get(f"{number}.mat", [])
             if len(places) == 1:
@@ -183,7 +183,8 @@ class CWRU:
             else:
                 problems.append(Problem.about_file(f"{number}.mat", places, self.root, f"{domain}, {state}", domain))
         domains, labels = (
-            dict.fromkeys(names) for names in ([each[0] for each in wanted], map(self._label, CWRU_CLASSES))
+            dict.fromkeys(names)
+            for names in ([recording[0] for recording in recordings], map(self._label, CWRU_CLASSES))
         )
         return Catalogue(tuple(domains), tuple(labels), tuple(entries), tuple(problems))
 
@@ -196,13 +197,13 @@ class CWRU:
 
         def read() -> Recording:
             variable = f"X{number:03d}_{self.channel}_time"
-            found = read_signals(path, origin)
-            if variable not in found.channels:
-                there = some_names(found.channels)
-                raise InputError(f"{origin}: has no variable '{variable}', only {there}; fetch file {number} again")
-            signal = found.channels[variable]
+            signals = read_signals(path, origin)
+            if variable not in signals.channels:
+                listed = some_names(signals.channels)
+                raise InputError(f"{origin}: has no variable '{variable}', only {listed}; fetch file {number} again")
+            signal = signals.channels[variable]
             published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
-            rpm = found.speeds.get(variable, LOAD_SPEEDS[load])
+            rpm = signals.speeds.get(variable, LOAD_SPEEDS[load])
             recording = Recording(
                 signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin, rpm=rpm,
                 bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel], specimen=f"cwru {state}",
@@ -252,8 +253,8 @@ class HITSM:
             if len(places) == 1:
                 entries.append(self._entry(rig, speed, state, places[0]))
             else:
-                wanted = f"{rigs[rig][0].name}/{name}"
-                problems.append(Problem.about_file(wanted, places, root, f"{domain}, {state}", domain))
+                expected = f"{rigs[rig][0].name}/{name}"
+                problems.append(Problem.about_file(expected, places, root, f"{domain}, {state}", domain))
         domains = tuple(f"{rig}-{speed}" for rig, speed in conditions)
         absent = [f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if not rigs[rig]]
         classes = tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES)))
@@ -306,13 +307,13 @@ class AcrossMachines(Dataset):
             if not (root / folder).is_dir():
                 continue
             bench = kind(root=root / folder, label_by="type").catalogue()
-            own = [entry for entry in bench.entries if entry.domain.startswith(prefix)]
-            entries += [_mapped(entry, machine, folder) for entry in own if entry.label in SHARED]
+            of_machine = [entry for entry in bench.entries if entry.domain.startswith(prefix)]
+            entries += [_mapped(entry, machine, folder) for entry in of_machine if entry.label in SHARED]
             missing = [problem for problem in bench.problems if (problem.domain or "").startswith(prefix)]
             problems += [replace(problem, domain=machine) for problem in missing]
-        there = {entry.domain for entry in entries} | {problem.domain for problem in problems}
-        absent = [f"bench '{name}' is not there; its tasks are left out" for name in BENCHES if name not in there]
-        domains = tuple(machine for machine in BENCHES if machine in there)
+        present = {entry.domain for entry in entries} | {problem.domain for problem in problems}
+        absent = [f"bench '{name}' is not there; its tasks are left out" for name in BENCHES if name not in present]
+        domains = tuple(machine for machine in BENCHES if machine in present)
         return Catalogue(domains, tuple(SHARED.values()), tuple(entries), tuple(problems), tuple(absent))
 
 

@@ -105,13 +105,13 @@ class Catalogue:
         """The part in these domains, by name or index, in this order; None: all of it."""
         if domains is None:
             return self
-        chosen = tuple(dict.fromkeys(find_domain(domain, self.domains) for domain in domains))
-        entries = tuple(entry for entry in self.entries if entry.domain in chosen)
+        names = tuple(dict.fromkeys(find_domain(domain, self.domains) for domain in domains))
+        entries = tuple(entry for entry in self.entries if entry.domain in names)
         problems, left_out = (
-            tuple(problem for problem in several if not problem.domain or problem.domain in chosen)
+            tuple(problem for problem in several if not problem.domain or problem.domain in names)
             for several in (self.problems, self.left_out)
         )
-        return replace(self, domains=chosen, entries=entries, problems=problems, left_out=left_out)
+        return replace(self, domains=names, entries=entries, problems=problems, left_out=left_out)
 
     def leave_out(self, problems: Sequence[Problem]) -> Catalogue:
         """The catalogue without these recordings, which it goes on naming."""

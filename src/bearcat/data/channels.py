@@ -40,8 +40,8 @@ OTHER_UNIT = re.compile(r"°?[cfk]|degc|[mk]?a|[mk]?nm|[mk]?n|bar|[kmh]?pa|%|k?w
 
 def unit_of(name: str) -> str | None:
     """The unit in brackets at the end of a name: `DE [g]`; None where there is none."""
-    found = re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
-    return found[1].strip() if found else None
+    match = re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
+    return match[1].strip() if match else None
 
 
 def words_of(name: str) -> list[str]:
@@ -55,8 +55,8 @@ def _says_vibration(name: str) -> bool:
 
 def is_speed(name: str) -> bool:
     """Whether a channel holds the speed of the shaft, or pulses of it, by its name or unit."""
-    said = SPEED.search(" ".join(words_of(name))) or SPEED_UNIT.fullmatch(unit_of(name) or "")
-    return bool(said) and not _says_vibration(name)
+    named = SPEED.search(" ".join(words_of(name))) or SPEED_UNIT.fullmatch(unit_of(name) or "")
+    return bool(named) and not _says_vibration(name)
 
 
 def is_vibration(name: str) -> bool:
@@ -81,25 +81,25 @@ def points_of(names: Sequence[str], channels: str | None = None) -> dict[str, tu
     axes: dict[str, str] = {}
     for name in names:
         words = words_of(name)
-        place = next((place for place in reversed(range(len(words))) if AXIS.fullmatch(words[place])), None)
-        if place is None:
+        position = next((position for position in reversed(range(len(words))) if AXIS.fullmatch(words[position])), None)
+        if position is None:
             continue
-        axes[name] = words[place]
-        stems.setdefault((*words[:place], *words[place + 1 :]), []).append(name)
-    found: dict[str, tuple[str, ...]] = {}
+        axes[name] = words[position]
+        stems.setdefault((*words[:position], *words[position + 1 :]), []).append(name)
+    points: dict[str, tuple[str, ...]] = {}
     for name in names:
         same = next((group for group in stems.values() if name in group), [name])
         if len({axes.get(other) for other in same}) < len(same) or len(same) == 1:  # an axis twice: no axes
-            found[name] = (name,)
+            points[name] = (name,)
         else:
-            found[_shared(same) if len(same) < len(names) else ""] = tuple(same)
-    return found
+            points[_shared(same) if len(same) < len(names) else ""] = tuple(same)
+    return points
 
 
 def _shared(names: Sequence[str]) -> str:
     """What names have in common: their first, without its axis."""
-    kept = [word for word in WORD.findall(names[0]) if all(word in WORD.findall(other) for other in names)]
-    return " ".join(kept) or "+".join(names)
+    common = [word for word in WORD.findall(names[0]) if all(word in WORD.findall(other) for other in names)]
+    return " ".join(common) or "+".join(names)
 
 
 def described(points: dict[str, tuple[str, ...]]) -> str:
@@ -112,11 +112,11 @@ def described(points: dict[str, tuple[str, ...]]) -> str:
 
 def check_unit(unit: str | None) -> str:
     """The unit of an acceleration or a velocity, as the tables have it; InputError where it is neither."""
-    known, units = (unit or "").strip().lower(), (*ACCELERATION, *SPEEDS)
-    if known not in units:
-        wrong = f"'{unit}' is none of acceleration or velocity{suggest(known, units)}" if known else "is not declared"
+    text, units = (unit or "").strip().lower(), (*ACCELERATION, *SPEEDS)
+    if text not in units:
+        wrong = f"'{unit}' is none of acceleration or velocity{suggest(text, units)}" if text else "is not declared"
         raise InputError(f"the unit {wrong}", "unit")
-    return known
+    return text
 
 
 @dataclass(frozen=True)

@@ -133,23 +133,27 @@ def choose(
     """
     problems = [] if problems is None else problems
     _check_rest(task, measurements, problems)
-    recordings: Measurements = [each for each in measurements if each.domain in (*task.sources, task.target)]
-    classes = classes_of((each.origin, each.label) for each in recordings if each.domain in task.sources)
+    source = [recording for recording in measurements if recording.domain in task.sources]
+    classes = classes_of((recording.origin, recording.label) for recording in source)
+    recordings = [*source, *(recording for recording in measurements if recording.domain == task.target)]
     channel, rate, samples = read_alike(recordings, requested.channel, requested.rate, problems)
-    recordings = [each for each in recordings if each.origin in samples]
-    kind = suited_input(requested.input, [replace(each, rate=rate or each.rate) for each in recordings])
+    recordings = [recording for recording in recordings if recording.origin in samples]
+    kind = suited_input(requested.input, [replace(recording, rate=rate or recording.rate) for recording in recordings])
     lengths = _lengths(recordings, rate, find_input(kind), requested.window)
-    recordings = usable(recordings, lambda each: check_length(each.origin, samples[each.origin], lengths[-1]), problems)
+    shortest = lengths[-1]
+    recordings = usable(recordings, lambda item: check_length(item.origin, samples[item.origin], shortest), problems)
     _check_rest(task, recordings, problems)
     preparation = _window(task, recordings, samples, lengths, kind, rate, requested)
     made, length, step = find_input(kind), preparation.length, preparation.step
-    recordings = usable(
-        recordings, lambda each: made.check(length, rate or each.rate, each.rpm, each.bearing), problems
-    )
+
+    def fits(recording: Measurement) -> None:
+        made.check(length, rate or recording.rate, recording.rpm, recording.bearing)
+
+    recordings = usable(recordings, fits, problems)
     _check_rest(task, recordings, problems)
-    source = [each for each in recordings if each.domain in task.sources]
-    target = [each for each in recordings if each.domain == task.target]
-    counts = [count_windows(samples[each.origin], length, step) for each in [*source, *target]]
+    source = [recording for recording in recordings if recording.domain in task.sources]
+    target = [recording for recording in recordings if recording.domain == task.target]
+    counts = [count_windows(samples[recording.origin], length, step) for recording in [*source, *target]]
     windows = _by_class(source, samples, length, step)
     split = Split(requested.split or choose_scheme(source, target, counts, -(-length // step)))
     uneven = max(windows.values()) / min(windows.values()) > UNEVEN
@@ -158,7 +162,7 @@ def choose(
     if split.scheme == "window" and preparation.step < preparation.length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
-    if single := [name for name, count in Counter(each.label for each in source).items() if count == 1]:
+    if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
         warnings.append(f"known from a single recording each: {', '.join(map(str, single))}; others may look different")
     if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):
         lacks = f"the source lacks classes of the target: {', '.join(alien)}"
@@ -168,9 +172,9 @@ def choose(
         "window": f"{length} samples", "stride": f"{step} samples", "split": split.scheme,
         "balance": "on" if balance else "off",
     }  # fmt: skip
-    given = {name for name, value in vars(requested).items() if value is not None}
-    given -= {"input"} if requested.input != kind else set()
-    choices = tuple(Choice(name, value) for name, value in values.items() if name not in given)
+    requested_names = {name for name, value in vars(requested).items() if value is not None}
+    requested_names -= {"input"} if requested.input != kind else set()
+    choices = tuple(Choice(name, value) for name, value in values.items() if name not in requested_names)
     return DataSettings(preparation, split, channel, balance, choices, tuple(warnings))
 
 
@@ -191,8 +195,8 @@ def _lengths(recordings: Measurements, rate: float | None, kind: Input, requeste
     slowest = min((recording.rpm for recording in recordings if recording.rpm), default=None)
     turn = None if slowest is None or rate is None else rate * 60 / slowest
     if isinstance(kind, PhysicalInput):
-        wanted = LONGEST if rate is None else rate * ENOUGH_SECONDS if turn is None else kind.turns * turn
-        length, shortest = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL), max(SHORTEST, kind.shortest)
+        samples = LONGEST if rate is None else rate * ENOUGH_SECONDS if turn is None else kind.turns * turn
+        length, shortest = min(1 << math.ceil(math.log2(samples)), LONGEST_PHYSICAL), max(SHORTEST, kind.shortest)
         length = max(length, 1 << math.ceil(math.log2(kind.shortest)))
     else:
         length, shortest = USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn)))), SHORTEST

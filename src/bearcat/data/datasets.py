@@ -89,7 +89,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     """
     if name in DATASETS and not takes_root(name):
         return override(DATASETS[name](), settings or {})
-    kind: Any = DATASETS.get(name, Folder)
+    kind = DATASETS.get(name, Folder)
     if name in DATASETS:
         if name == "folder" and root is None:
             raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
@@ -102,7 +102,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
         known = [dataset for dataset in DATASETS if dataset != "folder"]
         unknown = f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)"
         raise InputError(f"{name}: {REMOVED[name]}" if name in REMOVED else unknown)
-    return override(kind(root=root or usual), settings or {})
+    return override(kind(root=root or usual), settings or {})  # type: ignore[call-arg]
 
 
 def require_licence(about: About, accepted: bool) -> None:

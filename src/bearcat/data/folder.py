@@ -71,16 +71,16 @@ class FolderEntry(Entry):
 
     def signals(self) -> Signals:
         """Every channel that the recording may be read as."""
-        row, found = self.row, self.reader.signals(self.row)
-        channels = dict(found.channels)
+        row, signals = self.row, self.reader.signals(self.row)
+        channels = dict(signals.channels)
         speed = None if row.rpm_channel is None else _speed(row, channels)
         if row.channel is not None:
-            channels = dict([found.pick(row.channel)])
+            channels = dict([signals.pick(row.channel)])
         parts = {name: row.part(samples) for name, samples in channels.items()}
         if row.gain != 1:
             parts = {name: samples * np.float32(row.gain) for name, samples in parts.items()}
-        speeds = {name: found.speeds[name] for name in parts if name in found.speeds}
-        return Signals(row.origin, parts, row.rate or found.rate, speed, speeds)
+        speeds = {name: signals.speeds[name] for name in parts if name in signals.speeds}
+        return Signals(row.origin, parts, row.rate or signals.rate, speed, speeds)
 
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
@@ -109,8 +109,10 @@ def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
 def _speed(row: ManifestRow, channels: dict[str, Samples]) -> Floats:
     """The speed's part of this recording, at the rate of the longest channel; it is taken out of the channels."""
     if row.rpm_channel not in channels:
-        known = suggest(str(row.rpm_channel), channels)
-        raise InputError(f"{row.origin}: the speed '{row.rpm_channel}' is neither a number nor a channel{known}", "rpm")
+        suggestion = suggest(str(row.rpm_channel), channels)
+        raise InputError(
+            f"{row.origin}: the speed '{row.rpm_channel}' is neither a number nor a channel{suggestion}", "rpm"
+        )
     samples = np.asarray(channels.pop(row.rpm_channel), dtype=np.float32)
     longest = max((len(other) for other in channels.values()), default=samples.size)
     return row.part(samples if samples.size == longest else stretch(samples, longest))
@@ -186,8 +188,8 @@ class Folder(Dataset):
 
 def speed_in_name(domain: str) -> float | None:
     """The speed of a domain that is called after it: 600rpm, mill 1200.5 RPM, fast_900_rpm."""
-    found = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain, re.IGNORECASE)
-    return float(found[1]) if found and RANGES["rpm"].holds(float(found[1])) else None
+    match = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain, re.IGNORECASE)
+    return float(match[1]) if match and RANGES["rpm"].holds(float(match[1])) else None
 
 
 def _natural(name: str) -> tuple[int, float, str]:

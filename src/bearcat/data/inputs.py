@@ -64,9 +64,9 @@ class Input:
 
     def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
-        known = {"rate": rate, "rpm": rpm, "bearing": bearing}
+        metadata = {"rate": rate, "rpm": rpm, "bearing": bearing}
         for name in self.needs:
-            if known[name] is None:
+            if metadata[name] is None:
                 raise InputError(f"this input needs {WHAT[name]}, which is not known; give {name}", name)
         for speed in np.unique(np.asarray(rpm, dtype=np.float64)) if "rpm" in self.needs else ():
             check_range("rpm", float(speed), field="rpm")
@@ -121,14 +121,14 @@ class PhysicalInput(Input):
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
         if rpm is not None and np.ndim(rpm):  # each window by its own speed
-            each = zip(np.split(windows, len(windows)), np.asarray(rpm), strict=True)
-            return np.concatenate([self.transform(window, rate, float(speed), bearing) for window, speed in each])
+            pairs = zip(np.split(windows, len(windows)), np.asarray(rpm), strict=True)
+            return np.concatenate([self.transform(window, rate, float(speed), bearing) for window, speed in pairs])
         length, size = windows.shape[-1], max(1, physical.BLOCK // math.prod(windows.shape[1:]))
         self.check(length, rate, rpm, bearing)
         speed = math.nan if rpm is None else float(rpm)
         turns = speed / 60 * length / (rate or math.nan)
-        known = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
-        orders = np.array([known[name] for name in KINEMATIC])
+        bearing_orders = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
+        orders = np.array([bearing_orders[name] for name in KINEMATIC])
         blocks = (windows[first : first + size] for first in range(0, max(len(windows), 1), size))
         return np.concatenate([self.measure(WindowSpectra.of(block), rate, turns, orders) for block in blocks])
 
@@ -211,9 +211,9 @@ class OrderInput(PhysicalInput):
         super().check(length, rate, rpm, bearing)
         fastest = float(np.mean(np.asarray(rpm)))  # of a speed signal the mean, by which `suited` chose
         what, order = self.last_order(bearing)
-        highest, shown = order * fastest / 60, (rate or math.inf) / 2 / self.bands
-        if highest > shown:
-            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {shown:.0f} Hz that a band shows"
+        highest, limit = order * fastest / 60, (rate or math.inf) / 2 / self.bands
+        if highest > limit:
+            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {limit:.0f} Hz that a band shows"
             raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order (multiples)", "rpm")
 
 
@@ -298,8 +298,8 @@ class Physics(PhysicalInput):
     last: float = 40.0  # order up to which envelope-orders reads
 
     def __post_init__(self) -> None:
-        found = tuple(find_name(name, PARTS, "part of the physical input") for name in self.use)
-        object.__setattr__(self, "use", found)  # as PARTS spells them
+        names = tuple(find_name(name, PARTS, "part of the physical input") for name in self.use)
+        object.__setattr__(self, "use", names)  # as PARTS spells them
 
     @property
     def depends(self) -> bool:
@@ -333,10 +333,10 @@ class Physics(PhysicalInput):
         if self.use:
             return self
         speeds = [(recording.rate, recording.rpm / 60) for recording in recordings if recording.rate and recording.rpm]
-        shown = min((rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds), default=0.0)
-        if len(speeds) < len(recordings) or shown < FEWEST_ORDERS:
+        highest = min((rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds), default=0.0)
+        if len(speeds) < len(recordings) or highest < FEWEST_ORDERS:
             return Physics(PARTS[:3])
-        return Physics(PARTS[:4], self.last if shown >= self.last else float(int(shown)))
+        return Physics(PARTS[:4], self.last if highest >= self.last else float(int(highest)))
 
 
 INPUTS: dict[str, type[Input]] = {

@@ -96,16 +96,16 @@ def open_channels(
     """
     with closing(read_isolated(path, origin, preferred, TO_DIAGNOSE)) as content:
         rate, sizes, speeds = next(content)
-        kept: dict[str, list[Samples]] = {name: [] for name in sizes}
+        blocks: dict[str, list[Samples]] = {name: [] for name in sizes}
         total = 0
         for name, block in content:
-            kept[name].append(block)
+            blocks[name].append(block)
             total += block.nbytes
             if total > signals.KEPT_BYTES:
                 return {name: partial(open_stream, path, name) for name in sizes}
 
     def stream(name: str, origin: str) -> Stream:
-        return Stream(origin, rate, finite(origin, kept[name]), name, speeds.get(name))
+        return Stream(origin, rate, finite(origin, blocks[name]), name, speeds.get(name))
 
     return {name: partial(stream, name) for name in sizes}
 

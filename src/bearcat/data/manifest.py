@@ -69,22 +69,22 @@ class ManifestRow(RecordingInfo):
             raise InputError(f"{self.origin}: {wrong}; correct them")
         return samples[self.start : self.stop]
 
-    def metadata(self, found: Signals) -> RecordingInfo:
+    def metadata(self, signals: Signals) -> RecordingInfo:
         """What is known once the file was read: its rate, and its speed, which is the mean of a recorded one."""
-        if found.speed is not None:
-            return replace(self.info(), rate=found.rate, rpm=float(np.mean(found.speed, dtype=np.float64)))
-        own = set(found.speeds.values()) if found.speeds.keys() == found.channels.keys() else set()
-        said, given = (None, self.rpm) if self.rpm_given else (self.rpm, None)
-        rpm, _ = stated_speed(self.origin, own.pop() if len(own) == 1 else None, said, given)
-        return replace(self.info(), rate=found.rate, rpm=rpm)
+        if signals.speed is not None:
+            return replace(self.info(), rate=signals.rate, rpm=float(np.mean(signals.speed, dtype=np.float64)))
+        stated = set(signals.speeds.values()) if signals.speeds.keys() == signals.channels.keys() else set()
+        listed, usual = (None, self.rpm) if self.rpm_given else (self.rpm, None)
+        rpm, _ = stated_speed(self.origin, stated.pop() if len(stated) == 1 else None, listed, usual)
+        return replace(self.info(), rate=signals.rate, rpm=rpm)
 
-    def recording(self, found: Signals, channel: str | None) -> Recording:
+    def recording(self, signals: Signals, channel: str | None) -> Recording:
         """The recording of this channel of what was read; without a name, of the only one there is."""
-        channel, samples = found.pick(channel)
-        speed = None if found.speed is None else stretch(found.speed, samples.size)
-        info = self.metadata(found) if speed is None else self.info()  # of a recorded one, its mean
-        info, own = replace(info, rate=found.rate, channel=channel), found.speeds.get(channel)
-        return Recording(signal=samples, speed=speed, own_rpm=own, declared=self.declared, **vars(info))
+        channel, samples = signals.pick(channel)
+        speed = None if signals.speed is None else stretch(signals.speed, samples.size)
+        info = self.metadata(signals) if speed is None else self.info()  # of a recorded one, its mean
+        info, own_rpm = replace(info, rate=signals.rate, channel=channel), signals.speeds.get(channel)
+        return Recording(signal=samples, speed=speed, own_rpm=own_rpm, declared=self.declared, **vars(info))
 
 
 def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
@@ -152,10 +152,10 @@ def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestR
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
     rpm = None if number_in(speed) is None else _number(texts, "rpm")  # else it is the name of a channel
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")
     }
-    origin = f"{name}#{said['channel']}" if said["channel"] else name
+    origin = f"{name}#{fields['channel']}" if fields["channel"] else name
     origin += _part_name(start, stop)
     channels = texts.get("channels")
     if channels not in (None, *CHANNELS):
@@ -169,7 +169,7 @@ def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestR
         point=texts.get("point"), channels=channels, time=texts.get("time"),
         load=_number(texts, "load"), temperature=_number(texts, "temperature"), rate=_number(texts, "rate"),
         rpm_channel=speed if rpm is None else None,
-        bearing=None if bearing is None else find_bearing(bearing), declared=declared, gain=gain, **said,
+        bearing=None if bearing is None else find_bearing(bearing), declared=declared, gain=gain, **fields,
     )  # fmt: skip
 
 
@@ -225,19 +225,19 @@ EPOCH = re.compile(r"(?<!\d)(\d{10})(\d{3})?(?:[.,](\d{1,6}))?(?!\d)")  # second
 
 def time_in(text: str, zone: tzinfo = UTC) -> float | None:
     """The time that a text holds, in seconds since 1970; None where it holds none."""
-    for found in STAMP.finditer(text):
-        groups = found.groupdict()
+    for match in STAMP.finditer(text):
+        groups = match.groupdict()
         year, month, day, hour, minute, second = (
             int(groups[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")
         )
-        own = zone
+        offset = zone
         if groups["sign"]:
             away = timedelta(hours=int(groups["hours"]), minutes=int(groups["minutes"]))
-            own = timezone(away if groups["sign"] == "+" else -away)
+            offset = timezone(away if groups["sign"] == "+" else -away)
         elif groups["zone"]:
-            own = UTC
+            offset = UTC
         try:
-            whole = datetime(year, month, day, hour, minute, second, tzinfo=own)
+            whole = datetime(year, month, day, hour, minute, second, tzinfo=offset)
         except ValueError:  # 31 February
             continue
         return whole.timestamp() + float(f"0.{groups['part'] or 0}")

@@ -72,9 +72,9 @@ def band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
     """Logarithms of the mean power in bands without their mean; `edges` are counted from the lower edge of bin 1."""
     power = spectra.tapered_power
     edges = np.clip(edges, 0, power.shape[-1])
-    place = np.minimum(edges.astype(np.int64), power.shape[-1] - 1)
-    whole = np.add.reduceat(power, place, axis=-1)[..., :-1] * (np.diff(place) > 0)
-    cut = power[..., place] * (edges - place)  # a bin that an edge cuts counts by its shares
+    first = np.minimum(edges.astype(np.int64), power.shape[-1] - 1)
+    whole = np.add.reduceat(power, first, axis=-1)[..., :-1] * (np.diff(first) > 0)
+    cut = power[..., first] * (edges - first)  # a bin that an edge cuts counts by its shares
     mean = (whole + np.diff(cut)) / np.diff(edges)
     level = np.log(_over(mean, mean.mean(axis=-1, keepdims=True)) + FLOOR)
     return np.asarray(level - level.mean(axis=-1, keepdims=True), dtype=np.float32)
@@ -176,9 +176,9 @@ def _kernel(points: int, turns: float, orders: tuple[float, ...]) -> tuple[Float
     root = np.sqrt(beta**2 - np.square(np.pi * TAPS * time / (2 * points)))
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(points) / points)
     weight = 2 * hann / hann.sum() * root / (TAPS * np.sinh(root))
-    place = 2 * turns * np.array(orders)[:, None]
-    bins = np.ceil(place - TAPS / 2).astype(np.int64) + np.arange(TAPS)
-    taps = i0(beta * np.sqrt(np.maximum(1 - np.square(2 * (place - bins) / TAPS), 0)))
+    position = 2 * turns * np.array(orders)[:, None]
+    bins = np.ceil(position - TAPS / 2).astype(np.int64) + np.arange(TAPS)
+    taps = i0(beta * np.sqrt(np.maximum(1 - np.square(2 * (position - bins) / TAPS), 0)))
     centred = np.array([1, 1j, -1, -1j])[bins % 4]  # the middle of a window is time 0
     return weight.astype(np.float32), bins + TAPS, (taps * centred).astype(np.complex64)
 

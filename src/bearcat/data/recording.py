@@ -140,9 +140,9 @@ class Windows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, chosen: NDArray[np.generic] | slice) -> Windows:
-        shapes = None if self.shapes is None else self.shapes[chosen]
-        arrays = self.values[chosen], self.recording[chosen], self.start[chosen]
+    def __getitem__(self, index: NDArray[np.generic] | slice) -> Windows:
+        shapes = None if self.shapes is None else self.shapes[index]
+        arrays = self.values[index], self.recording[index], self.start[index]
         return Windows(*arrays, self.span, self.recordings, shapes)
 
     @property
@@ -179,12 +179,12 @@ def healthy_class(classes: Sequence[str]) -> str | None:
     return next((name for name in classes if name.lower() in HEALTHY_NAMES), None)
 
 
-def of_recordings(windows: Windows, chosen: Sequence[bool]) -> Windows:
+def of_recordings(windows: Windows, selection: Sequence[bool]) -> Windows:
     """The windows of the chosen recordings, which are numbered anew."""
-    mask = np.asarray(chosen, dtype=bool)
-    kept = windows[mask[windows.recording]]
-    recordings = tuple(info for info, keep in zip(windows.recordings, chosen, strict=True) if keep)
-    return replace(kept, recording=(np.cumsum(mask) - 1)[kept.recording], recordings=recordings)
+    mask = np.asarray(selection, dtype=bool)
+    selected = windows[mask[windows.recording]]
+    recordings = tuple(info for info, keep in zip(windows.recordings, selection, strict=True) if keep)
+    return replace(selected, recording=(np.cumsum(mask) - 1)[selected.recording], recordings=recordings)
 
 
 def join(parts: Sequence[Windows]) -> Windows:
@@ -358,10 +358,10 @@ def change_rate(samples: Floats, up: int, down: int) -> Floats:
     padded[before : before + samples.size] = samples
     out = np.empty((periods, outputs), dtype=np.float32)
     for first, last, factors in pieces:
-        seen = cut_samples(padded[before + first :], len(factors), inputs)[:periods]
+        windows = cut_samples(padded[before + first :], len(factors), inputs)[:periods]
         step = max(1, LARGEST_PRODUCT // len(factors))
         for row in range(0, periods, step):
-            out[row : row + step, last - factors.shape[1] : last] = seen[row : row + step] @ factors
+            out[row : row + step, last - factors.shape[1] : last] = windows[row : row + step] @ factors
     return out.ravel()[:count]
 
 
@@ -394,8 +394,8 @@ def stretch(values: Floats, size: int) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def rate_ratio(origin: str, rate: float, wanted: float) -> Fraction:
+def rate_ratio(origin: str, rate: float, new_rate: float) -> Fraction:
     """What to resample by, with a denominator of 1000 at most: 1e6 : 1e6+1 would ask for a filter of 1e7 taps."""
-    if not RATIOS[0] <= wanted / rate <= RATIOS[1]:
-        raise InputError(f"{origin}: {rate:g} Hz cannot be brought to {wanted:g} Hz; check the rate", "rate")
-    return Fraction(wanted / rate).limit_denominator(1000)
+    if not RATIOS[0] <= new_rate / rate <= RATIOS[1]:
+        raise InputError(f"{origin}: {rate:g} Hz cannot be brought to {new_rate:g} Hz; check the rate", "rate")
+    return Fraction(new_rate / rate).limit_denominator(1000)

@@ -371,13 +371,13 @@ class SignalLimits:
         if self.values is not None:
             probed = np.sort(block[:PROBED])
             many = np.count_nonzero(probed[1:] != probed[:-1]) >= MOST_VALUES  # as in any vibration
-            found = None if many else np.union1d(self.values, block)
-            self.values = None if found is None or found.size > MOST_VALUES else found
+            values = None if many else np.union1d(self.values, block)
+            self.values = None if values is None or values.size > MOST_VALUES else values
 
     @property
     def clipped(self) -> float:
         """The share of samples at the limits; 0 where no more stand there than chance explains."""
         if self.values is not None and self.values.size <= COARSE:
             return 0.0
-        found = sum(at for at, close in self._counts.values() if at >= LEAST and at > TIMES * close)
-        return found / max(self.samples, 1)
+        at_limits = sum(at for at, close in self._counts.values() if at >= LEAST and at > TIMES * close)
+        return at_limits / max(self.samples, 1)

@@ -152,18 +152,18 @@ class Simulated(Dataset):
         origin, domain = f"simulated/{condition}/{specimen.name}/{measurement}", condition
         if self.groups:
             domain = f"group {(int(specimen.name.rpartition('-s')[2]) - 1) % self.groups + 1}"
-        known = {
+        metadata = {
             "rate": float(self.rate), "label": specimen.label, "domain": domain, "origin": origin,
             "machine": specimen.machine, "specimen": f"{MACHINE} {specimen.name}", "channel": "acceleration",
             "rpm": CONDITIONS[condition].speed, "bearing": self.bearing,
         }  # fmt: skip
         made = specimen.physics, CONDITIONS[condition], specimen.defects, self.rate, self.seconds, self.seed, origin
-        read = partial(_simulated, made, known)
-        return Entry(domain, specimen.label, origin, None, f"{RESULT_VERSION} {made!r} {known!r}", read)
+        read = partial(_simulated, made, metadata)
+        return Entry(domain, specimen.label, origin, None, f"{RESULT_VERSION} {made!r} {metadata!r}", read)
 
 
-def _simulated(made: tuple[Any, ...], known: Mapping[str, Any]) -> Recording:
-    return Recording(signal=simulate(*made).astype(np.float32), **known)
+def _simulated(made: tuple[Any, ...], metadata: Mapping[str, Any]) -> Recording:
+    return Recording(signal=simulate(*made).astype(np.float32), **metadata)
 
 
 def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
@@ -179,7 +179,7 @@ def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
     gain = math.exp(spread * SENSOR_GAIN * sensor.standard_normal())
     for field in HEARD:
         value = drawn[field]
-        drawn[field] = tuple(gain * each for each in value) if isinstance(value, tuple) else gain * value
+        drawn[field] = tuple(gain * part for part in value) if isinstance(value, tuple) else gain * value
     drawn["noise_colour"] = usual.noise_colour + spread * COLOUR * sensor.uniform(-1, 1)
     random = random_stream(settings.seed, name, "bearing")
     drawn["contact_angle"] = min(abs(spread * ANGLE * random.standard_normal()), 40.0)

@@ -31,8 +31,8 @@ Recordings = Sequence[RecordingInfo]
 def specimen_counts(recordings: Recordings) -> dict[str, int | None]:
     """Specimens of each class that is known; None where some recordings do not say theirs."""
     classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))
-    names = {label: {info.specimen for info in mine} for label, mine in classes.items()}
-    return {label: None if None in found else len(found) for label, found in names.items()}
+    names = {label: {info.specimen for info in infos} for label, infos in classes.items()}
+    return {label: None if None in specimens else len(specimens) for label, specimens in names.items()}
 
 
 def specimens_sentence(specimens: Mapping[str, int | None]) -> str:
@@ -45,8 +45,8 @@ def specimens_sentence(specimens: Mapping[str, int | None]) -> str:
 
 def _shared_faults(source: Recordings, target: Recordings) -> bool:
     """Whether a specimen that is not healthy is known to be on both sides."""
-    there = {info.specimen for info in target if info.specimen}
-    shared = {str(info.label) for info in source if info.specimen in there}
+    in_target = {info.specimen for info in target if info.specimen}
+    shared = {str(info.label) for info in source if info.specimen in in_target}
     return bool(shared - {healthy_class(tuple(shared))})
 
 
@@ -73,24 +73,25 @@ def trust_shift(source: Recordings, target: Recordings) -> str:
     classes = grouped(source, lambda info: str(info.label))
     healthy = healthy_class(tuple(classes))
     # Where specimens are not said, machines tell bearings apart.
-    bearings = {label: {(info.machine, info.specimen) for info in mine} for label, mine in classes.items()}
-    several = all(len(each) > 1 for label, each in bearings.items() if label != healthy)
+    bearings = {label: {(info.machine, info.specimen) for info in infos} for label, infos in classes.items()}
+    several = all(len(names) > 1 for label, names in bearings.items() if label != healthy)
     return kind if several else ONE_BEARING
 
 
 def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:
     """What these two sides do not test, in a sentence each, after what `keep_apart` has noted of them."""
-    kind, found = shift_of(source, target), list(notes)
+    kind, warnings = shift_of(source, target), list(notes)
     if kind in SENTENCES:
-        found.append(SAME_BEARINGS if _shared_faults(source, target) else SENTENCES[kind])
-    there = {info.specimen for info in target if info.specimen}
-    if kind == "specimen" and not notes and any(info.specimen in there for info in source):
-        found.append("the healthy bearing is on both sides; other healthy bearings are not tested")
+        warnings.append(SAME_BEARINGS if _shared_faults(source, target) else SENTENCES[kind])
+    in_target = {info.specimen for info in target if info.specimen}
+    if kind == "specimen" and not notes and any(info.specimen in in_target for info in source):
+        warnings.append("the healthy bearing is on both sides; other healthy bearings are not tested")
     listed = {info.origin for info in target}
     if both := list(dict.fromkeys(info.origin for info in source if info.origin in listed)):
         more = f" and {len(both) - 1} more" if len(both) > 1 else ""
-        found.append(f"{both[0]}{more}: in the source and in the target; the split 'specimen' divides such recordings")
-    return found
+        divides = "the split 'specimen' divides such recordings"
+        warnings.append(f"{both[0]}{more}: in the source and in the target; {divides}")
+    return warnings
 
 
 def keep_apart(
@@ -107,40 +108,43 @@ def keep_apart(
         raise InputError(f"{silent[0]}: {needs}; give it in a manifest's column 'specimen'")
     if sentence := two_classes(source):
         raise InputError(sentence, "specimen")
-    there = {info.specimen for info in target}
-    held, kept, divided = set[str](), set[str](), list[str]()  # held out; origins for the source alone; classes
-    for label, mine in grouped(source, lambda info: info.label).items():
-        names = list(dict.fromkeys(str(info.specimen) for info in mine))
-        both = [name for name in names if name in there]
+    in_target = {info.specimen for info in target}
+    for_target, for_source = set[str](), set[str]()  # specimens, and origins
+    divided = list[str]()  # classes
+    for label, infos in grouped(source, lambda info: info.label).items():
+        names = list(dict.fromkeys(str(info.specimen) for info in infos))
+        both = [name for name in names if name in in_target]
         if both and len(names) > 1:
-            held |= set(random.permutation(both)[: max(1, len(both) // 2)].tolist())
+            for_target |= set(random.permutation(both)[: max(1, len(both) // 2)].tolist())
         elif both:
-            kept |= _first_half(mine, target)
+            for_source |= _first_half(infos, target)
             divided.append(str(label))
     single = {str(info.specimen) for info in source if info.label in divided}
     listed = {info.origin for info in target}
-    use_source, seen = list[bool](), set[str]()
+    use_source, origins = list[bool](), set[str]()
     for info in source:
-        given_away = info.specimen in single and info.origin in listed and info.origin not in kept
-        use_source.append(info.specimen not in held and not given_away and info.origin not in seen)
-        seen.add(info.origin)
-    taken = {info.specimen for info in source} - held - single
-    use_target = [info.specimen not in taken and info.origin not in kept for info in target]
+        given_away = info.specimen in single and info.origin in listed and info.origin not in for_source
+        use_source.append(info.specimen not in for_target and not given_away and info.origin not in origins)
+        origins.add(info.origin)
+    taken = {info.specimen for info in source} - for_target - single
+    use_target = [info.specimen not in taken and info.origin not in for_source for info in target]
     _check_sides(source, use_source, use_target)
     every = zip((*source, *target), (*use_source, *use_target), strict=True)
     used = {info.origin for info, use in every if use}
-    one = ", ".join(f"'{label}'" for label in divided)
-    notes = [f"one specimen each: {one}; their recordings are divided, other bearings are not tested"] if one else []
-    if lost := len((seen | listed) - used):
+    notes = list[str]()
+    if divided:
+        classes = ", ".join(f"'{label}'" for label in divided)
+        notes.append(f"one specimen each: {classes}; their recordings are divided, other bearings are not tested")
+    if lost := len((origins | listed) - used):
         notes.append(f"{lost} recordings are left out, so that no specimen is on both sides")
     return use_source, use_target, notes
 
 
-def _first_half(mine: Recordings, target: Recordings) -> set[str]:
+def _first_half(infos: Recordings, target: Recordings) -> set[str]:
     """Of the files of a class with one specimen that both sides list, those for the source."""
-    theirs = [info.origin for info in target if info.specimen == mine[0].specimen]
-    origins = list(dict.fromkeys(info.origin for info in mine))
-    both = [origin for origin in origins if origin in theirs]
+    in_target = [info.origin for info in target if info.specimen == infos[0].specimen]
+    origins = list(dict.fromkeys(info.origin for info in infos))
+    both = [origin for origin in origins if origin in in_target]
     return set(both[: (len(both) + 1) // 2 if len(origins) == len(both) else len(both) // 2])
 
 
@@ -159,8 +163,8 @@ def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int],
     gap = GAP + covered - 1
     blocks = all(count >= _test_block(count) + 2 * gap + 1 for count in counts)
     classes = list(grouped(source, lambda info: info.label).values())
-    names = [{info.specimen for info in mine} for mine in (*classes, target)]
-    known, several = None not in set.union(*names), all(len(mine) > 1 for mine in names[:-1])
+    names = [{info.specimen for info in infos} for infos in (*classes, target)]
+    known, several = None not in set.union(*names), all(len(infos) > 1 for infos in names[:-1])
     many = min(map(len, classes)) >= 5 and len(target) >= 10
     if blocks and known and several and set.union(*names[:-1]).isdisjoint(names[-1]):
         return "specimen"
@@ -198,18 +202,18 @@ def parts_by_specimen(source: Windows, random: np.random.Generator, notes: list[
     infos = source.recordings
     names = [str(info.specimen) for info in infos]
     classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
-    of_class = {label: {names[number] for number in mine} for label, mine in classes.items()}
+    of_class = {label: {names[number] for number in members} for label, members in classes.items()}
     tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
     test = np.array([name in tested for name in names])
-    divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
-    for mine in divided.values():
-        test[random.permutation(mine)[: min(max(1, round(TEST_SHARE * len(mine))), len(mine) - 1)]] = True
+    divided = {label: members for label, members in classes.items() if not test[members].any()}
+    for members in divided.values():
+        test[random.permutation(members)[: min(max(1, round(TEST_SHARE * len(members))), len(members) - 1)]] = True
     in_test = test[source.recording]
     in_train = ~in_test
-    if alone := [number for mine in divided.values() for number in mine if len(mine) == 1]:
-        chosen = np.isin(np.arange(len(infos)), alone)
-        members = chosen[source.recording]
-        in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), random)
+    if alone := [number for members in divided.values() for number in members if len(members) == 1]:
+        single = np.isin(np.arange(len(infos)), alone)
+        in_single = single[source.recording]
+        in_train[in_single], in_test[in_single] = _blocks(of_recordings(source, single.tolist()), random)
     if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
         few = ", ".join(f"'{label}'" for label in unsaid)
         fewer = f"the source has fewer than three specimens of {few}"
@@ -221,10 +225,10 @@ def _stratified(strata: Integers, random: np.random.Generator) -> NDArray[np.boo
     """A random share of every stratum, exact in total by largest remainders, with one or more on either side."""
     _, members = np.unique(strata, return_inverse=True)
     sizes = np.bincount(members)
-    wanted = sizes * TEST_SHARE
-    take = np.floor(wanted).astype(np.int64)
-    rest = round(wanted.sum()) - take.sum()
-    order = np.lexsort((random.permutation(len(sizes)), -(wanted - take)))
+    ideal = sizes * TEST_SHARE
+    take = np.floor(ideal).astype(np.int64)
+    rest = round(ideal.sum()) - take.sum()
+    order = np.lexsort((random.permutation(len(sizes)), -(ideal - take)))
     take[order[:rest]] += 1
     take = np.clip(take, np.minimum(1, sizes - 1), np.maximum(sizes - 1, 0))
     chosen = np.zeros(len(strata), dtype=bool)
@@ -285,11 +289,11 @@ def names_to_test(
 ) -> set[str]:
     """About a share of every class's names, one or more, such that each class keeps so many to learn from."""
     tested: set[str] = set()
-    for mine in classes.values():
-        wanted = max(1, round(share * len(mine)))
-        for name in random.permutation(sorted(mine)).tolist():
+    for names_of_class in classes.values():
+        count = max(1, round(share * len(names_of_class)))
+        for name in random.permutation(sorted(names_of_class)).tolist():
             spared = all(len(names - tested - {name}) >= keep for names in classes.values() if name in names)
-            if spared and len(mine & tested) < wanted:
+            if spared and len(names_of_class & tested) < count:
                 tested.add(name)
     return tested
 
@@ -309,15 +313,15 @@ def held_out(
         if rest.any():
             held[rest] = held_out(codes, row[rest], share, random)
         return held
-    there = np.unique(row)
-    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
+    rows = np.unique(row)
+    alone = np.bincount(codes[rows])[np.unique(codes[rows])].min() < 2
     units = np.arange(len(row)) if alone else row
     of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
     members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
     chosen: list[int] = []
     for code in np.unique(kinds):
-        mine = random.permutation(members[kinds == code])
-        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
+        shuffled = random.permutation(members[kinds == code])
+        chosen += shuffled[: min(max(1, round(share * len(shuffled))), len(shuffled) - 1)].tolist()
     if not chosen:
         raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
     return np.isin(units, chosen)

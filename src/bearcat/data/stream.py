@@ -289,8 +289,8 @@ def read_channels(
             names = [chosen_channel(origin, opened.channels, channel)]
         else:
             names = list(opened.channels)
-            found = names if which == ALL else vibrations(names)
-            names = found + [name for name in names if is_speed(name) and name not in found][:1]
+            vibrating = names if which == ALL else vibrations(names)
+            names = vibrating + [name for name in names if is_speed(name) and name not in vibrating][:1]
         sizes, speeds = ({name: values[name] for name in names if name in values}
                          for values in (opened.channels, opened.speeds))  # fmt: skip
         yield opened.rate, sizes, speeds

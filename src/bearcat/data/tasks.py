@@ -114,12 +114,12 @@ class Mix:
     def spelled(self, labels: Sequence[str]) -> Mix:
         """With the names that these labels have; a name that none of them has is refused."""
 
-        def known(name: str) -> str:
+        def spelling(name: str) -> str:
             return (healthy_class(labels) if name == "healthy" else None) or find_name(name, labels, "class")
 
-        share = tuple((name if name == "rest" else known(name), value) for name, value in self.share)
-        numbers = tuple((name if name == "rest" else known(name), value) for name, value in self.recordings)
-        keep, without, unknown = (tuple(map(known, names)) for names in (self.keep, self.without, self.unknown))
+        share = tuple((name if name == "rest" else spelling(name), value) for name, value in self.share)
+        numbers = tuple((name if name == "rest" else spelling(name), value) for name, value in self.recordings)
+        keep, without, unknown = (tuple(map(spelling, names)) for names in (self.keep, self.without, self.unknown))
         return replace(self, keep=keep, without=without, share=share, unknown=unknown, recordings=numbers)
 
 
@@ -269,44 +269,44 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     """The split of a task whose target holds other classes or shares, or some known recordings (`Mix`)."""
     labels = dict.fromkeys(str(info.label) for info in (*source.recordings, *target.recordings) if info.label)
     mix = mix.spelled(tuple(labels))
-    learnt = [info.label not in mix.unknown for info in source.recordings]
-    wanted = set(mix.keep or (info.label for info in target.recordings)) - set(mix.without)
-    kept = [info.label in wanted for info in target.recordings]
-    if not any(kept):
+    in_source = [info.label not in mix.unknown for info in source.recordings]
+    labels_left = set(mix.keep or (info.label for info in target.recordings)) - set(mix.without)
+    in_target = [info.label in labels_left for info in target.recordings]
+    if not any(in_target):
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
-    source, target = of_recordings(source, learnt), of_recordings(target, kept)
-    found = split_task(task, source, target, split, seed)
+    source, target = of_recordings(source, in_source), of_recordings(target, in_target)
+    full = split_task(task, source, target, split, seed)
     if mix.recordings:
-        found = _only_recordings(found, _drawn(mix, found.target.recordings, np.random.default_rng([seed, 6])))
-    target = found.target  # some of its recordings may have been left out
+        full = _only_recordings(full, _drawn(mix, full.target.recordings, np.random.default_rng([seed, 6])))
+    target = full.target  # some of its recordings may have been left out
     random = np.random.default_rng([seed, 3])
-    shares, known = dict(mix.share), references(mix, target.recordings, found.classes, task.target)
+    shares, reference_codes = dict(mix.share), references(mix, target.recordings, full.classes, task.target)
     thinned, reference = [], np.full(len(target), UNKNOWN)
     whole = np.zeros(len(target.recordings), dtype=bool)
     for number, info in enumerate(target.recordings):
-        members = found.target_train[target.recording[found.target_train] == number]
-        if number in known and mix.reference_share == 1:  # wherever the split has put it, it is for training
+        members = full.target_train[target.recording[full.target_train] == number]
+        if number in reference_codes and mix.reference_share == 1:  # wherever the split has put it, it is for training
             whole[number], members = True, np.flatnonzero(target.recording == number)
         members = members[np.argsort(target.start[members])]
         thinned.append(_stretch(members, shares.get(str(info.label), shares.get("rest", 1.0)), random))
-        if number in known:
-            reference[_stretch(thinned[-1], mix.reference_share, random)] = known[number]
+        if number in reference_codes:
+            reference[_stretch(thinned[-1], mix.reference_share, random)] = reference_codes[number]
     if whole.all():  # then nothing would be left to evaluate with: the test windows stay what they are
         whole[:] = False
-        thinned = [part[np.isin(part, found.target_train)] for part in thinned]
+        thinned = [part[np.isin(part, full.target_train)] for part in thinned]
     train = np.random.default_rng([seed, 4]).permutation(np.concatenate(thinned))
-    test = found.target_test[~whole[target.recording[found.target_test]]]
+    test = full.target_test[~whole[target.recording[full.target_test]]]
     reference = reference if mix.reference else _not_known()
-    return replace(found, target_train=train, target_test=test, reference=reference)
+    return replace(full, target_train=train, target_test=test, reference=reference)
 
 
 def _drawn(mix: Mix, recordings: Sequence[RecordingInfo], random: np.random.Generator) -> NDArray[np.bool_]:
     """Which recordings are in the target, by the numbers of each class; those of classes without a number all are."""
-    numbers, chosen = dict(mix.recordings), np.ones(len(recordings), dtype=bool)
+    numbers, drawn = dict(mix.recordings), np.ones(len(recordings), dtype=bool)
     groups = np.array([info.label if info.label in numbers else "rest" for info in recordings])
     for name, number in numbers.items():
-        chosen[random.permutation(np.flatnonzero(groups == name))[number:]] = False
-    return chosen
+        drawn[random.permutation(np.flatnonzero(groups == name))[number:]] = False
+    return drawn
 
 
 def _only_recordings(split: SplitTask, chosen: NDArray[np.bool_]) -> SplitTask:
@@ -330,15 +330,15 @@ def references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str
     """The recordings that the reference names, by number, and their classes."""
     if not mix.reference:
         return {}
-    wanted, healthy = mix.reference, healthy_class(classes)
-    label = healthy if wanted == "healthy" and healthy is not None else wanted
-    if found := [number for number, info in enumerate(recordings) if info.label == label and label in classes]:
-        return dict.fromkeys(found, classes.index(label))
-    named = [number for number, info in enumerate(recordings) if f"/{info.origin}".endswith(f"/{wanted}")]
-    if len(named) != 1 or healthy is None or recordings[named[0]].label not in (None, healthy):
+    name, healthy = mix.reference, healthy_class(classes)
+    label = healthy if name == "healthy" and healthy is not None else name
+    if numbers := [number for number, info in enumerate(recordings) if info.label == label and label in classes]:
+        return dict.fromkeys(numbers, classes.index(label))
+    matching = [number for number, info in enumerate(recordings) if f"/{info.origin}".endswith(f"/{name}")]
+    if len(matching) != 1 or healthy is None or recordings[matching[0]].label not in (None, healthy):
         meant = f"must be a class, or the name of one healthy recording, of the target '{domain}'"
-        raise InputError(f"--reference: '{wanted}' {meant}; of a name give more of the path")
-    return {named[0]: classes.index(healthy)}
+        raise InputError(f"--reference: '{name}' {meant}; of a name give more of the path")
+    return {matching[0]: classes.index(healthy)}
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:

@@ -60,15 +60,15 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
         raise InputError(sentence)
-    chosen, length = find_input(preparation.input).suited(recordings), preparation.length
+    kind, length = find_input(preparation.input).suited(recordings), preparation.length
     for recording in recordings:
         try:
-            chosen.check(length, recording.rate, recording.rpm, recording.bearing)
+            kind.check(length, recording.rate, recording.rpm, recording.bearing)
         except InputError as error:
             raise InputError(f"{recording.origin}: {error}", error.field) from error
     parts = [cut(recording, length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
-    values = np.empty((sum(counts), 1, chosen.points(length)), dtype=np.float32)
+    values = np.empty((sum(counts), 1, kind.points(length)), dtype=np.float32)
     bands = spectral_shape(np.zeros((1, 1, length), dtype=np.float32)).shape[1]
     shapes = np.empty((sum(counts), bands), dtype=np.float32)
     ends, workers = np.cumsum(counts), min(8, os.cpu_count() or 1)
@@ -76,13 +76,13 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
 
     def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
         for number in range(first, len(parts), workers):
-            recording, part, place = recordings[number], parts[number], ends[number] - counts[number]
+            recording, part, first_row = recordings[number], parts[number], ends[number] - counts[number]
             speeds = None if recording.speed is None else cut_samples(recording.speed, length, preparation.step)
             for start in range(0, len(part), size):
                 chunk = part[start : start + size]
                 rpm = recording.rpm if speeds is None else speeds[start : start + size].mean(axis=-1)
-                rows = slice(place + start, place + start + len(chunk))
-                values[rows] = chosen.transform(chunk, recording.rate, rpm, recording.bearing)
+                rows = slice(first_row + start, first_row + start + len(chunk))
+                values[rows] = kind.transform(chunk, recording.rate, rpm, recording.bearing)
                 shapes[rows] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -119,24 +119,24 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path) 
     """
     catalogue.check()
     code = row_identity(find_input(preparation.input))
-    place = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue)])
-    if (found := _open(place, preparation)) is not None:
-        return found
+    folder = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue)])
+    if (cached := _open(folder, preparation)) is not None:
+        return cached
     windows = prepare(load(catalogue), preparation)
     with suppress(OSError):
-        _store(place, windows, preparation)
-    return _open(place, preparation) or windows
+        _store(folder, windows, preparation)
+    return _open(folder, preparation) or windows
 
 
 def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int]]:
     """What is known of every recording in this catalogue, with the number of its samples; kept, so it is read once."""
-    place = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue)])
+    file = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue)])
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return [(RecordingInfo.from_dict(info), int(samples)) for info, samples in json.loads(place.read_bytes())]
-    found = [(recording.info(), recording.signal.size) for recording in load(catalogue)]
+        return [(RecordingInfo.from_dict(info), int(samples)) for info, samples in json.loads(file.read_bytes())]
+    infos = [(recording.info(), recording.signal.size) for recording in load(catalogue)]
     with suppress(OSError):
-        write_atomically(place, json.dumps([[info.to_dict(), samples] for info, samples in found]).encode())
-    return found
+        write_atomically(file, json.dumps([[info.to_dict(), samples] for info, samples in infos]).encode())
+    return infos
 
 
 def fingerprint(catalogue: Catalogue) -> str:
@@ -153,31 +153,31 @@ def fingerprint(catalogue: Catalogue) -> str:
     return digest_json([entries, sorted(problem.origin for problem in missing)])
 
 
-def _open(place: Path, preparation: Preparation) -> Windows | None:
+def _open(folder: Path, preparation: Preparation) -> Windows | None:
     """The entry at this place, or None if there is none that can be read."""
     try:
-        index = json.loads((place / "index.json").read_bytes())
-        arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
+        index = json.loads((folder / "index.json").read_bytes())
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
         recordings = [RecordingInfo.from_dict(recording) for recording in index["recordings"]]
         return _assemble(arrays["windows"], arrays["shapes"], index["counts"], preparation, recordings)
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
 
-def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
+def _store(folder: Path, windows: Windows, preparation: Preparation) -> None:
     """Writes an entry beside its place and renames it into it; an existing entry stays, unless it is damaged."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
     try:
         for name, array in zip(ARRAYS, (windows.values, windows.shapes), strict=True):
             np.save(draft / f"{name}.npy", np.asarray(array), allow_pickle=False)
         counts = np.bincount(windows.recording, minlength=len(windows.recordings)).tolist()
         recordings = [recording.to_dict() for recording in windows.recordings]
         (draft / "index.json").write_text(json.dumps({"counts": counts, "recordings": recordings}))
-        if place.exists() and _open(place, preparation) is None:
-            shutil.rmtree(place)
+        if folder.exists() and _open(folder, preparation) is None:
+            shutil.rmtree(folder)
         with suppress(OSError):  # another process was first
-            draft.rename(place)
+            draft.rename(folder)
     finally:
-        for leftover in (draft, *abandoned(place.parent, ".draft-*")):
+        for leftover in (draft, *abandoned(folder.parent, ".draft-*")):
             shutil.rmtree(leftover, ignore_errors=True)
