@@ -186,7 +186,7 @@ def strikes(order: float, seconds: float = 4.0) -> np.ndarray:
 def family_of(order: float) -> LineFamily:
     spectra = EnvelopeSpectra(RATE, RPM, last_family_order(RATE, RPM))
     spectra.add(strikes(order))
-    return find_family(spectra.average(), RATE, RPM)
+    return find_family(spectra.average(), RPM)
 
 
 @pytest.mark.parametrize(("name", "part", "line"), [("6205", "outer race", "BPFO"), ("NU216E", "inner race", "BPFI")])

@@ -6,7 +6,6 @@ tests/acceptance/test_doors.py has cuts of public benches beside the drawn recor
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
 from pathlib import Path
@@ -20,7 +19,8 @@ from bearcat.deploy.serve import Served
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from tests.commands import bearcat as run
-from tests.golden.recordings import ORDERS, RATE, RPM, _wav, draw
+from tests.golden.compare import differing
+from tests.golden.recordings import ORDERS, RPM, _wav, draw
 
 BEARING = "6205"
 KNOWN = ("--rpm", RPM, "--bearing", BEARING, "--format", "json")
@@ -31,20 +31,9 @@ SAME = (
 CLOSE = 1e-9
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal, and numbers within CLOSE."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float | int) and isinstance(other, float | int):
-        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE)
-    return bool(one == other)
-
-
 def assert_same(one: dict[str, Any], other: dict[str, Any], about: str) -> None:
-    for name in SAME:
-        assert same(one[name], other[name]), (about, name, one[name], other[name])
+    first, second = ({name: row[name] for name in SAME} for row in (one, other))
+    assert list(differing(first, second, CLOSE)) == [], about
 
 
 def by_command(*words: object) -> dict[str, dict[str, Any]]:
@@ -150,4 +139,3 @@ def test_the_same_recordings_through_six_doors(tmp_path, own):
     assert compare(folder, tmp_path / "out" / "model", rpm=RPM, bearing=BEARING) == 8
     files = [path for path in sorted(folder.iterdir()) if path.name != "broken.wav"]
     assert watched(tmp_path / "plant", files, tmp_path / "plant.db", rpm=RPM, bearing=BEARING) == len(files)
-    assert RATE

@@ -12,15 +12,7 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.find import FoundMeasurement, Given, alone, array_recording
-from bearcat.diagnosis.combs import (
-    GRID,
-    Lines,
-    fault_scores,
-    follow_speed,
-    resample_in_angle,
-    shaft_lines,
-    shaft_scores,
-)
+from bearcat.diagnosis.combs import GRID, Lines, fault_scores, follow_speed, shaft_lines, shaft_scores
 from bearcat.diagnosis.speed import measure_speed
 from tests import pooled
 from tests.reference import speed as slow
@@ -129,16 +121,6 @@ def test_a_speed_that_varies_by_ten_percent_is_followed(state):
     found = measure_speed(recording.signal, recording.rate, ORDERS, stated=1500.0)
     assert found.by == "followed"
     assert found.varies == pytest.approx(0.1, abs=0.02)
-
-
-def test_a_signal_resampled_in_angle_turns_evenly():
-    speed = 1500 * (1 + 0.1 * np.sin(np.arange(40_000) / 5000))
-    turns = np.cumsum(speed) / 60 / RATE
-    even = resample_in_angle(np.sin(2 * np.pi * 7 * turns).astype(np.float32), speed)
-    power = np.abs(np.fft.rfft(even * np.hanning(even.size))) ** 2
-    line = 7 * turns[-1]
-    assert abs(int(power.argmax()) - line) < 1
-    assert power[int(line) - 2 : int(line) + 4].sum() > 0.99 * power.sum()
 
 
 def pulses_of(speed: np.ndarray, rate: float, count: int) -> np.ndarray:

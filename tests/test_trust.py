@@ -142,7 +142,7 @@ def test_bad_input_is_one_sentence():
 
 
 def made_windows(seed: int, windows: int, shift: float = 0.0, tone: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Features and signals of three kinds; tone: a line at this frequency that is not in the features."""
+    """Features and signals of three classes; tone: a line at this frequency that is not in the features."""
     random = np.random.default_rng(seed)
     centre = random.integers(3, size=windows)
     features = np.eye(16)[centre] * 4 + 0.5 * random.standard_normal((windows, 16))

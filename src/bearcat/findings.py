@@ -68,18 +68,18 @@ def highest(findings: Iterable[Finding]) -> str:
 
 def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Without repetitions of the same kind and values, the first of which stays."""
-    kept: list[Finding] = []
+    different: list[Finding] = []
     for finding in findings:
-        if all((finding.kind, finding.values) != (other.kind, other.values) for other in kept):
-            kept.append(finding)
-    return tuple(kept)
+        if all((finding.kind, finding.values) != (other.kind, other.values) for other in different):
+            different.append(finding)
+    return tuple(different)
 
 
 def most_severe(findings: Iterable[Finding]) -> list[Finding]:
     """The reasons of a decision that asks for a person: at most MOST_REASONS of those that make it what it is."""
-    kept = list(findings)
-    worst = highest(kept)
-    return [finding for finding in kept if finding.severity == worst and worst in ("check", "alarm")][:MOST_REASONS]
+    findings = list(findings)
+    worst = highest(findings)
+    return [finding for finding in findings if finding.severity == worst and worst in ("check", "alarm")][:MOST_REASONS]
 
 
 # The thresholds of all findings and decisions, with their sources. How lines, speeds and spectra are searched is no

@@ -134,8 +134,8 @@ def _own_speed_counts(values: Values) -> str:
 
 def _usual_lines(values: Values) -> str:
     levels = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
-    shown = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
-    return f"{shown}; without these recordings: {values['without']}" if "without" in values else shown
+    lines = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
+    return f"{lines}; without these recordings: {values['without']}" if "without" in values else lines
 
 
 def _nothing_learnt(values: Values) -> str:

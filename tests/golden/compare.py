@@ -41,18 +41,18 @@ def differences(wanted: dict[str, Any], given: dict[str, Any], exact: bool = Fal
             trained = name.split()[0] in TRAINED or name in TRAINED
             close = 0.0 if exact else TRAINED_CLOSE if trained else CLOSE
             moved = tuple(f".{value}" for case, value, _ in MOVED if name.startswith(case))
-            found = [f"{name}{line}" for line in _differences(wanted[name], given[name], close)]
+            found = [f"{name}{line}" for line in differing(wanted[name], given[name], close)]
             lines += [line for line in found if not line.partition(": ")[0].endswith(moved)]
     return lines + [f"{name}: not among the stored results" for name in given if name not in wanted]
 
 
-def _differences(wanted: Any, given: Any, close: float) -> Iterator[str]:
+def differing(wanted: Any, given: Any, close: float) -> Iterator[str]:
     if isinstance(wanted, dict) and isinstance(given, dict):
         for name in sorted(wanted.keys() | given.keys()):
-            yield from (f".{name}{line}" for line in _differences(wanted.get(name), given.get(name), close))
+            yield from (f".{name}{line}" for line in differing(wanted.get(name), given.get(name), close))
     elif isinstance(wanted, list) and isinstance(given, list) and len(wanted) == len(given):
         for place, (one, other) in enumerate(zip(wanted, given, strict=True)):
-            yield from (f"[{place}]{line}" for line in _differences(one, other, close))
+            yield from (f"[{place}]{line}" for line in differing(one, other, close))
     elif not _same(wanted, given, close):
         yield f": {wanted!r} before, {given!r} now"
 

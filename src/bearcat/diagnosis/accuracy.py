@@ -12,7 +12,7 @@ where the target lacks classes. They are linear discriminants and nearest neighb
 
 >>> past_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99}, "condition")
 Estimate(value=1.0, low=0.97, high=1.0)
->>> check_predictions(source, labels, target, recording, asked)["linear"]
+>>> check_predictions(source, labels, target, recording, windows)["linear"]
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def atc_threshold(scores: Floats, right: Booleans) -> float:
 
 def recording_votes(target: Target) -> Floats:
     """The share of check models that say each class of a window's recording, (window, class), mean over its windows."""
-    classes = 1 + max(int(said.max()) for said in (*target.checks.values(), target.predicted))
-    votes = np.mean([np.eye(classes)[said] for said in target.checks.values()], axis=0)
+    classes = 1 + max(int(codes.max()) for codes in (*target.checks.values(), target.predicted))
+    votes = np.mean([np.eye(classes)[codes] for codes in target.checks.values()], axis=0)
     number = np.unique(target.recording, return_inverse=True)[1]
     sums = np.zeros((int(number.max()) + 1, classes))
     np.add.at(sums, number, votes)
@@ -121,16 +121,15 @@ def expected_accuracy(source: Source, target: Target) -> dict[str, float]:
     of confidences that reach a threshold (ATC; Garg et al., 2022); how many check models that never adapt agree with a
     prediction, how many check models say its class of the recording, and whether most of them do.
     """
-    sure = confidence(target.log_probabilities)
+    confidences = confidence(target.log_probabilities)
     threshold = atc_threshold(confidence(source.log_probabilities), source.right)
-    found = {"confidence": float(sure.mean()), "atc_confidence": float((sure >= threshold).mean())}
+    shares = {"confidence": confidences.mean(), "atc_confidence": (confidences >= threshold).mean()}
     if target.checks:
-        steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
-        most = recording_votes(target).argmax(axis=1)
-        found["agreement"] = float(np.mean([said == target.predicted for said in steady]))
-        found["votes"] = float(by_votes(target).mean())
-        found["consensus"] = float((most == target.predicted).mean())
-    return found
+        steady = [codes for name, codes in target.checks.items() if name.endswith(STEADY)]
+        shares["agreement"] = np.mean([codes == target.predicted for codes in steady])
+        shares["votes"] = by_votes(target).mean()
+        shares["consensus"] = (recording_votes(target).argmax(axis=1) == target.predicted).mean()
+    return {name: float(share) for name, share in shares.items()}
 
 
 def majority_weight(predicted: Integers, recording: Integers, classes: int, weight: Floats | None = None) -> Floats:
@@ -147,38 +146,31 @@ def window_agreement(target: Target) -> float:
 
 
 def estimates(
-    source: Source,
-    target: Target,
-    familiarity: Mapping[str, Any],
-    finite: bool = True,
-    one_class: str | None = None,
-    calibrated: bool = True,
-    names: Sequence[str] = (),
-    shown: Target | None = None,
-    shift: str = "unknown",
-) -> tuple[dict[str, Any], ModelEvidence]:
+    source: Source, target: Target, familiarity: Mapping[str, Any], finite: bool = True, one_class: str | None = None,
+    calibrated: bool = True, names: Sequence[str] = (), final: Target | None = None, shift: str = "unknown",
+) -> tuple[dict[str, Any], ModelEvidence]:  # fmt: skip
     """A record's `estimates`, and the evidence for the decision.
 
-    `names` are of the recordings that `target.recording` points into; `shown` are the same windows with the
+    `names` are of the recordings that `target.recording` points into; `final` are the same windows with the
     probabilities that users see, where they are others; `shift` is what differs between source and target
     (data/splits.py); the others are entries of ModelEvidence.
     """
     accuracy, united = expected_accuracy(source, target), window_agreement(target)
-    found_range = expected_range(accuracy, united, shift)
-    expected = careful(found_range, shift) if target.checks else found_range
+    usual = expected_range(accuracy, united, shift)
+    expected = careful(usual, shift) if usual is not None and target.checks else usual
     uncertain = [names[number] for number in uncertain_recordings(target)] if names else []
-    confidences = confidence((shown or target).log_probabilities)
-    found: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidences.mean()),
+    plain: dict[str, Any] = without_nan({
+        "mean_confidence": float(confidence((final or target).log_probabilities).mean()),
         "accuracy": accuracy, "window_agreement": united,
-        "expected": _finite(expected), "familiarity": dict(familiarity),
+        "expected": expected and asdict(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
     evidence = ModelEvidence(
-        expected if math.isfinite(expected.value) else None, finite, source_accuracy(source), len(source.labels),
-        len(np.unique(source.labels)), one_class, bool(target.checks), calibrated, tuple(uncertain),
-        median=found_range.value if expected != found_range else None, shift=shift if target.checks else None,
+        expected, finite, source_accuracy(source), len(source.labels), len(np.unique(source.labels)), one_class,
+        bool(target.checks), calibrated, tuple(uncertain),
+        median=usual.value if usual is not None and expected != usual else None,
+        shift=shift if target.checks else None,
     )  # fmt: skip
-    return found, evidence
+    return plain, evidence
 
 
 def source_accuracy(source: Source) -> Estimate:
@@ -196,14 +188,15 @@ def uncertain_recordings(target: Target) -> list[int]:
     return [int(number) for number in numbers[np.argsort(shares, kind="stable")][:UNCERTAIN]]
 
 
-def expected_range(accuracy: Mapping[str, float], united: float = 1.0, shift: str = "unknown") -> Estimate:
-    """The accuracy to expect: what past runs of such a shift had with such check models and agreement of windows.
+def expected_range(accuracy: Mapping[str, float], united: float, shift: str) -> Estimate | None:
+    """The accuracy to expect: what past runs of such a shift had with such check models and agreement of windows. None
+    where confidences are no numbers.
 
     Without check models: the lower of confidence and ATC, which were far more often too high than too low on labelled
     public recordings (docs/LOG.md), so that nothing bounds it.
     """
     if not math.isfinite(accuracy["confidence"]):
-        return Estimate(math.nan, math.nan, math.nan)
+        return None
     if "consensus" in accuracy:
         return past_accuracy(dict(accuracy) | {"window_agreement": united}, shift)
     return Estimate(min(accuracy["confidence"], accuracy["atc_confidence"]), 0.0, 1.0)
@@ -215,13 +208,14 @@ def expected_value(source: Source, target: Target) -> float:
     For calibrators, by past runs of other conditions, whatever differs: medians of the others are no nearer
     (docs/LOG.md).
     """
-    return expected_range(expected_accuracy(source, target), window_agreement(target), "condition").value
+    expected = expected_range(expected_accuracy(source, target), window_agreement(target), "condition")
+    return math.nan if expected is None else expected.value
 
 
 def past_runs() -> dict[str, Past]:
     """Those that ship with the package, by kind of shift."""
-    found: dict[str, Past] = json.loads(PAST_RUNS.read_text(encoding="utf-8"))["shifts"]
-    return found
+    shifts: dict[str, Past] = json.loads(PAST_RUNS.read_text(encoding="utf-8"))["shifts"]
+    return shifts
 
 
 def compared_runs(past: Mapping[str, Past], shift: str) -> Past:
@@ -251,34 +245,30 @@ def past_accuracy(
 ) -> Estimate:
     """Median and interval of the accuracy of past runs with such evidence; a group counts as much as any other."""
     runs, weight = shipped(shift) if table is None else table
-    place = np.array([evidence[name] for name in EVIDENCE])
-    distance = np.sqrt(((runs[:, :-1] - place) ** 2).sum(axis=1))
+    evidence_here = np.array([evidence[name] for name in EVIDENCE])
+    distance = np.sqrt(((runs[:, :-1] - evidence_here) ** 2).sum(axis=1))
     near = max(NEAR, float(np.sort(distance)[min(FEWEST, len(runs)) - 1]) / 1.5)
     weight = weight * np.where(distance <= 3 * near, np.exp(-((distance / near) ** 2) / 2), 0)
     # The lowest of the accuracies up to which at least these shares of the weight lie.
     order = np.argsort(runs[:, -1], kind="stable")
     reached = np.cumsum(weight[order]) / weight.sum()
-    places = np.searchsorted(reached, np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]) - 1e-9)
-    low, middle, high = runs[order[np.minimum(places, len(runs) - 1)], -1].tolist()
+    ranks = np.searchsorted(reached, np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]) - 1e-9)
+    low, middle, high = runs[order[np.minimum(ranks, len(runs) - 1)], -1].tolist()
     return Estimate(middle, low, high)
 
 
-def _finite(estimate: Estimate) -> dict[str, float] | None:
-    return asdict(estimate) if math.isfinite(estimate.value) else None
-
-
 def check_predictions(
-    source: NDArray[Any], labels: Integers, target: NDArray[Any], recording: Integers, asked: NDArray[Any]
+    source: NDArray[Any], labels: Integers, target: NDArray[Any], recording: Integers, windows: NDArray[Any]
 ) -> dict[str, Integers]:
-    """What every one of MODELS says of the windows asked about; nothing where the source's windows are all alike.
+    """The classes that all of MODELS give the `windows`; nothing where the source's windows are all alike.
 
-    Windows (window, …) in one representation: the labelled source, the target with its recordings, those asked about.
+    All windows (window, …) are in one representation: the labelled source, the target with its recordings, `windows`.
     """
     from sklearn.neighbors import KNeighborsClassifier
 
     step = -(-len(labels) // MOST_WINDOWS)
     fitted = _fewer(source[::step])
-    classes, places = np.unique(labels[::step], return_inverse=True)
+    classes, codes = np.unique(labels[::step], return_inverse=True)
     mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
     varies = deviation > 1e-6 * np.abs(mean)
     if not varies.any() or len(classes) < 2:
@@ -287,34 +277,35 @@ def check_predictions(
     def scale(points: Floats) -> Floats:
         return np.asarray((points[:, varies] - mean[varies]) / deviation[varies])
 
-    scaled, unlabelled, judged = scale(fitted), scale(_fewer(target)), scale(_fewer(asked))
-    of_class = np.array([scaled[places == place].mean(axis=0) for place in range(len(classes))])
-    axes, middle = discriminant_axes(scaled, places, of_class), of_class.mean(axis=0)
-    own = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
-    centres, points, target_points, own = ((each - middle) @ axes for each in (of_class, judged, unlabelled, own))
+    scaled, unlabelled, judged = scale(fitted), scale(_fewer(target)), scale(_fewer(windows))
+    of_class = np.array([scaled[codes == code].mean(axis=0) for code in range(len(classes))])
+    axes, middle = discriminant_axes(scaled, codes, of_class), of_class.mean(axis=0)
+    standardised = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
+    rows = (of_class, judged, unlabelled, standardised)
+    centres, points, target_points, standardised = ((points - middle) @ axes for points in rows)
     offset = target_points.mean(axis=0) - centres.mean(axis=0)
-    nearest = KNeighborsClassifier(min(NEIGHBOURS, len(scaled))).fit(scaled, places)
+    nearest = KNeighborsClassifier(min(NEIGHBOURS, len(scaled))).fit(scaled, codes)
     moved = [
         nearest_centre(points, moved_centres(target_points, recording, centres, start, apart))
         for apart in (False, True)
         for start in (np.zeros_like(offset), offset)
     ]
-    found = (
+    codes_of = (
         nearest_centre(points, centres), nearest.predict(judged), nearest_centre(points, centres + offset),
-        nearest_centre(own, centres), *moved,
+        nearest_centre(standardised, centres), *moved,
     )  # fmt: skip
-    return {name: classes[place] for name, place in zip(MODELS, found, strict=True)}
+    return {name: classes[code] for name, code in zip(MODELS, codes_of, strict=True)}
 
 
-def moved_centres(points: Floats, recording: Integers, centres: Floats, start: Floats, own: bool) -> Floats:
+def moved_centres(points: Floats, recording: Integers, centres: Floats, start: Floats, by_class: bool) -> Floats:
     """The classes' centres (class, axis) where the target's recordings, points (window, axis), have them, by EM.
 
     A recording is of one class; its centre scatters around the class's centre plus an offset as its windows do around
-    their own. The offset, first `start`, is one for all classes and, with `own`, another for each, shrunk by one
+    their own. The offset, first `start`, is one for all classes and, with `by_class`, another for each, shrunk by one
     recording that has none.
     """
     _, number = np.unique(recording, return_inverse=True)
-    means = np.array([points[number == each].mean(axis=0) for each in range(number.max() + 1)])
+    means = np.array([points[number == index].mean(axis=0) for index in range(number.max() + 1)])
     variance = max(float(((points - means[number]) ** 2).mean()), 1e-6)
     classes = len(centres)
     offset, apart, shares = start, np.zeros_like(centres), np.full(classes, 1 / classes)
@@ -326,9 +317,9 @@ def moved_centres(points: Floats, recording: Integers, centres: Floats, start: F
         counts = likely.sum(axis=0)
         shares = (counts + 0.1) / (counts + 0.1).sum()
         earlier, offset = offset, (means.sum(axis=0) - counts @ (centres + apart)) / len(means)
-        if own:
+        if by_class:
             apart = (likely.T @ (means - offset) - counts[:, None] * centres) / (counts + 1)[:, None]
-        if not own and np.allclose(earlier, offset):
+        if not by_class and np.allclose(earlier, offset):
             break
     return np.asarray(centres + offset + apart)
 
@@ -338,18 +329,18 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span:
 
     `shapes` are the windows' spectral shapes; a window covers `span` samples.
     """
-    chosen, found = find_input(kind), {"spectral shape": shapes}
-    if isinstance(chosen, Waveform | Spectrum):
-        plain = spectrum(values) if isinstance(chosen, Waveform) else values - values.min(axis=-1, keepdims=True)
+    input_kind, made = find_input(kind), {"spectral shape": shapes}
+    if isinstance(input_kind, Waveform | Spectrum):
+        plain = spectrum(values) if isinstance(input_kind, Waveform) else values - values.min(axis=-1, keepdims=True)
         level = plain.mean(axis=-1, keepdims=True)
-        return found | {"spectrum": plain, "log-spectrum": np.log(plain + 0.01 * level + 1e-12)}
-    found["input"] = values
-    if isinstance(chosen, Physics):
-        ends = np.cumsum([member.points(span) for member in chosen.members])
+        return made | {"spectrum": plain, "log-spectrum": np.log(plain + 0.01 * level + 1e-12)}
+    made["input"] = values
+    if isinstance(input_kind, Physics):
+        ends = np.cumsum([member.points(span) for member in input_kind.members])
         parts = np.split(values, ends[:-1], axis=2)
-        names = [type(member).__name__ for member in chosen.members]
-        found |= {name: part for name, part in zip(names, parts, strict=True) if name != "OctaveSpectrum"}
-    return found
+        names = [type(member).__name__ for member in input_kind.members]
+        made |= {name: part for name, part in zip(names, parts, strict=True) if name != "OctaveSpectrum"}
+    return made
 
 
 def _fewer(values: NDArray[Any]) -> Floats:
@@ -365,18 +356,18 @@ def principal(rows: Floats) -> tuple[Floats, Floats]:
     """
     wide = rows.shape[0] < rows.shape[1]
     values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
-    kept = np.flatnonzero(values >= 1e-12 * values.max())[::-1]
-    values, axes = values[kept], vectors[:, kept].T
+    largest = np.flatnonzero(values >= 1e-12 * values.max())[::-1]
+    values, axes = values[largest], vectors[:, largest].T
     return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
 
 
-def discriminant_axes(points: Floats, places: Integers, centres: Floats) -> Floats:
+def discriminant_axes(points: Floats, codes: Integers, centres: Floats) -> Floats:
     """Axes (point, axis), one fewer than classes, in whose units classes have unit spread (Ledoit and Wolf's estimate):
-    of points (window, point) with the places (window,) of their classes in centres (class, point).
+    of points (window, point) with the codes (window,) of their classes in centres (class, point).
     """
     from sklearn.covariance import ledoit_wolf
 
-    spread, axes = np.linalg.eigh(ledoit_wolf(points - centres[places], assume_centered=True)[0])
+    spread, axes = np.linalg.eigh(ledoit_wolf(points - centres[codes], assume_centered=True)[0])
     whiten = axes / np.sqrt(np.maximum(spread, 1e-8))
     whitened = centres @ whiten
     return np.asarray(whiten @ principal(whitened - whitened.mean(axis=0))[1][: len(centres) - 1].T)

@@ -72,11 +72,11 @@ class Lines:
         first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, size - 2)
         end = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, size - 1)
         edges = np.stack([first, end], axis=-1).ravel()
-        found = np.maximum.reduceat(self.levels, edges, axis=-1)[..., ::2].reshape(
+        levels = np.maximum.reduceat(self.levels, edges, axis=-1)[..., ::2].reshape(
             *self.levels.shape[:-1], *places.shape
         )
-        found[..., self.supplied(places) | (centre > size - 2)] = np.nan
-        return np.asarray(found)
+        levels[..., self.supplied(places) | (centre > size - 2)] = np.nan
+        return np.asarray(levels)
 
     def of_grid(self, multiples: Doubles) -> Doubles:
         """The same at multiples (place,) of every speed of GRID: (…, place, speed)."""
@@ -100,9 +100,9 @@ def slow_part(signal: Floats, rate: float, highest: float) -> tuple[Floats, floa
     from scipy import fft
 
     size = int(fft.next_fast_len(signal.size, real=True))
-    kept = min(int(highest / rate * size) + 1, size // 2)
-    samples = min(int(fft.next_fast_len(2 * kept, real=True)), size)
-    lowest = fft.rfft(scaled(signal), size)[:kept]
+    bins = min(int(highest / rate * size) + 1, size // 2)
+    samples = min(int(fft.next_fast_len(2 * bins, real=True)), size)
+    lowest = fft.rfft(scaled(signal), size)[:bins]
     slow = fft.irfft(lowest, samples)[: max(2, int(signal.size / size * samples))]
     return (slow / np.float32(max(slow.std(), 1e-30))).astype(np.float32), rate * samples / size
 
@@ -113,9 +113,9 @@ def shaft_lines(signal: Floats, rate: float) -> Lines:
     from scipy.ndimage import median_filter
 
     highest = min(FASTEST * (TEETH[-1] + 0.6), rate / 2)
-    slow, own_rate = slow_part(signal, rate, highest)
+    slow, slow_rate = slow_part(signal, rate, highest)
     size = 2 * int(fft.next_fast_len(slow.size, real=True))  # twice, so that no line falls between two bins
-    spacing, window = own_rate / size, hann(slow.size)
+    spacing, window = slow_rate / size, hann(slow.size)
     power = np.abs(fft.rfft(slow * window, size)[: int(highest / spacing)]) ** 2
     background = median_filter(power, 2 * max(4, int(4.0 / spacing)) + 1)  # 4 Hz to either side
     levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
@@ -134,8 +134,8 @@ def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
 
 def _mean(values: Doubles) -> Doubles:
     """Over the first axis, of what is not NaN; 0 where all is."""
-    known = ~np.isnan(values)
-    return np.asarray(np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+    numbers = ~np.isnan(values)
+    return np.asarray(np.where(numbers, values, 0.0).sum(axis=0) / np.maximum(numbers.sum(axis=0), 1))
 
 
 def envelope_lines(signal: Floats, rate: float) -> Lines:
@@ -146,8 +146,9 @@ def envelope_lines(signal: Floats, rate: float) -> Lines:
     length = int(fft.prev_fast_len(min(signal.size, int(2 * rate)), real=True))
     plan = Plan(length, rate, 60.0, min(1500.0, rate / 16))  # at 60 rpm an order is a Hz
     starts = range(0, signal.size - length + 1, length // 2)
-    found = [spectra.power for start in starts if (spectra := plan.measure(signal[start : start + length])) is not None]
-    power, spacing = np.mean(found or [np.ones((1, plan.bins))], axis=0)[:BANDS], rate / length
+    spectra = [plan.measure(signal[start : start + length]) for start in starts]
+    powers = [window.power for window in spectra if window is not None] or [np.ones((1, plan.bins))]
+    power, spacing = np.mean(powers, axis=0)[:BANDS], rate / length
     background = median_filter(power, (1, 2 * max(8, int(15.0 / spacing)) + 1))  # 15 Hz to either side
     levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
     levels[:, : int(4.0 / spacing) + 1] = 0.0  # what the mean leaves
@@ -195,12 +196,12 @@ def follow_speed(signal: Floats, rate: float, near: float, orders: Mapping[str, 
     if orders is not None:
         combs += [(True, number * orders[name] * np.arange(1.0, 4.0)) for name, number, _ in FAULTS.values()]
     still, envelope = _still_parts(signal, rate)
-    best, found = -np.inf, None
+    best, speed = -np.inf, None
     for struck, teeth in combs:
         highest = 1.2 * (1 + RANGE) * teeth[-1] * shaft
         if highest < rate / 4:
-            slow, own_rate = slow_part(envelope if struck else still, rate, highest)
-            track, level, gain = _followed(slow, own_rate, shaft, teeth)
+            slow, slow_rate = slow_part(envelope if struck else still, rate, highest)
+            track, level, gain = _followed(slow, slow_rate, shaft, teeth)
             half = half_range(track)
             if half < STEADY and level > CLEAR:
                 return None  # steady by lines that are clear
@@ -208,8 +209,8 @@ def follow_speed(signal: Floats, rate: float, near: float, orders: Mapping[str, 
             score = level - FAR * abs(np.log(track.mean() / shaft))
             if min(gain - GAIN, level - FAINT, half - STEADY) > 0 and score > best:
                 best, times = score, np.arange(signal.size) / rate
-                found = 60 * np.interp(times, np.arange(track.size) / own_rate, track)
-    return found
+                speed = 60 * np.interp(times, np.arange(track.size) / slow_rate, track)
+    return speed
 
 
 def half_range(track: Doubles) -> float:

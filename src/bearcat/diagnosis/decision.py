@@ -10,7 +10,6 @@ judging.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -138,42 +137,41 @@ class ModelEvidence:
 
 def by_findings(findings: Iterable[Finding], confidence: float | None = None) -> Decision:
     """On a recording: the highest severity of what was found."""
-    kept = unique(findings)
-    action = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}[highest(kept)]
-    return Decision(action, confidence, None, reasons(kept), kept)
+    findings = unique(findings)
+    action = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}[highest(findings)]
+    return Decision(action, confidence, None, reasons(findings), findings)
 
 
 def decide(evidence: ModelEvidence) -> Decision:
     """What to do with a model, and why."""
     expected, labels = evidence.expected, evidence.labels
-    if expected is not None and not math.isfinite(expected.value):
-        expected = None
     refusals = list(_refusals(evidence, expected))
     good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
     if labels is None:
-        found, sure = refusals, good and safe and evidence.shift != ONE_BEARING
+        findings, sure = refusals, good and safe and evidence.shift != ONE_BEARING
     else:
         rate = labels.rate
         confirmed = rate.value == 1 and good and (labels.recordings >= ENOUGH or safe)
         sure = rate.low >= SAFE or confirmed
         severity: Severity = "alarm" if rate.high < SAFE else "remark"
-        found = [Finding("labelled", severity, {"right": labels.right, "recordings": labels.recordings})]
+        findings = [Finding("labelled", severity, {"right": labels.right, "recordings": labels.recordings})]
         if rate.low < SAFE or labels.classes < 2:
-            found += refusals
+            findings += refusals
         if not confirmed or labels.recordings >= ENOUGH:  # fewer, all right, say no more than was known before
             expected = rate
-    if highest(found) != "alarm":
+    if highest(findings) != "alarm":
         if not sure and (evidence.estimated or labels):
             values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
-            found.append(Finding("label recordings", "check", values))
+            findings.append(Finding("label recordings", "check", values))
         elif not sure:
-            found.append(Finding("accuracy unknown", "check"))
-        found += _remarks(evidence)
-    action = OF_MODEL[highest(found)]
+            findings.append(Finding("accuracy unknown", "check"))
+        findings += _remarks(evidence)
+    action = OF_MODEL[highest(findings)]
     if action == REFUSE and expected is not None and expected.value >= SAFE:
         expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
-    return Decision(action, None if expected is None else expected.value, interval, sentences(found), tuple(found))
+    value = None if expected is None else expected.value
+    return Decision(action, value, interval, sentences(findings), tuple(findings))
 
 
 def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:

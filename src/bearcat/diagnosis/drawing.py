@@ -52,12 +52,12 @@ class EvidenceDrawing:
     @staticmethod
     def of(samples: Floats, rate: float | None, physics: PhysicsEvidence | None) -> EvidenceDrawing:
         """Of the beginning (time,) of a recording, and of what physics reads in all of it."""
-        shown = samples[: SHOWN_SAMPLES if rate is None else max(2, int(SHOWN_SECONDS * rate))]
-        edges = _edges(len(shown))
-        low, high = np.minimum.reduceat(shown, edges), np.maximum.reduceat(shown, edges)
+        beginning = samples[: SHOWN_SAMPLES if rate is None else max(2, int(SHOWN_SECONDS * rate))]
+        edges = _edges(len(beginning))
+        low, high = np.minimum.reduceat(beginning, edges), np.maximum.reduceat(beginning, edges)
         peak = float(max(high.max(), -low.min())) or 1.0
         waveform = _text(127.5 + 127.5 * np.concatenate([low, high], dtype=np.float64) / peak)
-        seconds = None if rate is None else len(shown) / rate
+        seconds = None if rate is None else len(beginning) / rate
         if physics is None or physics.levels is None:
             return EvidenceDrawing(waveform, peak, seconds)
         levels = DECIBELS * physics.levels[physics.faults[physics.likeliest_fault].row]
@@ -118,23 +118,23 @@ def _draw_spectrum(axis: Axes, drawing: EvidenceDrawing, physics: PhysicsEvidenc
     levels, shaft = drawing.decibels, physics.rpm / 60
     axis.plot(np.linspace(0, drawing.last, len(levels)), levels, color="#444444", linewidth=0.6)
     highest = max(12.0, 1.45 * float(levels.max()))
-    for fault, found in physics.faults.items():
+    for fault, lines in physics.faults.items():
         (name, times, modulator), strong = FAULTS[fault], fault == physics.likeliest_fault
         style: dict[str, Any] = {"color": COLOURS[fault], "zorder": 0}
-        for number, line in zip(MULTIPLES, found.lines, strict=True):
-            place = number * found.hertz / shaft
-            axis.axvline(place, linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, **style)
+        for number, line in zip(MULTIPLES, lines.lines, strict=True):
+            order = number * lines.hertz / shaft
+            axis.axvline(order, linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, **style)
             text = f"{number * times if number * times > 1 else ''}{name}"
             text += f"\n{line:.0f} dB" if strong else ""
             if strong or not small:
                 axis.text(
-                    place, highest, text, color=COLOURS[fault], ha="center", va="top" if strong else "bottom",
+                    order, highest, text, color=COLOURS[fault], ha="center", va="top" if strong else "bottom",
                     fontsize=5.5 if small else 6.5, backgroundcolor="#ffffffcc" if strong else "none",
                 )  # fmt: skip
             side = {"shaft": 1.0, None: 0.0}.get(modulator, drawing.cage) if strong else 0.0
-            for at in (place - side, place + side) if side else ():
+            for at in (order - side, order + side) if side else ():
                 axis.axvline(at, linestyle=(0, (1, 1.5)), linewidth=0.7, **style)
-    low, high = physics.band
+    low, high = physics.faults[physics.likeliest_fault].band
     band = f"envelope of {low / 1000:.3g}–{high / 1000:.3g} kHz"
     axis.set(xlim=(0, drawing.last), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest))
     axis.set_xlabel(f"order (1 is the shaft's {shaft:.2f} Hz){f'; {band}' if small else ''}")

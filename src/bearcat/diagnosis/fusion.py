@@ -95,11 +95,11 @@ class NetworkEvidence:
     @cached_property
     def states(self) -> dict[str, float]:
         """Its probabilities by state; a class that stands for no known state is a state of its own."""
-        found: dict[str, float] = {}
+        states: dict[str, float] = {}
         for name, share in self.probabilities.items():
             state = state_of_class(name)
-            found[state] = found.get(state, 0.0) + share
-        return found
+            states[state] = states.get(state, 0.0) + share
+        return states
 
 
 def state_of_class(name: str) -> str:
@@ -139,27 +139,25 @@ class Witnesses:
         """What the recording may be: healthy, unless the only model knows no such class, each fault, other classes."""
         if self.network is None:
             return [HEALTHY, *FAULTS]
-        own = self.network.states
-        known = (
-            [HEALTHY, *FAULTS] if self.physics is not None else [state for state in (HEALTHY, *FAULTS) if state in own]
-        )
-        others = [state for state in own if state not in (HEALTHY, *FAULTS)]
-        return [state for state in [*known, *others] if state != HEALTHY or HEALTHY in own]
+        of_model = self.network.states
+        faults = [fault for fault in FAULTS if self.physics is not None or fault in of_model]
+        others = [state for state in of_model if state not in (HEALTHY, *FAULTS)]
+        return [*[HEALTHY] * (HEALTHY in of_model), *faults, *others]
 
     def features(self, state: str) -> list[float]:
         """What the witnesses say for a fault against healthy, in the order of `names_of`."""
-        found: list[float] = []
+        features: list[float] = []
         if (physics := self.physics) is not None:
-            found += physics.features(state)
+            features += physics.features(state)
         if self.general is not None:
-            found += _log_odds(self.general.probabilities, state)
+            features += _log_odds(self.general.probabilities, state)
         if self.baseline is not None and self.physics is not None:
-            found += [self.baseline.change.get(state, 0.0) / DECIBELS, self.baseline.impulsive]
-        found += [1.0] if found else []
+            features += [self.baseline.change.get(state, 0.0) / DECIBELS, self.baseline.impulsive]
+        features += [1.0] if features else []
         if self.network is not None:
             odds = _log_odds(self.network.states, state)
-            found += [0.0, 0.0, *odds] if self.network.shift == FAR else [*odds, 0.0, 0.0]
-        return found
+            features += [0.0, 0.0, *odds] if self.network.shift == FAR else [*odds, 0.0, 0.0]
+        return features
 
 
 def _log_odds(shares: Mapping[str, float], state: str) -> list[float]:
@@ -190,12 +188,12 @@ def fuse(
     present = witnesses.present
     if not present:
         return {}
-    chosen, (lines, others) = (coefficients or shipped(witnesses.without))["+".join(present)], names_of(present)
-    weights, states = np.array([chosen[name] for name in lines + others]), witnesses.states
+    fitted, (lines, others) = (coefficients or shipped(witnesses.without))["+".join(present)], names_of(present)
+    weights, states = np.array([fitted[name] for name in lines + others]), witnesses.states
     faults = [state for state in states if state != HEALTHY]
-    found = score(np.array([witnesses.features(state) for state in faults]), weights, len(lines))
-    found = found + math.log(prior / (1 - prior))
-    scores = dict(zip(faults, found.tolist(), strict=True)) | ({HEALTHY: 0.0} if HEALTHY in states else {})
+    against = score(np.array([witnesses.features(state) for state in faults]), weights, len(lines))
+    against = against + math.log(prior / (1 - prior))
+    scores = dict(zip(faults, against.tolist(), strict=True)) | ({HEALTHY: 0.0} if HEALTHY in states else {})
     total = np.logaddexp.reduce(list(scores.values()))
     return {state: math.exp(scores[state] - total) for state in states}
 
@@ -225,20 +223,18 @@ class Weights:
         card = json.loads((FOLDER / "model.json").read_text(encoding="utf-8"))
         tensors = load_file(FOLDER / "weights.safetensors")
         if without is not None:
-            others = load_file(LEFT_OUT)
             bench = f"{without}/"
-            tensors = {name.removeprefix(bench): value for name, value in others.items() if name.startswith(bench)}
-            if not tensors:
-                return Weights.shipped()
-        found = {name: value[0].astype(np.float64) for name, value in tensors.items()}
-        scale = found["calibration.scale"]
+            left_out = {name: value for name, value in load_file(LEFT_OUT).items() if name.startswith(bench)}
+            tensors = {name.removeprefix(bench): value for name, value in left_out.items()} or tensors
+        numbers = {name: value[0].astype(np.float64) for name, value in tensors.items()}
+        scale = numbers["calibration.scale"]
         settings = dict(part.split("=") for part in card["preparation"]["input"].split(":")[1:])
         return Weights(
             tuple(card["classes"]), card["rate"], card["preparation"]["length"], card["preparation"]["stride"],
             int(settings["bands"]), int(settings["multiples"]), card["pooled_temperature"],
-            found["network.scaling.mean"][0], found["network.scaling.factor"][0],
-            found["network.head.weight"] * scale[:, None],
-            found["network.head.bias"] * scale + found["calibration.bias"],
+            numbers["network.scaling.mean"][0], numbers["network.scaling.factor"][0],
+            numbers["network.head.weight"] * scale[:, None],
+            numbers["network.head.bias"] * scale + numbers["calibration.bias"],
         )  # fmt: skip
 
     def log_probabilities(self, prepared: Floats) -> Doubles:
@@ -251,41 +247,39 @@ class GeneralWitness:
     """Collects a recording for the general model; InputError where its rate or speed is outside what that reads."""
 
     def __init__(self, rate: float, rpm: float, orders: Mapping[str, float], without: str | None = None) -> None:
-        self.weights = Weights.shipped(without)
-        wanted, multiples = self.weights, self.weights.multiples
-        turns = wanted.length / wanted.rate * rpm / 60
-        last = (multiples * max(orders["BPFI"], 2 * orders["BSF"]) + 1) * rpm / 60
-        if turns < FEWEST_TURNS or last > wanted.rate / 2 / wanted.bands or rate < wanted.rate:
+        self.weights = weights = Weights.shipped(without)
+        turns = weights.length / weights.rate * rpm / 60
+        last = (weights.multiples * max(orders["BPFI"], 2 * orders["BSF"]) + 1) * rpm / 60
+        if turns < FEWEST_TURNS or last > weights.rate / 2 / weights.bands or rate < weights.rate:
             problem = "the general model does not read this rate, speed and bearing"
             raise InputError(f"{problem} ({rate:g} Hz, {rpm:g} rpm)", "rpm")
-        self.rate, self.rpm, self.orders = rate, rpm, orders
-        self._held: list[Floats] = []
+        self.rate, self.turns = rate, turns
+        self.orders = np.array([orders[name] for name in KINEMATIC])
+        self._blocks: list[Floats] = []
         self._samples = 0
 
     def add(self, block: Floats) -> None:
         room = int(SECONDS * self.rate) - self._samples
         if room > 0:
-            self._held.append(block[:room])
-            self._samples += len(self._held[-1])
+            self._blocks.append(block[:room])
+            self._samples += len(self._blocks[-1])
 
     def finish(self) -> GeneralEvidence | None:
-        """What it says; None of a recording that is shorter than a window."""
-        wanted, held = self.weights, np.concatenate(self._held) if self._held else np.empty(0, dtype=np.float32)
-        if self.rate != wanted.rate and held.size:
-            ratio = rate_ratio("recording", self.rate, wanted.rate)
-            held = change_rate(held, ratio.numerator, ratio.denominator)
-        if held.size < wanted.length:
+        """What it says; None of a recording that is shorter than a window, or does not change."""
+        weights, signal = self.weights, np.concatenate([*self._blocks, np.empty(0, dtype=np.float32)])
+        if self.rate != weights.rate and signal.size:
+            ratio = rate_ratio("recording", self.rate, weights.rate)
+            signal = change_rate(signal, ratio.numerator, ratio.denominator)
+        if signal.size < weights.length:
             return None
-        windows = cut_samples(held, wanted.length, wanted.step)
+        windows = cut_samples(signal, weights.length, weights.step)
         windows = windows[windows.min(axis=1) < windows.max(axis=1)]
         if not len(windows):
             return None
-        turns, orders = self.rpm / 60 * wanted.length / wanted.rate, np.array([self.orders[name] for name in KINEMATIC])
-        batches = (windows[first : first + BATCH, None] for first in range(0, len(windows), BATCH))
-        parts = [
-            bearing_orders(WindowSpectra.of(batch), turns, wanted.bands, wanted.multiples, orders)[:, 0]
-            for batch in batches
+        prepared = [
+            bearing_orders(WindowSpectra.of(batch), self.turns, weights.bands, weights.multiples, self.orders)[:, 0]
+            for batch in (windows[first : first + BATCH, None] for first in range(0, len(windows), BATCH))
         ]
-        found = pool(tally(wanted.log_probabilities(np.concatenate(parts))), wanted.temperature)
-        likely = dict(zip(wanted.states, found.probabilities.tolist(), strict=True))
-        return GeneralEvidence(likely, found.agreement, found.windows)
+        pooled = pool(tally(weights.log_probabilities(np.concatenate(prepared))), weights.temperature)
+        probabilities = dict(zip(weights.states, pooled.probabilities.tolist(), strict=True))
+        return GeneralEvidence(probabilities, pooled.agreement, pooled.windows)

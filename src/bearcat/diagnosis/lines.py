@@ -11,7 +11,7 @@ Impacts of one bearing reach the sensors of its neighbours on the same shaft. Th
 signals' own units, is the one next to the bearing that strikes; on the others the line is cross-talk. Levels above
 background do not tell this, as they are bounded.
 
->>> find_family(spectra, rate=12_000, rpm=1797).finding.kind
+>>> find_family(spectra, rpm=1797).finding.kind
 'lines of unknown bearing'
 """
 
@@ -110,8 +110,8 @@ def find_lines(
     """The lines of each of FAULTS, and the mean level in dB that orders of no fault reach, searched alike; `orders` are
     the bearing's kinematic ones, `levels` those over background.
     """
-    known = {**orders, "shaft": 1.0}
-    multiples, strikes = np.array(MULTIPLES)[:, None], [times * known[name] for name, times, _ in FAULTS.values()]
+    all_orders = {**orders, "shaft": 1.0}
+    multiples, strikes = np.array(MULTIPLES)[:, None], [times * all_orders[name] for name, times, _ in FAULTS.values()]
     exact = np.array(strikes)[:, None, None] * multiples * SCALES * spectra.turns
     pairs, rise, below = higher(levels), np.diff(levels, append=levels[:, -1:]), bins_below(levels, exact)
     heights, lines = bounded(pairs), pairs.take(below, axis=1)  # lines: (band, fault, multiple, scale)
@@ -120,19 +120,19 @@ def find_lines(
     combined = (bounded(lines).mean(axis=2) + TIE * between.mean(axis=2)).swapaxes(0, 1)  # (fault, band, scale)
     scale = float(SCALES[combined.argmax() % len(SCALES)])
     near = np.where(abs(SCALES - scale) <= SLIP + 1e-9, combined, -np.inf).reshape(len(FAULTS), -1)
-    chosen = [divmod(int(row.argmax()), len(SCALES)) for row in near]  # band and scale of each fault
-    amplitudes = line_amplitudes(spectra, levels, np.stack([exact[n, :, place] for n, (_, place) in enumerate(chosen)]))
+    best = [divmod(int(row.argmax()), len(SCALES)) for row in near]  # band and scale of each fault
+    amplitudes = line_amplitudes(spectra, levels, np.stack([exact[n, :, index] for n, (_, index) in enumerate(best)]))
     faults, ends = {}, bands(len(levels), spectra.axes)
     for number, (fault, (_, _, modulator)) in enumerate(FAULTS.items()):
-        (band, place), order, sidebands = chosen[number], strikes[number], None
-        own, (start, stop) = DECIBELS * lines[band, number, :, place], ends[band]
+        (band, index), order, sidebands = best[number], strikes[number], None
+        decibels, (start, stop) = DECIBELS * lines[band, number, :, index], ends[band]
         if modulator is not None:
-            sides = np.array([times * order + side * known[modulator] for times in (1, 2) for side in (-1, 1)])
-            beside = heights[band, bins_below(levels, sides * SCALES[place] * spectra.turns)]
+            sides = np.array([times * order + side * all_orders[modulator] for times in (1, 2) for side in (-1, 1)])
+            beside = heights[band, bins_below(levels, sides * SCALES[index] * spectra.turns)]
             sidebands = DECIBELS * float(beside.mean())
         faults[fault] = FaultLines(
-            order * float(SCALES[place]) * rpm / 60, float(np.maximum(own, 0.0).mean()), tuple(own.tolist()), sidebands,
-            (start * rate / 2, stop * rate / 2), band, float(SCALES[place]), amplitudes[number],
+            order * float(SCALES[index]) * rpm / 60, float(np.maximum(decibels, 0.0).mean()), tuple(decibels.tolist()),
+            sidebands, (start * rate / 2, stop * rate / 2), band, float(SCALES[index]), amplitudes[number],
         )  # fmt: skip
     tried = multiples[:, None] * other_orders(strikes)[:, None] * SCALES * spectra.turns
     # (multiple, order, scale, band): rows of bands are taken at once.
@@ -149,15 +149,15 @@ def line_amplitudes(spectra: Spectra, levels: Doubles, places: Doubles) -> list[
     beyond = spectra.power[:, beside] * -np.expm1(-np.maximum(levels[:, beside], 0))  # of a power P: P − background
     highest = np.where((below > 0) & (below + 1 < levels.shape[1]), beyond.max(axis=1), 0.0)
     lines = (highest * spectra.loudness[:, None, None] ** 2).reshape(spectra.axes, -1, *places.shape)
-    found: list[float] = (lines[:, lines.shape[1] // 2 :].sum(axis=(0, 1, 3)) ** 0.25).tolist()
-    return found
+    amplitudes: list[float] = (lines[:, lines.shape[1] // 2 :].sum(axis=(0, 1, 3)) ** 0.25).tolist()
+    return amplitudes
 
 
 def other_orders(strikes: Sequence[float]) -> Doubles:
     """Orders between those of faults, further from each than the search reaches: what they show is no evidence."""
     faults = np.array(strikes)
-    tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
-    return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
+    orders = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
+    return np.asarray(orders[(abs(orders[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,6 @@ class LineFamily:
     order: float
     hertz: float
     level: float  # mean of the first multiples, each bounded, above what other orders reach
-    band: tuple[float, float]  # in Hz, that shows it best
     shaft_multiple: int | None  # of the shaft, which it may be at a speed that is a little off
     bearings: Mapping[str, tuple[str, ...]]  # by part: designations of the table with this order, the likeliest first
 
@@ -193,7 +192,7 @@ def last_family_order(rate: float, rpm: float) -> float:
     return MULTIPLES[-1] * highest + REACH
 
 
-def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
+def find_family(spectra: Spectra, rpm: float) -> LineFamily:
     """The family of lines that stands out most in these envelope spectra."""
     levels, turns = levels_over_background(spectra), spectra.turns
     for number in range(int(levels.shape[1] / turns) + 1):
@@ -204,20 +203,16 @@ def find_family(spectra: Spectra, rate: float, rpm: float) -> LineFamily:
     lines = higher(levels)[:, bins_below(levels, places)]  # (band, multiple, order)
     scores = bounded(lines).mean(axis=1) + TIE * lines.mean(axis=1)
     best = scores.max(axis=0)
-    place = int(best.argmax())
+    index = int(best.argmax())
     for part in (3, 2):
-        near = np.flatnonzero(abs(orders * part / orders[place] - 1) < 5 * STEP)
-        if near.size and best[near].max() > ROOT * best[place]:
-            place = int(near[best[near].argmax()])
+        near = np.flatnonzero(abs(orders * part / orders[index] - 1) < 5 * STEP)
+        if near.size and best[near].max() > ROOT * best[index]:
+            index = int(near[best[near].argmax()])
             break
-    band, order = int(scores[:, place].argmax()), float(orders[place])
-    own, (start, stop) = lines[band, :, place], bands(len(levels), spectra.axes)[band]
-    whole = round(order)
-    return LineFamily(
-        order, order * rpm / 60, DECIBELS * float(bounded(own).mean() - best.mean()),
-        (start * rate / 2, stop * rate / 2),
-        whole if abs(order / whole - 1) < NEAR_SHAFT else None, explained(order),
-    )  # fmt: skip
+    order, strongest = float(orders[index]), lines[int(scores[:, index].argmax()), :, index]
+    level, whole = DECIBELS * float(bounded(strongest).mean() - best.mean()), round(order)
+    near_shaft = abs(order / whole - 1) < NEAR_SHAFT
+    return LineFamily(order, order * rpm / 60, level, whole if near_shaft else None, explained(order))
 
 
 @cache

@@ -21,7 +21,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -46,16 +46,7 @@ from bearcat.diagnosis.lines import (
 )
 from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra
 from bearcat.errors import InputError
-from bearcat.findings import (
-    CLEAR,
-    CLIPPED_MUCH,
-    IMPULSIVE,
-    PRIOR,
-    SURE,
-    USUAL_LINE,
-    VERY_CLEAR,
-    Finding,
-)
+from bearcat.findings import CLEAR, CLIPPED_MUCH, IMPULSIVE, PRIOR, SURE, USUAL_LINE, VERY_CLEAR, Finding
 from bearcat.sentences import line_words
 from bearcat.settings import to_plain
 
@@ -66,6 +57,7 @@ ONE = "one"  # of every fault: what the lines of healthy bearings say
 EVEN = -math.log(3)  # of each of three faults: the coefficients are made where a fault is as likely as health
 LINELESS = 0.2  # share of faults that show no line; test benches have from none to a third (docs/trust.md)
 STATES = (HEALTHY, *FAULTS)
+OF_DRAWING = ("levels", "turns", "cage")  # fields of PhysicsEvidence that a picture needs
 COEFFICIENTS = Path(__file__).parent / "fusion.json"
 RATES, SPEEDS = (12_000.0, 64_000.0), (300.0, 3600.0)  # Hz and rpm, of the recordings the coefficients were made from
 KNOWN, QUIET = "healthy recordings", "quiet majority"
@@ -87,8 +79,8 @@ _NAMES = {
 def state_of(label: str) -> str | None:
     """The state that a class's name stands for; None where it says nothing of healthy, inner race, outer race, ball."""
     words = re.split(r"[\s_@+&/,.-]+", label.strip().lower())
-    found = {state for word in words for state, names in _NAMES.items() if re.fullmatch(names, word)}
-    return found.pop() if len(found) == 1 else None
+    states = {state for word in words for state, names in _NAMES.items() if re.fullmatch(names, word)}
+    return states.pop() if len(states) == 1 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +95,8 @@ class PhysicsEvidence:
     reference_level: float  # dB that orders of no fault reach
     kurtosis: float
     windows: int
-    # For drawing, and not kept in a record: levels (band, bin) over background in natural logarithms, how many bins an
-    # order has, and the order of the cage.
+    # OF_DRAWING, which a record does not keep: levels (band, bin) over background in natural logarithms, how many bins
+    # an order has, and the order of the cage.
     levels: Doubles | None = None
     turns: float = 0.0
     cage: float = 0.0
@@ -114,16 +106,16 @@ class PhysicsEvidence:
         impulsive = math.log(max(self.kurtosis, 2.0) / 2.0)
         if (lines := self.faults.get(state)) is None:  # a fault that makes no line of this bearing
             return [0.0, 0.0, 0.0, impulsive]
-        own = [min(max(line / DECIBELS, 0.0), HIGHEST) for line in lines.lines]
-        excess = sum(own) / len(own) - self.reference_level / DECIBELS
-        return [excess, min(own), (lines.sidebands or 0.0) / DECIBELS, impulsive]
+        levels = [min(max(line / DECIBELS, 0.0), HIGHEST) for line in lines.lines]
+        excess = sum(levels) / len(levels) - self.reference_level / DECIBELS
+        return [excess, min(levels), (lines.sidebands or 0.0) / DECIBELS, impulsive]
 
     @cached_property
     def probabilities(self) -> Mapping[str, float]:
         """Of each state, by its lines alone."""
-        chosen, names = shipped()["physics"], (*FEATURES, ONE)
+        weights = np.array([shipped()["physics"][name] for name in (*FEATURES, ONE)])
         rows = np.array([[*self.features(fault), 1.0] for fault in FAULTS])
-        scores = score(rows, np.array([chosen[name] for name in names]), len(names)) + math.log(PRIOR / (1 - PRIOR))
+        scores = score(rows, weights, len(weights)) + math.log(PRIOR / (1 - PRIOR))
         shares = np.exp(np.concatenate([[0.0], scores]) - np.logaddexp.reduce([0.0, *scores]))
         return dict(zip(STATES, shares.tolist(), strict=True))
 
@@ -157,19 +149,14 @@ class PhysicsEvidence:
         strongest = round(max(self.faults[fault].lines))  # as it is printed
         return "faint" if strongest < CLEAR else "clear" if strongest < VERY_CLEAR else "strong"
 
-    @property
-    def band(self) -> tuple[float, float]:
-        """The band in Hz that shows the likeliest fault best."""
-        return self.faults[self.likeliest_fault].band
-
     def strongest_line(self, label: str) -> dict[str, Any]:
         """The strongest line of the fault a class stands for; where it stands for none, of the strongest fault."""
         state = state_of(label)
         strongest = max(self.faults, key=lambda fault: self.faults[fault].level)
         fault = state if state in FAULTS else self.likeliest_fault if state is None else strongest
-        (name, times, _), found = FAULTS[str(fault)], self.faults[str(fault)]
-        level, number = max(zip(found.lines, MULTIPLES, strict=True))
-        return {"line": name, "multiple": number * times, "hertz": number * found.hertz, "level": level}
+        (name, times, _), lines = FAULTS[str(fault)], self.faults[str(fault)]
+        level, number = max(zip(lines.lines, MULTIPLES, strict=True))
+        return {"line": name, "multiple": number * times, "hertz": number * lines.hertz, "level": level}
 
     def line(self, label: str) -> str:
         """The same in words."""
@@ -182,14 +169,11 @@ class PhysicsEvidence:
 
     def to_dict(self) -> dict[str, Any]:
         """What a record keeps: all but what a drawing needs."""
-        kept = to_plain(replace(self, levels=None))
-        kept["faults"] = {fault: _without(lines, OF_SIGNAL) for fault, lines in kept["faults"].items()}
-        alone = {"state": self.state, "confidence": self.confidence, "probabilities": dict(self.probabilities)}
-        return alone | _without(kept, ("levels", "turns", "cage"))
-
-
-def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}
+        plain: dict[str, Any] = to_plain(replace(self, levels=None))
+        for values, names in ((plain, OF_DRAWING), *((lines, OF_SIGNAL) for lines in plain["faults"].values())):
+            for name in names:
+                del values[name]
+        return {"state": self.state, "confidence": self.confidence, "probabilities": dict(self.probabilities)} | plain
 
 
 def line_spectra(rate: float | None, rpm: float | None, orders: Mapping[str, float] | None) -> EnvelopeSpectra:
@@ -216,23 +200,20 @@ def physics_evidence(
         raise InputError(f"is clipped, {much}; record it with less gain")
     levels = levels_over_background(spectra)
     faults, usual = find_lines(levels, spectra, orders, rate, rpm)
-    found = PhysicsEvidence(
-        (), rate, rpm, rpm, faults, usual, float(spectra.kurtosis.max()), spectra.windows, levels, spectra.turns,
-        orders["FTF"],
+    findings = [
+        Finding("value outside range", "check", {"value": value, "unit": unit, "low": low, "high": high})
+        for value, unit, (low, high) in ((rate, "Hz", RATES), (rpm, "rpm", SPEEDS))
+        if not low <= value <= high
+    ]
+    evidence = PhysicsEvidence(
+        tuple(findings), rate, rpm, rpm, faults, usual, float(spectra.kurtosis.max()), spectra.windows, levels,
+        spectra.turns, orders["FTF"],
     )  # fmt: skip
-    findings, speed = list(_outside(rate, rpm)), faults[found.likeliest_fault].scale * rpm
-    fitted = replace(found, fitted_rpm=speed)
-    if found.state in FAULTS and fitted.at_edge:
-        findings.append(Finding("speed at edge", "check", {"rpm": speed}))
-    return replace(fitted, findings=tuple(findings))
-
-
-def _outside(rate: float, rpm: float) -> Iterator[Finding]:
-    """Where the recording is outside all that the coefficients were made from."""
-    for value, unit, (low, high) in ((rate, "Hz", RATES), (rpm, "rpm", SPEEDS)):
-        if not low <= value <= high:
-            values = {"value": value, "unit": unit, "low": low, "high": high}
-            yield Finding("value outside range", "check", values)
+    evidence = replace(evidence, fitted_rpm=faults[evidence.likeliest_fault].scale * rpm)
+    if evidence.state in FAULTS and evidence.at_edge:
+        edge = Finding("speed at edge", "check", {"rpm": evidence.fitted_rpm})
+        evidence = replace(evidence, findings=(*findings, edge))
+    return evidence
 
 
 def score(features: Doubles, weights: Doubles, lines: int) -> Doubles:
@@ -240,17 +221,16 @@ def score(features: Doubles, weights: Doubles, lines: int) -> Doubles:
     others = features[..., lines:] @ weights[lines:] + EVEN
     if not lines:
         return np.asarray(others)
-    heard = features[..., :lines] @ weights[:lines] + math.log(1 - LINELESS)
-    return np.asarray(np.logaddexp(heard, math.log(LINELESS)) + others)
+    by_lines = features[..., :lines] @ weights[:lines] + math.log(1 - LINELESS)
+    return np.asarray(np.logaddexp(by_lines, math.log(LINELESS)) + others)
 
 
 @cache
 def shipped(without: str | None = None) -> Mapping[str, Mapping[str, float]]:
     """The coefficients by set of witnesses (`physics+general`); `without` names a dataset whose bench is left out."""
-    content: dict[str, Any] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
-    left_out: dict[str, Any] = content["left_out"]
-    found: Mapping[str, Mapping[str, float]] = left_out.get(str(without), content["coefficients"])
-    return found
+    content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
+    coefficients: Mapping[str, Mapping[str, float]] = content["left_out"].get(str(without), content["coefficients"])
+    return coefficients
 
 
 @dataclass(frozen=True)
@@ -275,8 +255,8 @@ class Baseline:
 
     @staticmethod
     def of(recordings: Sequence[PhysicsEvidence], by: str) -> Baseline:
-        levels = {fault: float(np.median([each.faults[fault].level for each in recordings])) for fault in FAULTS}
-        return Baseline(levels, float(np.median([each.kurtosis for each in recordings])), len(recordings), by)
+        levels = {fault: float(np.median([row.faults[fault].level for row in recordings])) for fault in FAULTS}
+        return Baseline(levels, float(np.median([row.kurtosis for row in recordings])), len(recordings), by)
 
     def compare(self, physics: PhysicsEvidence) -> BaselineEvidence:
         change = {
@@ -289,13 +269,13 @@ class Baseline:
     @property
     def finding(self) -> Finding | None:
         """Lines that these recordings show already."""
-        shown = {fault: level for fault, level in self.levels.items() if level >= USUAL_LINE}
-        return Finding("lines of baseline", "remark", {"levels": shown, "of": f"the {self.by}"}) if shown else None
+        lines = {fault: level for fault, level in self.levels.items() if level >= USUAL_LINE}
+        return Finding("lines of baseline", "remark", {"levels": lines, "of": f"the {self.by}"}) if lines else None
 
 
 def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence) -> BaselineEvidence | None:
     """A recording against known good ones at its own speed; None where there are none."""
-    same = [each for each in healthy if abs(each.rpm / physics.rpm - 1) <= SAME_SPEED]
+    same = [other for other in healthy if abs(other.rpm / physics.rpm - 1) <= SAME_SPEED]
     return Baseline.of(same, KNOWN).compare(physics) if same else None
 
 
@@ -305,21 +285,21 @@ def quiet_baselines(
     """Each recording against the quiet ones among the others of the same point at the same speed; None where they are
     few or no majority.
     """
-    found: list[BaselineEvidence | None] = [None] * len(physics)
+    baselines: list[BaselineEvidence | None] = [None] * len(physics)
     members = defaultdict[Hashable, list[tuple[int, PhysicsEvidence]]](list)
-    for number, (each, point) in enumerate(zip(physics, points, strict=True)):
-        if each is not None:
-            members[point].append((number, each))
+    for number, (recording, point) in enumerate(zip(physics, points, strict=True)):
+        if recording is not None:
+            members[point].append((number, recording))
     for same in members.values():
-        speeds = np.array([each.rpm for _, each in same])
+        speeds = np.array([recording.rpm for _, recording in same])
         calm = np.array([quiet[number] for number, _ in same])
-        for place, (number, own) in enumerate(same):
-            near = np.abs(speeds / own.rpm - 1) <= SAME_SPEED
-            near[place] = False
-            kept = near & calm
-            if kept.sum() >= FEWEST and kept.sum() >= MAJORITY * near.sum():
-                found[number] = Baseline.of([same[each][1] for each in np.flatnonzero(kept)], QUIET).compare(own)
-    return found
+        for position, (number, recording) in enumerate(same):
+            near = np.abs(speeds / recording.rpm - 1) <= SAME_SPEED
+            near[position] = False
+            usual = np.flatnonzero(near & calm)
+            if len(usual) >= FEWEST and len(usual) >= MAJORITY * near.sum():
+                baselines[number] = Baseline.of([same[other][1] for other in usual], QUIET).compare(recording)
+    return baselines
 
 
 def loudness(physics: PhysicsEvidence | None) -> dict[str, Loudness]:

@@ -57,19 +57,19 @@ class Familiarity:
 
     def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
         """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
-        known, known_shapes = self._known
-        distance, _ = nearest(known, unit(features), self.neighbours)
-        shape, near = nearest(known_shapes, shapes / self.scale, self.neighbours)
+        of_features, of_shapes = self._rows
+        distance, _ = nearest(of_features, unit(features), self.neighbours)
+        shape, near = nearest(of_shapes, shapes / self.scale, self.neighbours)
         spread = near @ self.spreads / np.maximum(near.sum(axis=1), 1)
         usual = np.maximum(spread, 1e-3)  # windows that are all alike have no spread
         return np.stack([distance, shape / usual])
 
     @cached_property
-    def _known(self) -> tuple[Known, Known]:
+    def _rows(self) -> tuple[Rows, Rows]:
         """Features and shapes of kept windows. The bands' numbers are few and large: float64 keeps small differences of
         large squares.
         """
-        return Known(self.features), Known(self.shapes.astype(np.float64))
+        return Rows(self.features), Rows(self.shapes.astype(np.float64))
 
     def unfamiliar(self, features: NDArray[Any], shapes: NDArray[Any]) -> Booleans:
         """Which windows are beyond either limit, (window,)."""
@@ -94,8 +94,8 @@ class Familiarity:
         """The same with a limit that the recordings it was made of stay within, with `shares` of unfamiliar windows:
         held-out windows are few of each recording and may not show how much the rest of it varies.
         """
-        found = np.asarray(shares, dtype=np.float64)
-        limit = min(conformal_limit(found, self.rate), float(found.max(initial=0.0)))
+        unfamiliar = np.asarray(shares, dtype=np.float64)
+        limit = min(conformal_limit(unfamiliar, self.rate), float(unfamiliar.max(initial=0.0)))
         return replace(self, recording_limit=max(self.recording_limit, limit))
 
     @property
@@ -121,12 +121,12 @@ class Familiarity:
         arrays = ("features", "shapes", "spreads", "scale")
         values: dict[str, Any] = {name: np.asarray(state[name], dtype=np.float32) for name in arrays}
         values |= {f"{name}_limit": float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording")}
-        found = Familiarity(**values, neighbours=int(state["neighbours"]), rate=float(state["rate"]))
-        rows, bands = found.features.shape[:1], found.scale.shape
-        sound = found.features.ndim == 2 and len(bands) == 1 and (found.scale > 0).all() and found.spreads.shape == rows
-        if not (sound and found.shapes.shape == rows + bands and 1 <= found.neighbours <= rows[0] and found.usable):
+        read = Familiarity(**values, neighbours=int(state["neighbours"]), rate=float(state["rate"]))
+        rows, bands = read.features.shape[:1], read.scale.shape
+        sound = read.features.ndim == 2 and len(bands) == 1 and (read.scale > 0).all() and read.spreads.shape == rows
+        if not (sound and read.shapes.shape == rows + bands and 1 <= read.neighbours <= rows[0] and read.usable):
             raise InputError("a familiarity has rows of numbers, at least as many as neighbours, and finite limits")
-        return found
+        return read
 
 
 def fit_familiarity(
@@ -142,7 +142,7 @@ def fit_familiarity(
     kept, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
     neighbours = min(NEIGHBOURS, len(kept))
     # Each window is its own nearest, hence one neighbour more.
-    spreads = nearest(Known(kept_shapes), kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
+    spreads = nearest(Rows(kept_shapes), kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
     unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
     return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
 
@@ -152,7 +152,7 @@ def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32
     of the median over bands, so that a band without noise does not decide; 1 where no band has any.
     """
     number = np.unique(recording, return_inverse=True)[1]
-    means = np.array([shapes[number == each].mean(axis=0) for each in range(number.max() + 1)])
+    means = np.array([shapes[number == index].mean(axis=0) for index in range(number.max() + 1)])
     spread = np.sqrt(((shapes - means[number]) ** 2).mean(axis=0))
     least = 0.1 * float(np.median(spread))
     return np.asarray(np.maximum(spread, least) if least > 0 else np.ones_like(spread), dtype=np.float32)
@@ -164,20 +164,18 @@ def unit(features: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(features / np.where(length > 0, length, 1), dtype=np.float32)
 
 
-class Known:
+class Rows:
     """Rows (window, number) to which others are compared, and their squared lengths."""
 
     def __init__(self, rows: NDArray[Any]) -> None:
         self.rows, self.squares = rows, np.vecdot(rows, rows)
 
 
-def nearest(known: Known, new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
-    """The distance (window,) of each new row to its neighbours-th nearest known one; and which (window, known) are as
-    near.
-    """
-    squared = new @ known.rows.T
+def nearest(rows: Rows, new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
+    """The distance (window,) of each new row to its neighbours-th nearest, and which (window, row) are as near."""
+    squared = new @ rows.rows.T
     squared *= -2
-    squared += known.squares
+    squared += rows.squares
     squared += np.vecdot(new, new)[:, None]
     farthest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
     return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), squared <= farthest[:, None]
@@ -224,8 +222,8 @@ class Tally:
         return int(self.votes.sum())
 
     def __add__(self, other: Tally) -> Tally:
-        known = self.unfamiliar is not None and other.unfamiliar is not None
-        unfamiliar = (self.unfamiliar or 0) + (other.unfamiliar or 0) if known else None
+        counted = self.unfamiliar is not None and other.unfamiliar is not None
+        unfamiliar = (self.unfamiliar or 0) + (other.unfamiliar or 0) if counted else None
         return Tally(self.sums + other.sums, self.votes + other.votes, unfamiliar)
 
 
@@ -274,12 +272,12 @@ def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, acc
     were given each class, Σ q·v of its windows should be right; over all recordings that should be `accuracy`, the
     share of right windows, which is known or estimated. 1 where there is nothing to go by.
     """
-    numbers, place = np.unique(recording, return_inverse=True)
+    numbers, index = np.unique(recording, return_inverse=True)
     if not len(numbers) or not np.isfinite(accuracy) or not np.isfinite(log_probabilities.max(axis=1)).all():
         return 1.0
-    tallies = [tally(log_probabilities[place == number]) for number in range(len(numbers))]
-    means = np.stack([each.sums / each.windows for each in tallies])  # (recording, class)
-    votes = np.stack([each.votes for each in tallies]) / len(recording)
+    tallies = [tally(log_probabilities[index == number]) for number in range(len(numbers))]
+    means = np.stack([counted.sums / counted.windows for counted in tallies])  # (recording, class)
+    votes = np.stack([counted.votes for counted in tallies]) / len(recording)
     if np.ptp(means, axis=1).max() == 0:
         return 1.0  # all classes alike: no temperature changes anything
     low, high = np.log(LEAST), np.log(MOST)

@@ -174,16 +174,16 @@ def level_values(signal: NDArray[np.float64], rate: float | None, unit: str | No
         return {}
     centred = signal - signal.mean()
     square = float(np.mean(centred**2))
-    found = {"rms": square**0.5, "kurtosis": float(np.mean(centred**4)) / max(square**2, 1e-300)}
+    levels = {"rms": square**0.5, "kurtosis": float(np.mean(centred**4)) / max(square**2, 1e-300)}
     if rate is None:
-        return found
+        return levels
     power, hertz = power_spectrum(centred, rate)
     inside = np.minimum((hertz / (rate / 2) * BANDS).astype(np.int64), BANDS - 1)
     sums = np.bincount(inside, weights=power, minlength=BANDS)
-    found |= {f"band_{number}": float(value) ** 0.5 for number, value in enumerate(sums, start=1)}
+    levels |= {f"band_{number}": float(value) ** 0.5 for number, value in enumerate(sums, start=1)}
     with suppress(InputError):  # not known, or not to be had of this recording
-        found["velocity"] = velocity_rms(signal, rate, unit)
-    return found
+        levels["velocity"] = velocity_rms(signal, rate, unit)
+    return levels
 
 
 def velocity_rms(
@@ -192,18 +192,18 @@ def velocity_rms(
     """The root mean square of the velocity (mm/s) between `low` and 1000 Hz, of accelerations integrated bin by bin;
     InputError where the recording cannot tell it.
     """
-    known, high = check_unit(unit), VELOCITY[1]
+    checked_unit, high = check_unit(unit), VELOCITY[1]
     if rate is None or rate < 2 * high:
-        said = "is not known" if rate is None else f"is {rate:g} Hz"
-        raise InputError(f"velocities up to {high:g} Hz need a rate of {2 * high:g} Hz, and it {said}", "rate")
+        reason = "is not known" if rate is None else f"is {rate:g} Hz"
+        raise InputError(f"velocities up to {high:g} Hz need a rate of {2 * high:g} Hz, and it {reason}", "rate")
     if signal.size < PERIODS * rate / low:
         short = f"{signal.size / rate:.2g} s are too short for velocities from {low:g} Hz on"
         raise InputError(f"{short}, {PERIODS / low:g} s are needed; record for longer")
     power, hertz = power_spectrum(signal - signal.mean(), rate, max(WINDOW, int(RESOLVED * rate / low)))
-    kept = (hertz >= low) & (hertz <= high)
-    if known in SPEEDS:
-        return SPEEDS[known] * math.sqrt(power[kept].sum())
-    return 1000 * ACCELERATION[known] * math.sqrt(np.sum(power[kept] / (2 * np.pi * hertz[kept]) ** 2))
+    inside = (hertz >= low) & (hertz <= high)
+    if checked_unit in SPEEDS:
+        return SPEEDS[checked_unit] * math.sqrt(power[inside].sum())
+    return 1000 * ACCELERATION[checked_unit] * math.sqrt(np.sum(power[inside] / (2 * np.pi * hertz[inside]) ** 2))
 
 
 @dataclass(frozen=True)

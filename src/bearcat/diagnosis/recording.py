@@ -49,7 +49,6 @@ COLUMNS = (
     "general_confidence", "network", "network_confidence", "baseline_change", "fitted_rpm", "speed", "bearing", "rms",
     "velocity", "zone", "findings", "quality", "notes",
 )  # fmt: skip
-TITLE = ("decision", "diagnosis", "confidence")
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
 
@@ -173,7 +172,8 @@ class Diagnosis(Observation):
     def title(self) -> str:
         """Of a picture: the recording, its decision, diagnosis and confidence."""
         cells = self.cells()
-        return f"{self.recording}: {', '.join(filter(None, (cells[name] for name in TITLE)))}"
+        parts = [cells[name] for name in ("decision", "diagnosis", "confidence")]
+        return f"{self.recording}: {', '.join(filter(None, parts))}"
 
     @property
     def sentence(self) -> str:
@@ -184,7 +184,14 @@ class Diagnosis(Observation):
         """The evidence as a matplotlib figure: envelope spectrum with fault lines, and waveform."""
         if self.drawing is None:
             raise InputError(f"{self.recording}: there is nothing to draw; its signal could not be read")
-        return Diagnoses([self]).plot()
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        figure.suptitle(self.title, fontsize=9)
+        draw(figure, self.drawing, self.physics)
+        return figure
 
     @property
     def rpm(self) -> float | None:
@@ -363,21 +370,6 @@ class Diagnoses(Sequence[Diagnosis]):
         width = {name: max(len(row[name]) for row in rows) for name in (rows[0] if rows else ())}
         lines = ["  ".join(f"{row[name]:<{width[name]}}" for name in width).rstrip() for row in rows]
         return "\n".join([self.summary, *lines])
-
-    def plot(self) -> Any:
-        """The evidence of each recording that could be read, the worst first, as one matplotlib figure."""
-        drawn = [(row, row.drawing) for row in self.worst_first if row.drawing is not None]
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
-        figure = Figure(figsize=(7, 4 * max(1, len(drawn))), layout="constrained")
-        for (row, drawing), part in zip(
-            drawn, figure.subfigures(max(1, len(drawn)), squeeze=False)[:, 0], strict=False
-        ):
-            part.suptitle(row.title, fontsize=9)
-            draw(part, drawing, row.physics)
-        return figure
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""

@@ -182,7 +182,7 @@ class SignalAnalysis:
         if (searched := self.any_lines) is None:
             return None
         searched.check_turns()
-        return find_family(searched.average(), searched.rate, searched.rpm)
+        return find_family(searched.average(), searched.rpm)
 
     def measure(self, others: Sequence[SignalAnalysis], joined: Sequence[SignalAnalysis]) -> Measured:
         """Levels, of several axes the median, and spectra."""

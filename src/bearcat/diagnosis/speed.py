@@ -94,28 +94,28 @@ def speed_course(
     is checked.
     """
     if rate is None or not signal.size:
-        return SpeedCourse(SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated"))
-    found = measure_speed(signal, rate, orders, stated, trust)
-    track = None
+        return SpeedCourse(_stated(stated))
+    measured = measure_speed(signal, rate, orders, stated, trust)
     if tacho is not None and not (trust and stated is not None):
         middle = float(np.median(tacho))
-        if found.rpm is None or abs(middle / found.rpm - 1) <= OTHER_SPEED:
-            place = np.linspace(0, len(tacho) - 1, len(signal))
-            track = np.interp(place, np.arange(len(tacho)), tacho)
-            half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
-            found = SpeedEvidence(
-                float(track.mean()), stated=stated, by="tacho", level=found.level, varies=half if half > VARIES else 0.0
-            )
-        else:
-            differs = Finding("speed channel differs", "check", {"channel": middle, "rpm": found.rpm})
-            found = replace(found, findings=(*found.findings, differs))
-    elif 0 < found.varies < FOLLOWED_FROM:  # a track may be mistaken by as much, and smear the lines of a steady shaft
-        found = replace(found, rpm=stated or found.rpm, varies=0.0, by="stated" if stated else found.by, findings=())
-    elif found.varies and found.rpm is not None:
-        track = follow_speed(signal, rate, found.rpm, orders)
-    if not found.varies or track is None:
-        return SpeedCourse(found)
-    return SpeedCourse(replace(found, rpm=float(np.mean(track))), np.asarray(track))
+        if measured.rpm is not None and abs(middle / measured.rpm - 1) > OTHER_SPEED:
+            differs = Finding("speed channel differs", "check", {"channel": middle, "rpm": measured.rpm})
+            return SpeedCourse(replace(measured, findings=(*measured.findings, differs)))
+        track = np.interp(np.linspace(0, len(tacho) - 1, len(signal)), np.arange(len(tacho)), tacho)
+        half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
+        varies = half if half > VARIES else 0.0
+        evidence = SpeedEvidence(float(track.mean()), stated, "tacho", measured.level, varies)
+        return SpeedCourse(evidence, track if varies else None)
+    if 0 < measured.varies < FOLLOWED_FROM:  # a track may be as wrong, and smear the lines of a steady shaft
+        return SpeedCourse(replace(measured, rpm=stated, varies=0.0, by="stated", findings=()))
+    followed = follow_speed(signal, rate, measured.rpm, orders) if measured.varies and measured.rpm else None
+    if followed is None:
+        return SpeedCourse(measured)
+    return SpeedCourse(replace(measured, rpm=float(followed.mean())), followed)
+
+
+def _stated(rpm: float | None) -> SpeedEvidence:
+    return SpeedEvidence(rpm, stated=rpm, by=None if rpm is None else "stated")
 
 
 def speed_of_channel(
@@ -138,40 +138,35 @@ def speed_of_channel(
     middle = (rising[1:] + rising[:-1]) / 2
     times = np.arange(0, len(samples), max(1, int(rate / 200))) / rate
     smooth = np.convolve(np.pad(speed, pulses // 2, mode="edge"), np.ones(pulses) / pulses, "same")[: len(speed)]
-    found = np.asarray(np.interp(times, middle, smooth / pulses))
-    return found if PLAUSIBLE[0] <= np.median(found) <= PLAUSIBLE[1] else None
+    rpm = np.asarray(np.interp(times, middle, smooth / pulses))
+    return rpm if PLAUSIBLE[0] <= np.median(rpm) <= PLAUSIBLE[1] else None
 
 
 def measure_speed(
-    signal: Floats,
-    rate: float,
-    orders: Mapping[str, float] | None = None,
-    stated: float | None = None,
+    signal: Floats, rate: float, orders: Mapping[str, float] | None = None, stated: float | None = None,
     trust: bool = False,
-) -> SpeedEvidence:
+) -> SpeedEvidence:  # fmt: skip
     """The speed of a recording (time,); `orders` are the bearing's kinematic ones, `trust` keeps a stated speed."""
     used = np.asarray(signal[: int(SECONDS * rate)], dtype=np.float32)
     check_range("rpm", stated, field="rpm")
     if used.size / rate * FASTEST < TURNS or not used.min() < used.max():
-        return SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated")
+        return _stated(stated)
     lines = shaft_lines(used, rate)
     if stated is not None:
         return _check(used, rate, orders, stated, trust, lines)
     scores, first = shaft_scores(lines)
     exact = np.zeros_like(scores) if orders is None else fault_scores(envelope_lines(used, rate), orders)
     faults = _slipped(exact)
-    best, found = _slowest_clear(scores + np.where(scores >= RIVAL, faults, 0.0), first), None
+    best, rpm = _slowest_clear(scores + np.where(scores >= RIVAL, faults, 0.0), first), None
     if best is not None and first[best] >= FIRST:
         clear = scores[best] >= CLEAR or scores[best] + faults[best] >= CLEAR_BEARING
-        found = _measured(lines, float(GRID[best]), float(first[best])) if clear else None
-    if orders is None:
-        return found or SpeedEvidence(None)
-    if found is None or found.rpm is None:
-        return _by_faults(exact, lines)
-    voted = _vote(faults, lines, found.rpm, orders)
+        rpm = _exact_speed(lines, float(GRID[best])) if clear else None
+    if best is None or rpm is None:
+        return SpeedEvidence(None) if orders is None else _by_faults(exact, lines)
+    voted, level = rpm if orders is None else _vote(faults, lines, rpm, orders), float(first[best])
     if voted is None:
         return SpeedEvidence(None)
-    return found if voted == found.rpm else SpeedEvidence(voted, by="fault lines", level=found.level)
+    return SpeedEvidence(voted, by="shaft line" if voted == rpm else "fault lines", level=level)
 
 
 def _slipped(faults: Doubles) -> Doubles:
@@ -241,41 +236,39 @@ def _check(
     """A stated speed, the measured one beside it, or the one that overrules it."""
     scores, first = shaft_scores(lines)
     near = np.flatnonzero(abs(LOGARITHMS - math.log(stated / 60)) <= AGREES)
-    kept = SpeedEvidence(stated, stated=stated, by="stated")
+    as_stated = _stated(stated)
     if not near.size:
-        return kept
+        return as_stated
     at = near[scores[near].argmax()]
     # A speed is not confirmed by the second or third line of a slower shaft.
     parts = [np.flatnonzero(abs(LOGARITHMS + math.log(part) - LOGARITHMS[at]) < 0.01) for part in (2, 3)]
     slower = any((scores[part] > scores[at])[first[part] > first[at] - LOOSE].any() for part in parts)
     if scores[at] >= max(RIVAL, LESSER * scores.max()) and first[at] >= FIRST and not slower:
-        found = _measured(lines, float(GRID[at]), float(first[at]))
-        return kept if found is None else replace(found, stated=stated)
+        rpm = _exact_speed(lines, float(GRID[at]))
+        return as_stated if rpm is None else SpeedEvidence(rpm, stated, "shaft line", float(first[at]))
     if (track := follow_speed(signal, rate, stated, orders)) is not None:
         half = half_range(track)
         varied = (Finding("varying speed", "check", {"share": half}),)
         return SpeedEvidence(float(track.mean()), stated, "followed", float(first[at]), half, findings=varied)
-    best, own = _slowest_clear(scores, first), lines.at(GRID[near])
-    if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not own.max() < FIRST:  # NaN: the supply
-        return kept
-    found = _measured(lines, float(GRID[best]), float(first[best]))
-    if found is None or found.rpm is None:
-        return kept
-    measured = {"rpm": found.rpm, "level": found.level, "stated": stated}
-    voted = found.rpm
+    best, levels = _slowest_clear(scores, first), lines.at(GRID[near])
+    if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not levels.max() < FIRST:  # NaN: the supply
+        return as_stated
+    rpm, level = _exact_speed(lines, float(GRID[best])), float(first[best])
+    if rpm is None:
+        return as_stated
+    measured, voted = {"rpm": rpm, "level": level, "stated": stated}, rpm
     if orders is not None:
         faults = _slipped(fault_scores(envelope_lines(signal, rate), orders))
-        voted = _vote(faults, lines, found.rpm, orders, stated) or found.rpm
-    if (multiple := _multiple(found.rpm, stated) or _multiple(voted, stated)) is not None:
+        voted = _vote(faults, lines, rpm, orders, stated) or rpm
+    if (multiple := _multiple(rpm, stated) or _multiple(voted, stated)) is not None:
         severity: Severity = "remark" if voted == stated else "check"
-        return replace(kept, findings=(Finding("multiple of speed", severity, measured | {"multiple": multiple}),))
+        return replace(as_stated, findings=(Finding("multiple of speed", severity, measured | {"multiple": multiple}),))
     if trust or voted == stated:
         doubt = Finding("wrong speed", "check", measured | {"used": "trusted" if trust else "fits"})
-        return replace(kept, level=found.level, findings=(doubt,))
-    used = "measured" if voted == found.rpm else "fault lines"
-    by = found.by if used == "measured" else "fault lines"
+        return replace(as_stated, level=level, findings=(doubt,))
+    by, used = ("shaft line", "measured") if voted == rpm else ("fault lines", "fault lines")
     corrected = Finding("wrong speed", "check", measured | {"used": used, "corrected": voted})
-    return SpeedEvidence(voted, stated, by, found.level, corrected=True, findings=(corrected,))
+    return SpeedEvidence(voted, stated, by, level, corrected=True, findings=(corrected,))
 
 
 def _multiple(measured: float, stated: float) -> float | None:
@@ -287,9 +280,9 @@ def _multiple(measured: float, stated: float) -> float | None:
     return float(whole) if measured > stated else 1 / whole
 
 
-def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
-    """The speed by the lines near a comb's teeth; None unless CONSISTENT of them agree, the first too."""
-    found, teeth, spacing = [], [], lines.spacing
+def _exact_speed(lines: Lines, hertz: float) -> float | None:
+    """The speed in rpm by the lines near a comb's teeth; None unless CONSISTENT of them agree, the first too."""
+    speeds, teeth, spacing = [], [], lines.spacing
     levels = np.where(lines.supplied(np.arange(lines.levels.size) * np.float64(spacing)), -np.inf, lines.levels)
     for tooth in range(1, 9):
         first, end = int(0.994 * tooth * hertz / spacing) - 1, int(1.006 * tooth * hertz / spacing) + 3
@@ -301,15 +294,14 @@ def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
         before, top, after = levels[peak - 1 : peak + 2].tolist()  # a parabola through the peak
         if min(before, after) > -np.inf:
             shift = 0.5 * (before - after) / min(before - 2 * top + after, -1e-9)
-            found.append((peak + min(max(shift, -0.5), 0.5)) * spacing / tooth)
+            speeds.append((peak + min(max(shift, -0.5), 0.5)) * spacing / tooth)
             teeth.append(float(tooth))
-    if len(found) < CONSISTENT or teeth[0] > 1:
+    if len(speeds) < CONSISTENT or teeth[0] > 1:
         return None
-    places, weights = np.array(found), np.array(teeth) ** 2  # higher lines are finer
-    order = np.argsort(places)
-    middle = places[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
-    kept = abs(places / middle - 1) < np.maximum(0.003, 0.5 / lines.seconds / np.array(teeth) / hertz)
-    if kept.sum() < CONSISTENT or not kept[0]:
+    by_tooth, weights = np.array(speeds), np.array(teeth) ** 2  # higher lines are finer
+    order = np.argsort(by_tooth)
+    middle = by_tooth[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
+    agree = abs(by_tooth / middle - 1) < np.maximum(0.003, 0.5 / lines.seconds / np.array(teeth) / hertz)
+    if agree.sum() < CONSISTENT or not agree[0]:
         return None
-    mean = float(places[kept] @ weights[kept] / weights[kept].sum())
-    return SpeedEvidence(60 * mean, by="shaft line", level=level)
+    return 60 * float(by_tooth[agree] @ weights[agree] / weights[agree].sum())
