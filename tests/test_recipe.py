@@ -71,7 +71,7 @@ WITH_TEACHER = COMMON | {
     "passes": "separate", "doubled": "true", "teacher.early": "true", "labels.first_counts": "early",
     "labels.counts_mode": "training", "labels.relabel": "true",
 }  # fmt: skip
-CPCS = {"calibration.bounds": "none", "calibration.resampling": "over", "calibration.solver": "scikit-learn"}
+CPCS = {"calibration.bounds": "none", "calibration.solver": "scikit-learn"}
 PUBLISHED = {
     "DANN*": COMMON | {"passes": "joint", "target_pass": "true"},
     "CAT*-CPCS": WITH_TEACHER | CPCS | {"confusion.climbed": "labels"},

@@ -32,7 +32,7 @@ WITH_TEACHER = {"passes": "separate", "doubled": "true", "confusion.climbed": "l
 WITHOUT_TEACHER = {"passes": "joint", "target_pass": "true", "confusion.climbed": "on"}
 CALIBRATORS_OPTIONS = {
     "Temperature": {"bounds": "none"},
-    "CPCS": {"bounds": "none", "resampling": "over", "solver": "scikit-learn"},
+    "CPCS": {"bounds": "none", "solver": "scikit-learn"},
     "Vector": {"solver": "sgd"},
     "Matrix": {"solver": "sgd"},
 }
@@ -118,7 +118,7 @@ def descended(
 
 
 def oversampled(windows: tuple[int, int], seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """`calibration.resampling=over`: how often each window (run, window) is drawn, the smaller domain's with
+    """CPCS's `calibration.solver=scikit-learn`: how often each window (run, window) is drawn, the smaller domain's with
     replacement, until both are equally large.
     """
 

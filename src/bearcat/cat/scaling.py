@@ -113,10 +113,8 @@ class CPCS(CheckedSettings):
     """
 
     bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
-    # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
-    # with replacement, as many as the larger has (authors' code).
-    resampling: str = choice("under", "over")
-    # Of the domain regression: to convergence, or scikit-learn's in float32, which may stop before it (authors' code).
+    # Of the domain regression: to convergence, on as many windows of the larger domain as the smaller has; authors'
+    # code: scikit-learn's, in float32, with windows of the smaller domain drawn again until it has as many.
     solver: str = choice("newton", "scikit-learn")
     needs: ClassVar[tuple[str, ...]] = ("source_features", "source_train_features", "target_features", "seeds")
 
@@ -142,7 +140,7 @@ class CPCS(CheckedSettings):
         inputs, source, target = (read_features(getattr(evidence, name), name) for name in names)
         if not inputs.shape[::2] == source.shape[::2] == target.shape[::2]:
             raise InputError(f"{', '.join(names)} must agree in runs and width")
-        draw = undersampled if self.resampling == "under" else published.oversampled
+        draw = undersampled if self.solver == "newton" else published.oversampled
         weight = torch.cat(draw((source.shape[1], target.shape[1]), read_seeds(evidence, inputs)), dim=1)
         features = torch.cat([source, target], dim=1)
         is_target = (torch.arange(features.shape[1], device=inputs.device) >= source.shape[1]).expand_as(weight)
