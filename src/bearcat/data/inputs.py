@@ -1,7 +1,6 @@
 """What the network is given of a window. `INPUTS` is the table; a row is a class whose fields are its settings.
 
-The same object serves training, prediction and the estimator. docs/inputs.md says what each row is for;
-docs/extend.md adds one in a file of its own.
+The same object serves training, prediction and the estimator; docs/inputs.md and extend.md say what and how to add.
 
 >>> inputs = find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)
 """
@@ -198,6 +197,7 @@ class OrderInput(PhysicalInput):
 
     bands: int = 4
     needs: ClassVar[tuple[str, ...]] = ("rate", "rpm")
+    fewest: ClassVar[float] = 0.0  # turns that a window must hold
 
     @property
     def shortest(self) -> int:
@@ -215,6 +215,10 @@ class OrderInput(PhysicalInput):
         if highest > limit:
             beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {limit:.0f} Hz that a band shows"
             raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order (multiples)", "rpm")
+        turns = length / (rate or math.inf) * fastest / 60
+        if turns < self.fewest:
+            few = f"a window of {length} samples holds {turns:.1f} turns of the shaft, and {self.fewest:g} are needed"
+            raise InputError(f"{few}; check the speed, or use longer windows", "rpm")
 
 
 @dataclass(frozen=True)
@@ -266,19 +270,12 @@ class BearingOrders(OrderInput):
     multiples: int = 6  # of each strike that are read, with their sidebands
     needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
     turns: ClassVar[float] = 12.0  # so that lines an order apart are apart
-    fewest: ClassVar[float] = 6.0  # turns, below which they are not
+    fewest: ClassVar[float] = 6.0  # below which they are not
 
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
         highest, name = max((orders["BPFI"], "BPFI"), (2 * orders["BSF"], "2×BSF"))
         return f"{self.multiples}×{name}+1", self.multiples * highest + 1
-
-    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
-        super().check(length, rate, rpm, bearing)
-        turns = length / (rate or math.inf) * float(np.mean(np.asarray(rpm))) / 60
-        if turns < self.fewest:
-            few = f"a window of {length} samples holds {turns:.1f} turns of the shaft, and {self.fewest:g} are needed"
-            raise InputError(f"{few}; check the speed, or use longer windows", "rpm")
 
     def points(self, length: int) -> int:
         return self.bands * len(bearing_lines(self.multiples))
@@ -389,8 +386,8 @@ class Preparation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
-        for name, value in {"length": self.length, "stride": self.stride, "rate": self.rate}.items():
-            check_range(name, value)
+        for name in ("length", "stride", "rate"):
+            check_range(name, getattr(self, name))
         check_range("seconds", self.cut, "cut")
 
     @property
