@@ -181,7 +181,7 @@ def line_spectra(rate: float | None, rpm: float | None, orders: Mapping[str, flo
     if rate is None or rpm is None or orders is None:
         name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
         what = {"rate": "sampling rate", "rpm": "shaft's speed"}.get(name, name)
-        raise InputError(f"its {what} is not known, and faults show only with it; give it", name)
+        raise InputError(f"its {what} is not known; give it", name)
     fastest = 60 * rate / 2 / SHOWN / last_order(orders)
     if not 0 < rpm <= fastest:
         read = f"at {rate:g} Hz the lines of this bearing can be read up to {fastest:.0f} rpm, not at {rpm:g}"

@@ -173,12 +173,12 @@ def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
         folder = each.machine == str(Path(each.recording.partition("#")[0]).parent)  # which the path says already
         row |= {"machine": "" if folder else each.machine or "", "bearing": each.bearing or ""}
         row["rpm"] = "" if each.rpm is None else f"{each.rpm:.0f}"
-    used = [name for name in USED if any(row[name] for row in rows)]
-    common = [name for name in used if len(rows) > 1 and len({row[name] for row in rows}) == 1]
+    used = {name: sorted({row[name] for row in rows} - {""}) for name in USED}
+    common = {name: values[0] for name, values in used.items() if len(values) == 1 and len(rows) > 1}
     others = [name for name in (rows[0] if rows else ()) if name not in (*FIRST, *HIDDEN, *USED)]
-    names = [*FIRST, *others, *(name for name in used if name not in common)]
+    names = [*FIRST, *others, *(name for name, values in used.items() if values and name not in common)]
     note = "Lines are of the envelope spectrum, in dB above its background."
-    note += f" All recordings: {', '.join(f'{name} {rows[0][name]}' for name in common)}." if common else ""
+    note += f" All recordings: {', '.join(f'{name} {value}' for name, value in common.items())}." if common else ""
     if "agreement" in names:
         note += (
             " Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows that"
