@@ -101,7 +101,7 @@ def line_of(names: dict[str, Any], result: Any) -> dict[str, Any]:
         "expected": expected and round(expected.value, 5), "action": record.decision.action, "adapted": adapted,
         "shift": record.shift, "failed": record.failed, "collapsed": record.collapsed, "mix": record.settings.mix,
         "epochs": record.settings.epochs, "windows": [record.data.source_train, record.data.target_test],
-        "seconds": record.run_seconds, "stack": record.stack, "parameters": record.parameters,
+        "seconds": record.seconds / record.stack, "stack": record.stack, "parameters": record.parameters,
         "device": record.device, "precision": record.precision, "versions": dict(record.versions),
         "recordings": {
             name: {key: value for key, value in asdict(scores).items() if value is not None}

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from bearcat.cat.recipes import RECIPES
-from bearcat.record import Record, RunSettings
+from bearcat.record import Record
 from bearcat.report.results import Cell
 from tests.made_records import made_diagnosis, made_result, sealed
 
@@ -52,23 +51,3 @@ def test_a_record_that_was_cut_or_changed_is_damaged_and_one_that_is_missing_mis
     path.unlink()
     with pytest.raises(FileNotFoundError):
         Record.read(tmp_path / "run")
-
-
-def settings_of(name: str, **parts: dict) -> RunSettings:
-    recipe = RECIPES[name].in_epochs(60).to_dict()
-    recipe["ingredients"] = {key: part | parts.get(key, {}) for key, part in recipe["ingredients"].items()}
-    return RunSettings({"recipe": {"name": name} | recipe})
-
-
-@pytest.mark.parametrize(
-    ("name", "signs"),
-    [("source-only", set()), ("DANN", {"DA"}), ("AT", {"DA", "PL"}), ("CAT-Temperature", {"DA", "PL", "cal"}),
-     ("dense-source-only", set()), ("match-clusters", {"cal"})],
-)  # fmt: skip
-def test_a_recipe_has_the_phases_of_its_ingredients_and_no_others(name, signs):
-    assert settings_of(name).phases.keys() == signs
-
-
-def test_an_ingredient_says_itself_to_which_phase_it_belongs_and_when_it_begins():
-    own = settings_of("AT*", labels={"phase": "labels", "begins": 7}, alignment={"phase": "alignment", "begins": 5})
-    assert own.phases == {"PL": 7, "DA": 5}, "confusion and sharpness say nothing and have none"

@@ -169,15 +169,6 @@ class RunSettings:
         found: str | None = self.recipe.get("final") or self.recipe["calibration"]
         return found
 
-    @property
-    def phases(self) -> dict[str, int]:
-        """The epochs at which alignment (DA), pseudo-labels (PL) and calibration (cal) begin, where they do."""
-        schedule, parts, found = self.recipe["schedule"], self.recipe["ingredients"], dict[str, int]()
-        for part in parts.values():
-            if sign := {"alignment": "DA", "labels": "PL"}.get(part.get("phase", "")):
-                found[sign] = min(int(part["begins"]), found.get(sign, int(part["begins"])))
-        return found | ({"cal": int(schedule["calibrate_from"])} if self.recipe["calibration"] else {})
-
 
 def task_words(task: str, mix: str) -> str:
     """A task's name in tables, with what is special about its target's classes."""
@@ -219,11 +210,6 @@ class Record:
     problems: Mapping[str, str] = field(default_factory=dict)  # recordings that were left out, by name, and why
 
     @property
-    def run_seconds(self) -> float:
-        """The run's share of the time of the runs that were trained together with it."""
-        return self.seconds / self.stack
-
-    @property
     def temperature(self) -> float | None:
         return None if self.calibration is None else self.calibration.temperature
 
@@ -231,11 +217,6 @@ class Record:
     def at_bound(self) -> bool:
         """Whether calibration ended at the bound of its temperature."""
         return self.calibration is not None and self.calibration.at_bound
-
-    @property
-    def agreement(self) -> float | None:
-        """Of check models that never adapt with the run."""
-        return self.estimates.accuracy.get("agreement")
 
     @property
     def sentences(self) -> tuple[str, ...]:

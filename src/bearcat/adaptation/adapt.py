@@ -137,9 +137,10 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
     kept = {other.recipe_name: trained(other, write=True) for other in others.values()}
     plain = kept[name] if compares else None
+    agreements = [None if run is None else run.record.estimates.accuracy.get("agreement") for run in (own, plain)]
     adapted, reason = choose_model(
         spec.recipe_name, own.record.evidence, None if plain is None else plain.record.evidence, supported,
-        (own.record.agreement, None if plain is None else plain.record.agreement),
+        (agreements[0], agreements[1]),
     )  # fmt: skip
     chosen, usual, place = own, spec.recipe_name, "."
     if not adapted and plain is not None:

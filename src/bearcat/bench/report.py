@@ -281,6 +281,6 @@ def _tidy(result: Result) -> dict[str, Any]:
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
     of_record = ("pseudo_label_share", "temperature", "at_bound", "failed", "collapsed")
     row |= {name: getattr(record, name) for name in of_record}
-    row |= {"seconds": record.run_seconds, "together": record.stack, "parameters": record.parameters}
+    row |= {"seconds": record.seconds / record.stack, "together": record.stack, "parameters": record.parameters}
     row |= {"device": record.device, "identity": record.data.identity}
     return row

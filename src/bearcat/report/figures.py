@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
+LEGEND_COLUMNS = 3
 RESOLUTION = 200  # dots an inch of the PNG
 
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
@@ -100,9 +101,6 @@ class ReportFigure:
         write_atomically(path, self.render(kind))
         return path
 
-    def _repr_png_(self) -> bytes:
-        return self.render("png")
-
     @property
     def source(self) -> str:
         """The figure as an address that a page can hold."""
@@ -156,11 +154,6 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
         name: {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)], "markersize": 3}
         for place, name in enumerate(names)
     }
-
-
-def legend_columns(names: Sequence[str], width: float) -> int:
-    """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
-    return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
 
 
 @house_style()
@@ -277,50 +270,33 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
 
 @house_style()
 def curves(results: Sequence[Result]) -> ReportFigure | None:
-    """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method.
-
-    Vertical lines say where phases begin, if all runs agree.
-    """
-    from matplotlib.lines import Line2D
-
+    """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method."""
     runs, style_of = complete_cells(results), styles(ordered_methods(results))
     panels = {label: by_method(runs, *columns) for label, columns in PANELS.items()}
     panels = {label: lines for label, lines in panels.items() if lines}
-    drawn = [method for method in style_of if any(method in lines for lines in panels.values())]
-    if not drawn:
+    if not panels:
         return None
-    names = [shortened(method, 40) for method in drawn]
-    fitting, lines_of_panels = legend_columns(names, WIDE), math.ceil(len(panels) / 2)
-    figure = empty_figure(WIDE, 2.4 * lines_of_panels + 0.25 + 0.14 * math.ceil(len(drawn) / fitting))
-    starts: dict[int, list[str]] = {}
-    for sign in ("DA", "PL", "cal"):
-        begins = {phases[sign] for run in runs if sign in (phases := run.record.settings.phases)}
-        if len(begins) == 1:
-            starts.setdefault(begins.pop(), []).append(f"$T_{{\\rm {sign}}}$")
-    axes = figure.subplots(lines_of_panels, min(2, len(panels)), squeeze=False).flat
+    rows, legend_rows = math.ceil(len(panels) / 2), math.ceil(len(style_of) / LEGEND_COLUMNS)
+    figure = empty_figure(WIDE, 2.4 * rows + 0.25 + 0.14 * legend_rows)
+    axes = figure.subplots(rows, min(2, len(panels)), squeeze=False).flat
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     for axis, (label, of_methods) in zip(axes, panels.items(), strict=False):
         for number, (method, mean) in enumerate(of_methods.items()):
             epochs, every = np.arange(1, mean.size + 1), max(1, mean.size // 8)
             marked = (number * every // len(of_methods), every)  # shifted, so that markers do not hide each other
-            axis.plot(epochs, mean, **style_of[method], markevery=marked, label=method)
+            axis.plot(epochs, mean, **style_of[method], markevery=marked, label=shortened(method))
         axis.grid(axis="y")
         axis.set_axisbelow(True)
         axis.set_xlim(left=0)
         axis.set(xlabel="epochs trained", ylabel=label)
-        for start, signs in starts.items():
-            axis.axvline(start, color="#777777", linestyle=(0, (2, 2)), linewidth=0.8, zorder=0)
-            place, text = axis.get_xaxis_transform(), ", ".join(signs)
-            axis.text(start, 1.01, text, transform=place, ha="center", va="bottom", color="#444444", parse_math=True)
         axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
-    handles = [Line2D([], [], **style_of[method]) for method in drawn]
-    figure.legend(handles, names, loc="outside lower center", ncols=fitting)
+    lines = {line.get_label(): line for axis in figure.axes for line in axis.lines}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(LEGEND_COLUMNS, len(lines)))
     tasks, seeds = len(ordered_tasks(runs)), len({run.cell.seed for run in runs})
     caption = (
         f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, where there are such. The"
-        " teacher's once there is one, the student's before. Dotted lines: where alignment (T_DA), pseudo-labels (T_PL)"
-        " and calibration (T_cal) begin."
+        " teacher's once there is one, the student's before."
     )
     return ReportFigure("curves", "Target accuracy, ECE and pseudo-labels over epochs", caption, figure)
 
