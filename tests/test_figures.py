@@ -29,15 +29,6 @@ def made(folder: Path, methods=METHODS, tasks=("a→b", "b→a"), seeds=(0, 1), 
     ]
 
 
-def every_picture(results):
-    comparison = compare(results, "accuracy")
-    found = [
-        figures.curves(results), figures.confusions(results), figures.reliability(results[-1:]),
-        critical_difference(comparison),
-    ]  # fmt: skip
-    return [figure for figure in found if figure is not None]
-
-
 def recorded_bins(confidence: np.ndarray, right: np.ndarray) -> RecordedBins:
     """Ten bins by hand, counting windows, as a record has them."""
     place = np.clip(np.ceil(confidence * 10).astype(int) - 1, 0, 9)
@@ -76,8 +67,8 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
 
 def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"), seeds=(0,))
-    assert len(every_picture(results)) == 4
-    for figure, other in zip(every_picture(results)[1:3], every_picture(results)[1:3], strict=True):
+    for draw in (figures.reliability_by_method, figures.confusions, figures.curves):
+        figure, other = draw(results), draw(results)
         for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
             content = figure.save(tmp_path / f"figure.{suffix}").read_bytes()
             assert content.startswith(start)
@@ -91,13 +82,8 @@ def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best
     bars = [line for line in picture.drawing.axes[0].lines if line.get_linewidth() == 3]
     assert sorted((min(bar.get_xdata()), max(bar.get_xdata())) for bar in bars) == [(1, 2), (2, 3)]
     assert bars[0].get_ydata()[0] != bars[1].get_ydata()[0], "cliques that share a method are drawn apart"
-    assert [text.get_text() for text in picture.drawing.axes[0].texts] == [
-        "a (1.00)",
-        "b (2.00)",
-        "(4.00) d",
-        "(3.00) c",
-    ]
-    assert "9 tasks" in picture.caption
+    texts = [text.get_text() for text in picture.drawing.axes[0].texts]
+    assert texts == ["a (1.00)", "b (2.00)", "(4.00) d", "(3.00) c"]
 
 
 def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: Path):

@@ -98,16 +98,15 @@ def test_files_outside_the_folder_and_links_out_of_it_are_refused(ask, plant):
 
 
 def test_what_cannot_be_is_a_sentence_and_the_next_is_answered(ask, plant):
-    asked = [("crash.mat", {"rate": RATE}, "crash.mat")]
-    for given, word in (({"rpm": 1e300}, "speed"), ({"bearing": "no such"}, "bearing"), ({"rate": -1}, "rate"),
-                        ({"channel": "left"}, "channel"), ({"rpm": "fast"}, "rpm")):  # fmt: skip
-        asked.append(("pump.wav", given, word))
-    *answers, fine = ask(*(("diagnose", {"file": file, **given}) for file, given, _ in asked),
-                         ("diagnose", {"file": "pump.wav", **KNOWN}))  # fmt: skip
-    for answer, (_, _, word) in zip(answers, asked, strict=True):
+    wrong = {
+        "crash.mat": {"file": "crash.mat", "rate": RATE}, "speed": {"rpm": 1e300}, "bearing": {"bearing": "no such"},
+        "rate": {"rate": -1}, "channel": {"channel": "left"}, "rpm": {"rpm": "fast"},
+    }  # fmt: skip
+    calls = [("diagnose", {"file": "pump.wav", **given}) for given in (*wrong.values(), KNOWN)]
+    *answers, fine = ask(*calls)
+    for answer, word in zip(answers, wrong, strict=True):
         assert isinstance(answer, str), answer
-        assert word in answer
-        assert str(plant) not in answer
+        assert (word in answer, str(plant) in answer) == (True, False)
     assert fine["recordings"][0]["decision"] == "alarm"
 
 

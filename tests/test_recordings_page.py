@@ -78,19 +78,12 @@ def test_what_holds_no_results_is_one_sentence(command, tmp_path, monkeypatch, n
     if content is not None:
         Path(name).write_text(content)
     status, _, problem = command("report", name)
-    assert status == 2
-    assert word in problem
-    assert name in problem
-    assert problem.count("\n") == 1
+    assert (status, word in problem, name in problem, problem.count("\n")) == (2, True, True, 1)
     assert not Path("report.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [(("--rpm", 1500), "--rpm"), (("--machine", "pump"), "--machine")],
-)  # fmt: skip
-def test_options_that_mean_nothing_here_are_refused(command, tmp_path, words, key):
+@pytest.mark.parametrize("words", [("--rpm", 1500), ("--machine", "pump")])
+def test_options_that_mean_nothing_here_are_refused(command, tmp_path, words):
     (tmp_path / "a.json").write_text('{"recordings": []}')
     status, _, problem = command("report", tmp_path / "a.json", *words)
-    assert status == 2
-    assert key in problem
+    assert (status, words[0] in problem) == (2, True)
