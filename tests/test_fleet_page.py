@@ -25,46 +25,25 @@ from bearcat.watch.usual import OperatingState, row_of
 from tests.test_artefact import made_model
 
 DAY, END = 86_400.0, 1_780_000_000.0
-ORDERS = {"BPFO": 3.58, "BPFI": 5.42, "BSF": 2.36, "FTF": 0.398}
 ATTACK = "<script>document.title='taken'</script>"
 # Names that would do something on a page, in an attribute, in a terminal, in a shell or in a table, if they could.
 HOSTILE = (ATTACK, "\"'><img src=x onerror=alert(1)>", "a\x1b[31m\u202eb\x00", "'; touch taken; '", "=1+1", "-rf")
 
 
-def made_state(status: PointStatus) -> PointState:
-    usual = OperatingState(1480.0, rows=np.array([row_of({"rms": rms, "outer_race": 3.0}) for rms in (0.9, 1.0, 1.1)]))
-    return PointState(status, (usual,), orders=ORDERS)
-
-
-def add_point(store: Store, status: PointStatus, times: int) -> None:
-    """A point with so many recordings, a day apart, whose outer race lines grow in the last third."""
-    generator = np.random.default_rng(len(status.machine))
-    for number in range(times):
-        moment = END - (times - 1 - number) * DAY
-        level = 12 * max(0.0, 3 * number / times - 2) if status.status == "alarm" else 0.0
-        slow = number % 8 == 7
-        values = {"rms": 1 + generator.normal(0, 0.05) + level / 6, "outer_race": 3 + generator.normal() + level}
-        values |= {"rpm": 980.0 if slow else 1480.0, "velocity": 2.0, "kurtosis": 3.1, "envelope_kurtosis": 2.2}
-        path = f"{status.machine}/{status.point}/{number}.wav"
-        snapshot = Snapshot(
-            status.machine, status.point, moment, path, values, 25_600.0, "g", values["rpm"],
-        )  # fmt: skip
-        early = number < 2 * times // 3 and status.status == "alarm"
-        now = replace(
-            status, time=moment, status="ok" if early else status.status, recordings=number + 1, change=level / 5
-        )
-        events = []
-        if status.status == "alarm" and number == times - 4:
-            events = [Event(status.machine, status.point, moment, "alarm", "Outer race lines rose by 9 dB.")]
-        file = RecordingFile(path, f"{status.machine}/{status.point}", path, 1, 1)
-        store.add(file, [(snapshot, now)], [made_state(now)] if number in (0, times - 1) else [], events)
-
-
 def made_store(path: Path, points: list[PointStatus]) -> Path:
+    """Each point has recordings a day apart; the outer race lines of those in alarm grow in the last days."""
+    usual = OperatingState(1480.0, rows=np.array([row_of({"rms": rms, "outer_race": 3.0}) for rms in (0.9, 1.0, 1.1)]))
     with Store.open(path, create=True) as store, store.transaction():
-        store.choose_rule({})
         for point in points:
-            add_point(store, point, 24 if point.status == "alarm" else 4)
+            days = 24 if point.status == "alarm" else 4
+            for day in range(days):
+                level, time = 1.5 * max(0, day - 15), END - (days - 1 - day) * DAY
+                values = {"rms": 1 + level / 6, "outer_race": 3 + level, "rpm": 1480.0, "kurtosis": 3.1}
+                snapshot = Snapshot(point.machine, point.point, time, f"{day}.wav", values, 25_600.0, "g", 1480.0)
+                now = replace(point, time=time, recordings=day + 1, change=level / 12)
+                events = [Event(point.machine, point.point, time, "alarm", "Lines rose.")] if day == 20 else []
+                file = RecordingFile(f"{day}.wav", f"{point.machine}/{point.point}", f"{day}", 1, 1)
+                store.add(file, [(snapshot, now)], [PointState(now, (usual,))], events)
     return path
 
 

@@ -37,19 +37,16 @@ def values(random, spread=0.3, **changes):
     return found | lines | {"reference": 5.0}
 
 
-def snapshot(
-    random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, unit=None, no_signal=None, noticed=(), **changes
-):
-    own = values(random, **changes)
+def snapshot(random, day, rpm=1500.0, rate=RATE, unit=None, no_signal=None, noticed=(), **changes):
     more = {"turns": 100.0, "no_signal": no_signal, "noticed": noticed}
-    return Snapshot(machine, point, DAY * day, "x.wav", own, rate, unit, rpm, **more)
+    return Snapshot("pump", "1", DAY * day, "x.wav", values(random, **changes), rate, unit, rpm, **more)
 
 
 class Point:
     """A point's state over time, with one rule: what `observe` and `assess` give takes its place."""
 
-    def __init__(self, machine, point, rule):
-        self.state, self.rule, self.reading = PointState(PointStatus(machine, point)), rule, None
+    def __init__(self, point="1", rule=RULE):
+        self.state, self.rule, self.reading = PointState(PointStatus("pump", point)), rule, None
 
     def __getattr__(self, name):
         return getattr(self.state, name)
@@ -62,19 +59,19 @@ class Point:
         self.state, events = assess(self.state, self.reading, self.rule, [other.state for other in beside])
         return [event.kind for event in events if event.kind not in ("baseline", "problem")]
 
+    def take(self, snapshot):
+        self.observe(snapshot)
+        return self.assess()
 
-def run(memory, random, days, beside=(), **changes):
+
+def run(memory, random, days, **changes):
     """Kinds of events of healthy or changed recordings on these days."""
-    found = []
-    for day in days:
-        memory.observe(snapshot(random, day, memory.status.machine, memory.status.point, **changes))
-        found += memory.assess(beside)
-    return found
+    return [kind for day in days for kind in memory.take(snapshot(random, day, **changes))]
 
 
-def learnt(seed=0, rule=RULE, machine="pump", point="1"):
-    memory, random = Point(machine, point, rule), np.random.default_rng(seed)
-    run(memory, random, range(rule.baseline))
+def learnt(seed=0, point="1"):
+    memory, random = Point(point), np.random.default_rng(seed)
+    run(memory, random, range(RULE.baseline))
     return memory, random
 
 
@@ -137,10 +134,9 @@ def drawn(random, days, correlation, stops, failing=False):
 def watched(seed, failing=False, **how):
     """Days of the alarms of a drawn point, which is looked at after each of them; and how many days it was watched."""
     random, rule = np.random.default_rng(seed), WatchRule()
-    memory, alarms, last = Point("pump", "1", rule), [], 0
+    memory, alarms, last = Point(rule=rule), [], 0
     for last, changes in drawn(random, 730, failing=failing, **how):
-        memory.observe(snapshot(random, last, **changes))
-        if "alarm" in memory.assess():
+        if "alarm" in memory.take(snapshot(random, last, **changes)):
             alarms.append(last)
             memory.state, _ = relearn(memory.state, DAY * last)
     return alarms, last
@@ -250,7 +246,7 @@ def test_what_happens_to_a_point(steps):
 
 
 def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt():
-    memory, random = Point("pump", "1", WatchRule()), np.random.default_rng(3)
+    memory, random = Point(rule=WatchRule()), np.random.default_rng(3)
     assert run(memory, random, range(10)) == []
     assert run(memory, random, range(10, 20), band_4=4.0) == [], "which other days may explain"
     assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
@@ -258,12 +254,12 @@ def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt()
     assert memory.status.p_value is None
 
 
-def beside(changes, days=range(12, 30), **more):
+def beside(changes, days=range(12, 30)):
     """Points of one machine, whose changes are functions of the day."""
     made = [learnt(seed, point=str(seed + 1)) for seed in range(len(changes))]
     for day in days:
         for (memory, random), change in zip(made, changes, strict=True):
-            memory.observe(snapshot(random, day, point=memory.status.point, **change(day), **more))
+            memory.observe(snapshot(random, day, **change(day)))
         for memory, _ in made:
             memory.assess([other for other, _ in made if other is not memory])
     return [memory for memory, _ in made]
@@ -291,11 +287,10 @@ def test_what_rose_more_at_a_neighbour_is_cross_talk_whatever_the_status_of_that
 
 
 def test_operating_states_have_baselines_of_their_own():
-    memory, random, happened = Point("pump", "1", RULE), np.random.default_rng(7), []
+    memory, random, happened = Point(), np.random.default_rng(7), []
     for day in range(80):
         fast = day % 2 == 1
-        memory.observe(snapshot(random, day, rpm=1500.0 if fast else 900.0, all=10.0 if fast else 0.0))
-        happened += memory.assess()
+        happened += memory.take(snapshot(random, day, rpm=1500.0 if fast else 900.0, all=10.0 if fast else 0.0))
     assert happened == []
     assert [state.label for state in memory.states] == ["900 rpm", "1500 rpm"]
     assert memory.status.status == "ok"
@@ -304,7 +299,7 @@ def test_operating_states_have_baselines_of_their_own():
 
 def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
     always, new = Finding("clipped", "check", {"share": 0.0002}), Finding("dropouts", "check", {"share": 0.01})
-    memory, random = Point("pump", "1", RULE), np.random.default_rng(9)
+    memory, random = Point(), np.random.default_rng(9)
     run(memory, random, range(RULE.baseline), noticed=(always,))
     assert memory.status.status == "check", "most recordings of its baseline were"
     memory.state, _ = acknowledge(memory.state, DAY * 15)
@@ -321,8 +316,7 @@ def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learn
     assert (memory.status.status, memory.status.reasons[0]) == ("check", "broken.wav: cannot be read")
     assert unreadable(memory.state, DAY * 5, "old.wav") is memory.state, "a later recording was judged already"
     refused = replace(snapshot(random, 14, all=30.0), refused=True, problem="2 % of it are clipped")
-    memory.observe(refused)
-    assert memory.assess() == []
+    assert memory.take(refused) == []
     assert memory.status.status == "check"
     assert "clipped" in memory.status.reasons[0]
     assert memory.state.state.seen == before
@@ -331,8 +325,8 @@ def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learn
 
 
 def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_same():
-    whole, random = Point("pump", "1", RULE), np.random.default_rng(10)
-    parts, again = Point("pump", "1", RULE), np.random.default_rng(10)
+    whole, random = Point(), np.random.default_rng(10)
+    parts, again = Point(), np.random.default_rng(10)
     for day in range(40):
         changes = {"band_4": 6.0} if day > 25 else {}
         assert run(whole, random, [day], **changes) == run(parts, again, [day], **changes)
@@ -363,7 +357,7 @@ def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
 
 
 def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
-    memories, alarmed = {name: Point("pump", name, WatchRule(baseline=8)) for name in ("1", "2")}, []
+    memories, alarmed = {name: Point(name, WatchRule(baseline=8)) for name in ("1", "2")}, []
     for day in range(21):
         struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
         signals = recorded({"1": struck, "2": quiet + 0.2 * struck})
@@ -380,11 +374,10 @@ def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbou
 
 
 def test_a_clear_fault_is_an_alarm_at_once_and_keeps_its_name_until_another_was_named_three_times_in_a_row():
-    memory, names, happened = Point("pump", "1", WatchRule()), [], []
+    memory, names, happened = Point(rule=WatchRule()), [], []
     for day, part in enumerate(("outer", "inner", "outer", "inner", "inner", "inner")):
         [measured] = measure(recorded({"1": simulated(day, 2.0, part)}), Given(trust_speed=True), DAY * day, "pump")
-        memory.observe(measured)
-        happened.append(memory.assess())
+        happened.append(memory.take(measured))
         names.append(memory.status.fault)
     assert happened == [["alarm"], *[[]] * 5]
     assert names == [*["outer race"] * 5, "inner race"]
@@ -392,24 +385,22 @@ def test_a_clear_fault_is_an_alarm_at_once_and_keeps_its_name_until_another_was_
 
 
 def test_lines_of_a_bearing_that_nobody_names_are_an_alarm_too():
-    memory = Point("pump", "1", WatchRule())
+    memory = Point(rule=WatchRule())
     [measured] = measure(recorded({"1": simulated(0, 2.0)}, bearing=None), Given(trust_speed=True), 0.0, "pump")
-    memory.observe(measured)
-    assert memory.assess() == ["alarm"]
+    assert memory.take(measured) == ["alarm"]
     assert memory.status.fault == "fault, type unclear"
 
 
 def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
     """One burst says nothing of lines; together they show a fault that was there from the first recording on."""
-    memory = Point("pump", "1", WatchRule(baseline=8))
+    memory = Point(rule=WatchRule(baseline=8))
     for number in range(24):
         [each] = measure(
             recorded({"1": simulated(number, 2.0, seconds=0.1)}), Given(trust_speed=True), 10.0 * number, "pump"
         )
         assert each.turns < 3
         assert "outer_race" not in each.values
-        memory.observe(each)
-        memory.assess()
+        memory.take(each)
         memory.state = PointState.from_bytes(memory.to_bytes())
     assert memory.status.status == "alarm"
     assert memory.status.fault == "outer race"
