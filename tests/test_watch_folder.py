@@ -48,6 +48,13 @@ def made(root: Path, *names: str) -> Path:
     return root
 
 
+def opened(root: Path) -> tuple[WatchedFolder, dict[str, str]]:
+    """A folder, and the sentences it says, with their kinds."""
+    folder, said = WatchedFolder(root), dict[str, str]()
+    folder.say = said.__setitem__
+    return folder, said
+
+
 def places(folder: WatchedFolder) -> dict[str, tuple[str, str | None, bool]]:
     """Machine, point, and whether the time is the moment above, of each file."""
     found = folder.scan()
@@ -60,18 +67,16 @@ def test_places_name_machine_and_point(tmp_path):
         tmp_path / "plant", f"a{stamp}", f"pump/b{stamp}", f"pump/DE/c{stamp}", f"hall 2/pump/DE/d{stamp}",
         "pump/DE/2024/05/01/10-32-39-e.wav", f"pump/DE/2024-05-01/f{stamp}", "pump 1480rpm/DE/g.wav", "pump/notes.pdf",
     )  # fmt: skip
-    folder = WatchedFolder(root)
+    folder, said = opened(root)
     assert places(folder) == {
         f"a{stamp}": ("plant", None, True), f"b{stamp}": ("pump", None, True), f"c{stamp}": ("pump", "DE", True),
         f"d{stamp}": ("hall 2/pump", "DE", True), "10-32-39-e.wav": ("pump", "DE", True),
         f"f{stamp}": ("pump", "DE", True), "g.wav": ("pump 1480rpm", "DE", True),
     }  # fmt: skip
     assert [each.rpm for each in folder.scan() if each.path.endswith("g.wav")] == [1480]
-    said = folder.sentences()
     assert any("pump 1480rpm" in note and "last change" in note for note in said)
     assert any(".pdf" in note for note in said)
     assert set(said.values()) == {"note"}
-    assert folder.sentences() == {}, "they are taken"
 
 
 def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path):
@@ -90,9 +95,9 @@ def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path
     (root / "elsewhere").symlink_to(tmp_path / "outside")
     (root / "pump" / "DE" / "link.wav").symlink_to(tmp_path / "outside" / "DE" / stamp)
     (root / "pump" / "DE" / "dangling.wav").symlink_to(tmp_path / "nothing.wav")
-    folder = WatchedFolder(root)
+    folder, said = opened(root)
     assert places(folder).keys() == {stamp}
-    problems = "\n".join(folder.sentences())
+    problems = "\n".join(said)
     assert "\x1b" not in problems
     for word in ("too long", "link.wav", "2099", r"\x1b", r"\xff"):
         assert word in problems, word
@@ -107,7 +112,7 @@ def test_a_manifest_says_it_all_and_may_grow(tmp_path):
     ]
     rows += ["b.wav,pump,NDE,2024-05-01T10:32:39,,,,,y,"]
     (root / "manifest.csv").write_text("\n".join(rows) + "\n")
-    folder = WatchedFolder(root)
+    folder, said = opened(root)
     first, second = sorted(folder.scan(), key=lambda each: each.path)
     assert (first.machine, first.point, first.time) == ("pump", "DE", MOMENT)
     (row,) = first.rows
@@ -119,7 +124,7 @@ def test_a_manifest_says_it_all_and_may_grow(tmp_path):
             "c.wav,pump,DE,2024-05-02,,,,,,\nmissing.wav,pump,DE,2024-05-03,,,,,,\nc.wav,pump,DE,yesterday,,,,,,\n"
         )
     assert len(list(folder.scan())) == 3
-    problems = "\n".join(folder.sentences())
+    problems = "\n".join(said)
     assert "missing.wav" in problems
     assert "yesterday" in problems
     made(root, "missing.wav")

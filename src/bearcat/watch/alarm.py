@@ -276,7 +276,10 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
         fault, confidence = reading.state, reading.decision.expected or None
     if reading.physics is not None:
         faults = reading.physics.faults
-        evidence = reading.physics.line(fault if fault in faults else max(faults, key=lambda name: faults[name].level))
+        named_or_loudest = (
+            fault if fault is not None and fault in faults else max(faults, key=lambda name: faults[name].level)
+        )
+        evidence = reading.physics.line(named_or_loudest)
     if reading.silent is not None:
         waiting = [f"the alarm of {written_time(open_alarm.time)} is open"] if open_alarm is not None else []
         status, why = NO_SIGNAL, [reading.silent, *waiting]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -66,7 +66,7 @@ class Arrival:
 
 class WatchedFolder:
     """A folder that is read again and again; times without a zone are in this one, or UTC. What cannot be used, is left
-    out or assumed is named by `sentences`.
+    out or assumed is told to `say`, with the kind of the sentence: "problem" or "note".
     """
 
     def __init__(self, root: Path, zone: str | None = None) -> None:
@@ -76,38 +76,30 @@ class WatchedFolder:
         except (OSError, ValueError, KeyError) as error:  # a name that is no path inside the zones, or is not there
             raise InputError(f"there is no time zone '{zone}'; write it as Europe/Berlin or UTC", "timezone") from error
         self.name = self.root.name or "machine"
-        self._sentences: dict[str, str] = {}
-
-    def sentences(self) -> dict[str, str]:
-        """What is to be said since the last call, and the kind of each sentence: "problem" or "note"."""
-        found, self._sentences = self._sentences, {}
-        return found
-
-    def _say(self, sentence: str, kind: str = "problem") -> None:
-        self._sentences[sentence] = kind
+        self.say: Callable[[str, str], None] = lambda *_: None
 
     def scan(self) -> Iterator[Arrival]:
         """Every recording below the folder, in no order."""
         unknown = set[str]()
-        for place, folders, names in os.walk(self.root, onerror=self._unreadable):
+        for parent, folders, names in os.walk(self.root, onerror=self._unreadable):
             if MANIFEST in names:
                 folders.clear()
-                yield from self._listed(Path(place))
+                yield from self._listed(Path(parent))
                 continue
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for path in (Path(place, name) for name in sorted(names) if not name.startswith(".")):
+            for path in (Path(parent, name) for name in sorted(names) if not name.startswith(".")):
                 if path.suffix.lower() not in FORMATS:
                     unknown.add(path.suffix)
                 elif (arrival := self.arrival(path)) is not None:
                     yield arrival
         if unknown:
             kinds = listed(sorted(shown(suffix) or "none" for suffix in unknown))
-            self._say(f"files of other formats are left out; their suffixes are: {kinds}", "note")
+            self.say(f"files of other formats are left out; their suffixes are: {kinds}", "note")
 
     def _unreadable(self, error: OSError) -> None:
         if error.filename == str(self.root):
             raise error
-        self._say(f"{shown(str(error.filename))}: cannot be read ({os.strerror(error.errno or 0)})")
+        self.say(f"{shown(str(error.filename))}: cannot be read ({os.strerror(error.errno or 0)})", "problem")
 
     def arrival(self, path: Path) -> Arrival | None:
         """A file by its place below the folder; None where it cannot be used, which is named."""
@@ -115,21 +107,20 @@ class WatchedFolder:
             if not path.is_file():
                 return None
             if path.is_symlink() and not inside(self.root, path):
-                self._say(f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder")
+                self.say(f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder", "problem")
                 return None
             state = path.stat()
         except OSError:  # it is gone again
             return None
         *folders, _ = path.relative_to(self.root).parts
         cut = next((
-            place for place in range(1, len(folders))
-            if YEAR.fullmatch(folders[place]) and all(map(DIGITS.fullmatch, folders[place:]))
+            depth for depth in range(1, len(folders))
+            if YEAR.fullmatch(folders[depth]) and all(map(DIGITS.fullmatch, folders[depth:]))
         ), len(folders))  # fmt: skip
         machine = "/".join(folders[: max(1, cut - 1)]) or self.name
         point = folders[cut - 1] if cut > 1 else None
-        when = time_in(path.stem, self.zone)
-        if when is None:
-            when = time_in("/".join([*folders[cut:], path.stem]), self.zone)
+        names = path.stem, "/".join([*folders[cut:], path.stem])
+        when = next((time for name in names if (time := time_in(name, self.zone)) is not None), None)
         if when is None:
             when = self._last_change(machine, path, state)
         speed = speed_in_name(point or "") or speed_in_name(machine)
@@ -147,16 +138,16 @@ class WatchedFolder:
             problem = "the name of the machine or point is too long; shorten it"
         if problem is None:
             return arrival
-        self._say(f"{shown(arrival.path)}: {problem}")
+        self.say(f"{shown(arrival.path)}: {problem}", "problem")
         return None
 
     def _listed(self, folder: Path) -> list[Arrival]:
         """The recordings that a manifest lists."""
-        problems, found = list[Problem](), list[Arrival]()
+        problems, arrivals = list[Problem](), list[Arrival]()
         try:
             rows = read_manifest(folder, problems, None)
         except InputError as error:
-            self._say(f"{folder}: {error}")
+            self.say(f"{folder}: {error}", "problem")
             return []
         groups = grouped(rows, lambda row: (row.path, row.start, row.stop, row.machine or row.domain, row.time))
         for (path, _, _, machine, text), same in groups.items():
@@ -171,12 +162,12 @@ class WatchedFolder:
             point = same[0].point if len(same) == 1 else None
             when = self._last_change(machine, path, status) if when is None else when
             arrival = Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
-            found += [arrival] if self._checked(arrival) is not None else []
+            arrivals += [arrival] if self._checked(arrival) is not None else []
         for problem in problems:
-            self._say(f"{folder}: {problem.sentence}")
-        return found
+            self.say(f"{folder}: {problem.sentence}", "problem")
+        return arrivals
 
     def _last_change(self, machine: str, path: Path, status: os.stat_result) -> float:
         sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"
-        self._say(sentence, "note")
+        self.say(sentence, "note")
         return status.st_mtime

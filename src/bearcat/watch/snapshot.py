@@ -69,57 +69,54 @@ class Snapshot:
 
 
 def measure(
-    found: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None,
+    measurement: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None,
     load: float | None = None, temperature: float | None = None,
 ) -> list[Snapshot]:  # fmt: skip
     """A snapshot of each point of one file; InputError where none of them can be measured.
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
-    measured = measure_points(found, replace(given, measured=True))
-    problems = [each.problem for each in measured if each.problem is not None]
-    if len(problems) == len(found.points):
-        raise problems[0]
+    measured = measure_points(measurement, replace(given, measured=True))
+    if all(reading.problem is not None for reading in measured):
+        raise next(reading.problem for reading in measured if reading.problem is not None)
     snapshots = []
-    for place, each in zip(found.points, measured, strict=True):
-        signal, noticed = each.signal, each.noticed
-        first = place.recordings[0]
-        channel = first.point or place.name.rpartition("#")[2] if "#" in place.name or first.point else None
-        name = point or channel or "1"
-        if point is not None and channel is not None and len(found.points) > 1:
-            name = f"{point} {channel}"
-        known = {"rpm": None if signal.speed is None else signal.speed.rpm, "load": load, "temperature": temperature}
-        own = Snapshot(
-            first.machine or machine, name, time, place.name,
-            {name: value for name, value in known.items() if value is not None}, None, unit_of(first.channel or ""),
-            known["rpm"], signal=replace(signal, drawing=None), noticed=tuple(noticed), notes=sentences(noticed),
+    for axes, reading in zip(measurement.points, measured, strict=True):
+        first, signal = axes.recordings[0], reading.signal
+        own_point = first.point or (axes.name.rpartition("#")[2] if "#" in axes.name else None)
+        name = point or own_point or "1"
+        if point is not None and own_point is not None and len(measurement.points) > 1:
+            name = f"{point} {own_point}"
+        rpm = None if signal.speed is None else signal.speed.rpm
+        stated = {"rpm": rpm, "load": load, "temperature": temperature}
+        problem = reading.problem or signal.problem
+        snapshot = Snapshot(
+            first.machine or machine, name, time, axes.name,
+            {name: value for name, value in stated.items() if value is not None}, unit=unit_of(first.channel or ""),
+            rpm=rpm, signal=replace(signal, drawing=None, measured=None), noticed=tuple(reading.noticed),
+            notes=sentences(reading.noticed), problem=None if problem is None else problem.beside(axes.name),
         )  # fmt: skip
-        problem = each.problem or signal.problem
-        if problem is not None:
-            own = replace(own, problem=problem.beside(place.name))
-        snapshots.append(_measured(own, each.problem is not None))
+        snapshots.append(_with_levels(snapshot, signal, broken=reading.problem is not None))
     return snapshots
 
 
-def _measured(own: Snapshot, broken: bool) -> Snapshot:
+def _with_levels(snapshot: Snapshot, signal: SignalEvidence, broken: bool) -> Snapshot:
     """The snapshot with its levels, lines and spectra."""
-    signal = own.signal
-    measured, quality, physics = signal.measured, signal.quality, signal.physics
+    measured, quality = signal.measured, signal.quality
     if quality is not None and quality.no_signal is not None:
-        return replace(own, no_signal=sentence(quality.no_signal), values={**own.values, "rms": quality.rms})
+        values = {**snapshot.values, "rms": quality.rms}
+        return replace(snapshot, no_signal=sentence(quality.no_signal), values=values)
     if measured is None or broken:
-        return replace(own, problem=own.problem or "nothing could be measured", refused=True)
-    values = {**own.values, **measured.levels}
+        return replace(snapshot, problem=snapshot.problem or "nothing could be measured", refused=True)
+    values = {**snapshot.values, **measured.levels}
     if quality is not None:
         values["rms"] = quality.rms
-    if physics is not None:
-        values |= line_values(physics)
+    if signal.physics is not None:
+        values |= line_values(signal.physics)
     short = measured.turns is not None and measured.turns < FEWEST_TURNS
-    refused = signal.problem is not None and signal.problem.field is None and not short
     return replace(
-        own, values=values, rate=measured.rate, turns=measured.turns, orders=measured.orders, refused=refused,
-        problem=None if short else own.problem, spectra=measured.spectra if short else None,
-        signal=replace(signal, measured=None),
+        snapshot, values=values, rate=measured.rate, turns=measured.turns, orders=measured.orders,
+        refused=signal.problem is not None and signal.problem.field is None and not short,
+        problem=None if short else snapshot.problem, spectra=measured.spectra if short else None,
     )  # fmt: skip
 
 
@@ -212,23 +209,23 @@ class Fleet(list[PointStatus]):
 
     @property
     def counts(self) -> dict[str, int]:
-        found = Counter(each.status for each in self)
-        return {status: found[status] for status in STATUSES}
+        numbers = Counter(point.status for point in self)
+        return {status: numbers[status] for status in STATUSES}
 
     @property
     def summary(self) -> str:
         """How many points are what, in one line."""
         parts = [f"{number} {status}" for status, number in self.counts.items() if number]
-        hidden = sum(each.alarm is not None and each.status != ALARM for each in self)
+        hidden = sum(point.alarm is not None and point.status != ALARM for point in self)
         more = f" {count(hidden, 'alarm is', 'alarms are')} still open." if hidden else ""
-        learning = sum(each.baseline is not None for each in self)
+        learning = sum(point.baseline is not None for point in self)
         remark = f" The baseline of {count(learning, 'point')} is still being learnt." if learning else ""
         return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}.{more}{remark}"
 
     @property
     def exit_status(self) -> int:
         """0 all are ok, 1 an alarm is open, 3 none but something to check or without signal."""
-        if any(each.status == ALARM or each.alarm is not None for each in self):
+        if any(point.status == ALARM or point.alarm is not None for point in self):
             return STATUS[ALARM]
         return STATUS[CHECK] if self.counts[CHECK] or self.counts[NO_SIGNAL] else 0
 
@@ -236,21 +233,21 @@ class Fleet(list[PointStatus]):
         """The rows of a table for people."""
         return [
             {
-                "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
-                "fault": each.fault or "", "confidence": percent(each.confidence if each.fault else None),
-                "evidence": each.evidence or "",
-                "last": written_time(each.time), "reason": "; ".join([*each.reasons, *filter(None, [each.baseline])]),
+                "machine": point.machine, "point": point.point, "status": point.status,
+                "since": written_time(point.since), "fault": point.fault or "",
+                "confidence": percent(point.confidence if point.fault else None), "evidence": point.evidence or "",
+                "last": written_time(point.time), "reason": "; ".join(filter(None, [*point.reasons, point.baseline])),
             }
-            for each in self
+            for point in self
         ]  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
         """Plain values, a row for each point."""
         times = ("since", "time", "alarm", "acknowledged")
         return [
-            asdict(each) | {"reasons": list(each.reasons)}
-            | {name: written_time(getattr(each, name)) or None for name in times}
-            for each in self
+            asdict(point) | {"reasons": list(point.reasons)}
+            | {name: written_time(getattr(point, name)) or None for name in times}
+            for point in self
         ]  # fmt: skip
 
     def __repr__(self) -> str:

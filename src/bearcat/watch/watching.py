@@ -57,12 +57,9 @@ def measure_file(arrival: Arrival, given: Given) -> Measured:
     first = arrival.rows[0] if arrival.rows else None
     load, temperature = (None, None) if first is None else (first.load, first.temperature)
     try:
-        found = measurements_of_file(Path(arrival.path), arrival.rows, given.channel, given.channels, arrival.rpm)
-        return [
-            snapshot
-            for each in found
-            for snapshot in measure(each, given, arrival.time, arrival.machine, arrival.point, load, temperature)
-        ]
+        read = measurements_of_file(Path(arrival.path), arrival.rows, given.channel, given.channels, arrival.rpm)
+        about = arrival.time, arrival.machine, arrival.point, load, temperature
+        return [snapshot for measurement in read for snapshot in measure(measurement, given, *about)]
     except InputError as error:
         return error
     except OSError as error:
@@ -122,6 +119,9 @@ class Watching:
     problems: int = 0  # files that could not be used
     _said: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.folder.say = self._say_once
+
     def once(self) -> None:
         """Takes in what is new; files that are still being written are named."""
         with self._begun():
@@ -162,9 +162,6 @@ class Watching:
             file = known.get((arrival.path, arrival.part))
             if file is None or (file.size, file.changed) != (arrival.size, arrival.changed) or self._to_try_again(file):
                 new.append(arrival)
-        for sentence, kind in self.folder.sentences().items():
-            self.problems += kind == "problem" and sentence not in self._said
-            self._say_once(sentence, kind)
         return sorted(new, key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
 
     def _complete(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
@@ -187,8 +184,8 @@ class Watching:
         if not (new := list(self._unknown(arrivals))):
             return
         results = in_processes(partial(measure_file, given=self.given), [arrival for arrival, _ in new], self.jobs)
-        found = ((*each, result) for each, result in zip(self.progress(new), results, strict=True))
-        for _, group in groupby(found, key=lambda each: (each[0].time, each[0].machine)):
+        measured = ((*file, result) for file, result in zip(self.progress(new), results, strict=True))
+        for _, group in groupby(measured, key=lambda file: (file[0].time, file[0].machine)):
             self._keep(list(group))
             if self.stop.is_set():
                 break
@@ -219,14 +216,14 @@ class Watching:
     def _keep(self, group: Sequence[tuple[Arrival, str, Measured]]) -> None:
         """Takes the results of a group into the store."""
         measured = list[tuple[RecordingFile, list[Snapshot]]]()
-        for arrival, digest, found in group:
+        for arrival, digest, result in group:
             if not arrival.unchanged():
                 self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
-            elif isinstance(found, InputError):
-                self._problem(arrival, digest, found)
+            elif isinstance(result, InputError):
+                self._problem(arrival, digest, result)
             else:
-                measured.append((_file(arrival, digest), found))
-                for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
+                measured.append((_file(arrival, digest), result))
+                for note in (note for snapshot in result for note in snapshot.notes):
                     self._say_once(f"{arrival.path}: {note}")
         if measured:
             changed, notes = judge(self.store, measured, sent=self.notifier is None)
@@ -240,7 +237,6 @@ class Watching:
         """A file that cannot be used is named, its points are to be checked, and it is tried again when it or the
         settings have changed.
         """
-        self.problems += 1
         sentence = problem.for_command_line
         self._say_once(sentence, "problem")
         if digest:
@@ -257,6 +253,7 @@ class Watching:
     def _say_once(self, sentence: str, kind: str = "note") -> None:
         if sentence not in self._said:
             self._said.add(sentence)
+            self.problems += kind == "problem"
             self.say(shown(sentence), kind)
 
 
@@ -278,11 +275,11 @@ def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
     >>> fleet.summary
     '1 point: 1 ok. The baseline of 1 point is still being learnt.'
     """
-    asked = WatchRequest.of(**request)
-    watched, given, rule = WatchedFolder(Path(folder), asked.timezone), given_of(asked), asked.rule
+    options = WatchRequest.of(**request)
+    watched, given, rule = WatchedFolder(Path(folder), options.timezone), given_of(options), options.rule
     with Store.open(store, create=True) as opened:
         opened.choose_rule(rule)
-        watching = Watching(watched, opened, given, asked.jobs)
+        watching = Watching(watched, opened, given, options.jobs)
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()
         return opened.fleet()
