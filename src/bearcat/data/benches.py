@@ -307,10 +307,9 @@ class AcrossMachines(Dataset):
             if not (root / folder).is_dir():
                 continue
             bench = kind(root=root / folder, label_by="type").catalogue()
-            of_machine = [entry for entry in bench.entries if entry.domain.startswith(prefix)]
-            entries += [_mapped(entry, machine, folder) for entry in of_machine if entry.label in SHARED]
-            missing = [problem for problem in bench.problems if (problem.domain or "").startswith(prefix)]
-            problems += [replace(problem, domain=machine) for problem in missing]
+            part = bench.only([domain for domain in bench.domains if domain.startswith(prefix)])
+            entries += [_mapped(entry, machine, folder) for entry in part.entries if entry.label in SHARED]
+            problems += [replace(problem, domain=machine) for problem in part.problems]
         present = {entry.domain for entry in entries} | {problem.domain for problem in problems}
         absent = [f"bench '{name}' is not there; its tasks are left out" for name in BENCHES if name not in present]
         domains = tuple(machine for machine in BENCHES if machine in present)

@@ -99,7 +99,10 @@ def choose_settings(
             Measurement(channels={"": ChannelMeasurement(samples)}, **vars(replace(info, specimen=None)))
             for info, samples in metadata(part, cache_folder())
         ]
-        return dataset, catalogue, choose(described, task, replace(requested, channel=None))
+        problems = list[Problem]()
+        settings = choose(described, task, replace(requested, channel=None), problems)
+        replace(part, problems=tuple(problems)).check()  # of a published dataset nothing is left out
+        return dataset, catalogue, settings
     replace(part, problems=tuple(problem for problem in part.problems if problem.domain is None)).check()
 
     measured, unread = measured_of(part, progress)

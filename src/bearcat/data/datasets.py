@@ -193,9 +193,7 @@ def _remove(parts: Sequence[Path]) -> None:
 def _read_records(root: Path) -> dict[str, Any]:
     """What is recorded of the files of a folder, by their names."""
     path = root / RECORDS
-    if not path.exists():
-        return {}
     try:
-        return {name: {**record, "sha256": str(record["sha256"])} for name, record in read_json(path)["files"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return dict(read_json(path)["files"]) if path.exists() else {}
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is damaged: restore it, or delete it to record the files there anew") from error
