@@ -12,10 +12,8 @@ import pytest
 import torch
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.networks import Network, build_network, initialise
 from bearcat.cat.recipes import RECIPES
-from bearcat.fast.stacked import Randomness, dropped, rectified_dropout
-from tests.test_native import CASES, far
+from tests.test_native import CASES, assert_alike, assert_same_dropout, far, made
 from tests.test_train import RAGGED, Interrupted, toy
 
 pytest.importorskip("triton")
@@ -28,59 +26,17 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED el
 TOLERANCE = {"float32": (1e-5, 1e-4), "tf32": (3e-3, 0.2), "bfloat16": (2e-2, 0.6)}
 
 
-def made(runs: int, channels: int, length: int) -> Network:
-    student = build_network("cnn", runs, channels, length, classes=5, dropout=0.0)
-    initialise(student, list(range(3, 3 + runs)), 0)
-    with torch.no_grad():  # any sign of a scale, and channels that are almost off
-        for norm in student.encoder.norms:
-            norm.weight.uniform_(-1.5, 1.5)
-            norm.bias.uniform_(-0.5, 0.5)
-    return student.to(DEVICE)
-
-
 @pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])
 @pytest.mark.parametrize(("runs", "parts", "channels", "length"), CASES)
 def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, parts, channels, length, precision):
-    torch.manual_seed(length)
-    plain, fused = made(runs, channels, length), made(runs, channels, length)
-    fused.load_state_dict(plain.state_dict())
-    fused.encoder.path, fused.encoder.precision = "triton", precision
-    exact = plain.double()
+    plain, fused = made(runs, channels, length, path="triton", precision=precision, device=DEVICE)
     windows = torch.randn(runs, sum(parts), channels, length, device=DEVICE)
-    goal = torch.randn(runs, sum(parts), 256, device=DEVICE)
-    near, near_gradients = TOLERANCE[precision]
-    results = {}
-    for name, student, values in (("plain", exact, windows.double()), ("fused", fused, windows)):
-        features = student.encoder(values, True, None, parts)
-        (features * goal.to(features.dtype)).sum().backward()
-        results[name] = features
-    assert far(results["fused"], results["plain"]) < near
-    for (name, found), (_, expected) in zip(
-        fused.encoder.named_parameters(), exact.encoder.named_parameters(), strict=True
-    ):
-        if name.startswith("convolutions") and name.endswith("bias"):  # nothing, to rounding
-            assert found.grad.abs().max() == 0
-            assert expected.grad.abs().max() < 1e-10
-        else:
-            assert far(found.grad, expected.grad) < near_gradients, name
-    for (name, found), (_, expected) in zip(fused.named_buffers(), exact.named_buffers(), strict=True):
-        assert far(found, expected) < near, name
-    with torch.no_grad():  # evaluation: by the running statistics
-        assert far(fused(windows)[0], exact(windows.double())[0]) < near
+    assert_alike(plain.double(), fused, windows, parts, *TOLERANCE[precision])
 
 
 @pytest.mark.parametrize("probability", [0.3, 0.5])
 def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
-    draws = Randomness(torch.tensor([11, 2**31 + 5, 33], device=DEVICE))
-    for layer in range(4):
-        draws.next()
-        values = torch.randn(3, 5, 200, device=DEVICE, requires_grad=True)
-        found = rectified_dropout(values, probability, draws, layer, "triton")
-        expected = dropped(values.relu(), probability, draws, layer)
-        torch.testing.assert_close(found, expected)
-        goal = torch.randn_like(found)
-        ours, theirs = (torch.autograd.grad((result * goal).sum(), values)[0] for result in (found, expected))
-        torch.testing.assert_close(ours, theirs)
+    assert_same_dropout("triton", probability, DEVICE)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")

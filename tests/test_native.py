@@ -15,6 +15,7 @@ from bearcat.fast.device import fast_path
 from bearcat.fast.stacked import Randomness, dropped, rectified_dropout, use_path
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")
+CPU = torch.device("cpu")
 # Allowed distance of values, gradients and statistics. In float32 a value near a maximum may lose to its neighbour.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-4}
 
@@ -26,19 +27,52 @@ def far(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float(share.nan_to_num(float("inf")).max())
 
 
-def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Network, Network]:
-    """The same networks, one plain and one native."""
+def made(
+    runs: int, channels: int, length: int, dtype: torch.dtype = torch.float32, path: str = "native",
+    precision: str = "float32", device: torch.device = CPU,
+) -> tuple[Network, Network]:  # fmt: skip
+    """The same networks, one plain and one on this path."""
     torch.manual_seed(length)
     plain = build_network("cnn", runs, channels, length, classes=5, dropout=0.0).to(dtype)
     initialise(plain, list(range(3, 3 + runs)), 0)
-    with torch.no_grad():  # any sign of a scale, and channels that are off or almost
+    with torch.no_grad():  # any sign of a scale, and channels that are almost off
         for norm in plain.encoder.norms:
             norm.weight.uniform_(-1.5, 1.5)
             norm.bias.uniform_(-0.5, 0.5)
-            norm.weight[:, 3] = 0
     fast = copy.deepcopy(plain)
-    use_path([fast], "native", "float32")
-    return plain, fast
+    use_path([fast], path, precision)
+    return plain.to(device), fast.to(device)
+
+
+def assert_alike(plain: Network, fast: Network, windows: torch.Tensor, parts: tuple[int, ...], *near: float) -> None:
+    """Features, statistics and gradients of both; `near` are the allowed distances, the last that of gradients."""
+    goal, features = torch.randn(*windows.shape[:2], 256, device=windows.device), []
+    for network in (plain, fast):
+        features.append(network.encoder(windows.to(network.head.weight.dtype), True, None, parts))
+        (features[-1] * goal.to(features[-1].dtype)).sum().backward()
+    assert far(features[1], features[0]) < near[0]
+    for (name, found), expected in zip(fast.encoder.named_parameters(), plain.encoder.parameters(), strict=True):
+        if name.startswith("convolutions") and name.endswith("bias"):
+            assert not found.grad.any()  # normalisation takes it away; torch leaves rounding there
+        else:
+            assert far(found.grad, expected.grad) < near[-1], name
+    for (name, found), expected in zip(fast.named_buffers(), plain.buffers(), strict=True):
+        assert far(found, expected) < near[0], name
+    with torch.no_grad():  # evaluation: by the running statistics
+        assert far(fast(windows)[0], plain(windows.to(plain.head.weight.dtype))[0]) < near[0]
+
+
+def assert_same_dropout(path: str, probability: float, device: torch.device) -> None:
+    draws = Randomness(torch.tensor([11, 2**31 + 5, 33], device=device))
+    for layer in range(4):
+        draws.next()
+        values = torch.randn(3, 5, 200, device=device, requires_grad=True)
+        found = rectified_dropout(values, probability, draws, layer, path)
+        expected = dropped(values.relu(), probability, draws, layer)
+        torch.testing.assert_close(found, expected)
+        goal = torch.randn_like(found)
+        ours, theirs = (torch.autograd.grad((result * goal).sum(), values)[0] for result in (found, expected))
+        torch.testing.assert_close(ours, theirs)
 
 
 CASES = [  # runs, sizes of parts with statistics of their own, channels, length
@@ -54,29 +88,17 @@ CASES = [  # runs, sizes of parts with statistics of their own, channels, length
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("runs", "parts", "channels", "length"), CASES)
 def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, parts, channels, length, dtype):
-    plain, fast = made(runs, channels, length, dtype)
-    windows = torch.randn(runs, sum(parts), channels, length, dtype=dtype)
-    weight = torch.randn(runs, sum(parts), 5, dtype=dtype)
-    results = {}
-    for name, student in (("plain", plain), ("native", fast)):
-        results[name], _ = student(windows, True, None, parts)
-        (results[name] * weight).sum().backward()
-    near = TOLERANCE[dtype]
-    assert far(results["native"], results["plain"]) < near
-    for (name, found), expected in zip(fast.named_parameters(), plain.parameters(), strict=True):
-        if "convolutions" in name and name.endswith("bias"):
-            assert not found.grad.any()  # normalisation takes it away; torch leaves rounding there
-        else:
-            assert far(found.grad, expected.grad) < near, name
-    for (name, found), expected in zip(fast.named_buffers(), plain.buffers(), strict=True):
-        assert far(found, expected) < near, name
+    networks = made(runs, channels, length, dtype)
     with torch.no_grad():
-        found, expected = fast(windows)[0], plain(windows)[0]
-    assert far(found, expected) < near
+        for network in networks:
+            for norm in network.encoder.norms:
+                norm.weight[:, 3] = 0  # a channel that is off
+    windows = torch.randn(runs, sum(parts), channels, length, dtype=dtype)
+    assert_alike(*networks, windows, parts, TOLERANCE[dtype])
 
 
 def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():
-    _, fast = made(3, 1, 200, torch.float32)
+    _, fast = made(3, 1, 200)
     alone = build_network("cnn", 1, 1, 200, classes=5, dropout=0.0)
     alone.load_state_dict({name: value[1:2].clone() for name, value in fast.state_dict().items()})
     use_path([alone], "native", "float32")
@@ -101,16 +123,7 @@ def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_befo
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])
 def test_native_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
-    draws = Randomness(torch.tensor([5, 2**31 + 7]))
-    draws.next()
-    values = torch.randn(2, 7, 300)
-    first, second = values.clone().requires_grad_(), values.clone().requires_grad_()
-    found = rectified_dropout(first, probability, draws, 2, "native")
-    expected = dropped(second.relu(), probability, draws, 2)
-    torch.testing.assert_close(found, expected)
-    found.square().sum().backward()
-    expected.square().sum().backward()
-    torch.testing.assert_close(first.grad, second.grad)
+    assert_same_dropout("native", probability, CPU)
 
 
 def test_windows_that_do_not_fit_never_reach_the_c_code():
@@ -142,10 +155,10 @@ def test_code_that_computes_something_else_is_not_used(part, monkeypatch):
         first, second = right(*given)
         return (1.01 * first, second) if part == "forward" else ([0 * gradient for gradient in first], second)
 
-    assert fast_path(torch.device("cpu")) == "native"
+    assert fast_path(CPU) == "native"
     fast_path.cache_clear()
     monkeypatch.setattr(native, part, wrong)
-    assert fast_path(torch.device("cpu")) == "plain"
+    assert fast_path(CPU) == "plain"
 
 
 @pytest.mark.usefixtures("fresh")
@@ -172,7 +185,7 @@ def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatc
         (tmp_path / "cc").chmod(0o755)
     monkeypatch.setenv("CC", str(tmp_path / "cc"))
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
-    assert fast_path(torch.device("cpu")) == "plain"
+    assert fast_path(CPU) == "plain"
     if program != "exit 0":
         with pytest.raises(InputError, match="needs a C compiler"):
             native._library(torch.float32)
