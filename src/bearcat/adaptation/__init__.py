@@ -83,11 +83,13 @@ class RunSpec:
 
     def data_dict(self) -> dict[str, Any]:
         """The dataset's name and settings, without the folder it lies in."""
-        known = {field.name: field for field in fields(self.dataset)}  # type: ignore[arg-type]
-        defaults = {name: field.default for name, field in known.items() if OMIT_DEFAULT in field.metadata}
-        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
-        unsaid = {name for name, default in defaults.items() if settings[name] == default}
-        return {"name": self.data} | {name: value for name, value in settings.items() if name not in unsaid}
+        settings = to_plain(self.dataset)
+        omitted = {
+            field.name
+            for field in fields(self.dataset)  # type: ignore[arg-type]
+            if field.name == "root" or (OMIT_DEFAULT in field.metadata and settings[field.name] == field.default)
+        }
+        return {"name": self.data} | {name: value for name, value in settings.items() if name not in omitted}
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""
@@ -115,8 +117,9 @@ class RunSpec:
 
     def _mix(self) -> dict[str, Any]:
         """The mix and its words, without the numbers of recordings where there are none."""
-        unsaid = set() if self.mix.recordings else {"recordings"}
-        values = {name: value for name, value in to_plain(self.mix).items() if name not in unsaid}
+        values: dict[str, Any] = to_plain(self.mix)
+        if not self.mix.recordings:
+            del values["recordings"]
         return values | {"words": str(self.mix)}
 
     @property
@@ -160,15 +163,13 @@ class Library:
         """`catalogues` are those made already, `remembered` fingerprints of data that may not be on this machine."""
         self.fingerprints: dict[str, str] = {}  # which a store remembers
         self._remembered = remembered or {}
-        self._made: dict[Hashable, Any] = {
-            ("catalogue", dataset): known for dataset, known in (catalogues or {}).items()
-        }
+        self._made: dict[Hashable, Any] = {("catalogue", dataset): made for dataset, made in (catalogues or {}).items()}
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         if key not in self._made:
             self._made[key] = make()
-        found: Made = self._made[key]
-        return found
+        made: Made = self._made[key]
+        return made
 
     def units(self, spec: RunSpec) -> Iterator[FoundUnit]:
         """The recordings of the run's target, as they are diagnosed."""
@@ -178,7 +179,7 @@ class Library:
     def measured(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[MeasuredPoint]]]:
         """What the signals of the run's target say by themselves; each is measured once."""
         key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
-        return self._once(key, lambda: [each for unit in self.units(spec) for each in measure_unit(unit, spec.given)])
+        return self._once(key, lambda: [pair for unit in self.units(spec) for pair in measure_unit(unit, spec.given)])
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         return self._once(("catalogue", dataset), dataset.catalogue)
@@ -209,9 +210,10 @@ class Library:
         as one without lines may be faulty too.
         """
         codes, certain = state_codes(split.classes), dict[str, int]()
-        for found, measured in self.measured(spec):
-            for point, each in zip(found.points, evidence_of(found, measured, spec.given), strict=True):
-                shares = fuse(each.witnesses)
+        for measurement, points in self.measured(spec):
+            observations = evidence_of(measurement, points, spec.given)
+            for point, observation in zip(measurement.points, observations, strict=True):
+                shares = fuse(observation.witnesses)
                 state = max(shares, key=lambda name: shares[name], default=None)
                 if state in FAULTS and state in codes and shares[state] >= CERTAIN:
                     certain |= {recording.name: codes[state] for recording in point.recordings}
@@ -239,17 +241,17 @@ class Library:
 
     def _suited(self, spec: RunSpec) -> RunSpec:
         """The run with the input that the metadata of its recordings allow, and why."""
-        wanted, rate = spec.preparation.input, spec.preparation.rate  # to which everything is brought
-        if not find_input(wanted).depends:
+        requested, rate = spec.preparation.input, spec.preparation.rate  # to which everything is brought
+        if not find_input(requested).depends:
             return spec
 
         def suited() -> str:
-            found = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
-            return suited_input(wanted, [replace(info, rate=rate or info.rate) for info, _ in found])
+            infos = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
+            return suited_input(requested, [replace(info, rate=rate or info.rate) for info, _ in infos])
 
-        chosen = self._known(["input", spec.data_dict(), spec.domains, wanted, rate], suited)
-        preparation = replace(spec.preparation, input=chosen)
-        return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", chosen)))
+        kind = self._known(["input", spec.data_dict(), spec.domains, requested, rate], suited)
+        preparation = replace(spec.preparation, input=kind)
+        return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", kind)))
 
     def _fingerprint(self, spec: RunSpec, domain: str) -> str:
         return self._known([spec.data_dict(), domain], lambda: fingerprint(self.catalogue(spec.dataset).only([domain])))
@@ -293,39 +295,39 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     """The plan for a request; `reading` passes on the recordings that are read for it, to show progress."""
     demonstrates = request.data == "simulated" and not request.settings
     name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
-    own = RECIPES[name].with_settings(method_settings)
-    recipes = {name: own} | {other: RECIPES[other] for other in map(find_recipe, request.beside) if other != name}
-    balance = own.balance if "balance" in method_settings else None
+    recipe = RECIPES[name].with_settings(method_settings)
+    recipes = {name: recipe} | {other: RECIPES[other] for other in map(find_recipe, request.beside) if other != name}
     given = {field: getattr(request, field) for field in ("channel", "rate", "window", "stride", "split")}
-    requested = Requested(**given, input=request.input or own.input, balance=balance)
+    balance = recipe.balance if "balance" in method_settings else None
+    requested = Requested(**given, input=request.input or recipe.input, balance=balance)
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(request.device)
-    asked = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
-    dataset = open_dataset(request.data, request.folder, asked)
+    settings = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
+    dataset = open_dataset(request.data, request.folder, settings)
     catalogue = dataset.catalogue()
-    mix = Mix(reference=request.reference or "")
     task = choose_task(catalogue, request.source, request.target)
-    chosen: dict[str, DataSettings] = {}  # by the input of recipes
-    for kind in dict.fromkeys(recipe.input for recipe in recipes.values()):
-        wanted = replace(requested, input=request.input or kind)
-        opened, catalogue, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
-        requested = replace(requested, split=chosen[own.input].split.scheme)  # holds for the recipes beside it too
+    by_input: dict[str, DataSettings] = {}  # of recipes
+    for kind in dict.fromkeys(used.input for used in recipes.values()):
+        requested = replace(requested, input=request.input or kind)
+        opened, catalogue, by_input[kind] = choose_settings(dataset, catalogue, task, requested, reading)
+        requested = replace(requested, split=by_input[recipe.input].split.scheme)  # holds for the recipes beside it too
 
     def planned(method: str) -> RunSpec:
-        found, epochs = chosen[recipes[method].input], request.epochs
+        data, epochs = by_input[recipes[method].input], request.epochs
         if epochs is None:
             epochs = RECIPES[method].schedule.epochs
             epochs = min(epochs, QUICK_EPOCHS) if request.data == "simulated" else epochs
-        changes = {"balance": str(found.balance)} | (method_settings if method == name else {})
-        recipe = without_own_benches(make_recipe(method, found.preparation.input, epochs, changes), request.data)
+        changes = {"balance": str(data.balance)} | (method_settings if method == name else {})
         return RunSpec(
-            dataset_label(request.data), opened, task, method, recipe, found.preparation, found.split, request.seed,
-            mix, chosen=found.choices, warnings=found.warnings,
+            dataset_label(request.data), opened, task, method,
+            without_own_benches(make_recipe(method, data.preparation.input, epochs, changes), request.data),
+            data.preparation, data.split, request.seed, Mix(reference=request.reference or ""), chosen=data.choices,
+            warnings=data.warnings,
         )  # fmt: skip
 
     library, spec = Library({opened: catalogue}), planned(name)
     warnings = list(spec.warnings)
-    if request.reference and own.find(MatchClusters) is None:
+    if request.reference and recipe.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     beside = tuple(planned(other) for other in recipes if other != name)
     notes = (DEMONSTRATION_NOTE,) if demonstrates else ()

@@ -3,8 +3,8 @@
 docs/record.md lists the files. record.json is written once, last, with the decision on the recommended model and its
 diagnoses of the target; checkpoint.safetensors is there while training, and an interrupted run goes on from it.
 
->>> found = adapt(plan, Path("out"))
->>> found.decision.action, found.recordings.summary
+>>> adaptation = adapt(plan, Path("out"))
+>>> adaptation.decision.action, adaptation.recordings.summary
 ('use', '14 recordings: 9 alarm, 5 ok.')
 >>> check_run(Path("out"), {"pump-B/07.wav": "healthy"}).decision.sentence
 """
@@ -100,8 +100,8 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
     if (out / RECORD).exists():
         claim(out, spec)
         record = read_result(out).record
-        places = [place.parent for place in out.glob(f"{BESIDE}*/{RECORD}")]
-        beside = {place.name.removeprefix(BESIDE): read_result(place).record for place in places}
+        folders = [path.parent for path in out.glob(f"{BESIDE}*/{RECORD}")]
+        beside = {folder.name.removeprefix(BESIDE): read_result(folder).record for folder in folders}
     else:
         record, beside = _train(plan, spec, out, bar)
     if not (out / "report.html").exists():
@@ -127,32 +127,36 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
             )  # fmt: skip
         return finished
 
-    own = trained(spec, write=False)
-    finding = own.record.adaptation
+    run = trained(spec, write=False)
+    finding = run.record.adaptation
     supported = None if finding is None else bool(finding["adapted"])
     name, recipe = spec.recipe.unadapted()
     others = {other.recipe_name: other for other in plan.beside}
     compares = spec.recipe.adapts and supported is not False
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
-    kept = {other.recipe_name: trained(other, write=True) for other in others.values()}
-    plain = kept[name] if compares else None
-    agreements = [None if run is None else run.record.estimates.accuracy.get("agreement") for run in (own, plain)]
+    beside = {other.recipe_name: trained(other, write=True) for other in others.values()}
+    unadapted = beside[name] if compares else None
+    agreements = [
+        None if each is None else each.record.estimates.accuracy.get("agreement") for each in (run, unadapted)
+    ]
     adapted, reason = choose_model(
-        spec.recipe_name, own.record.evidence, None if plain is None else plain.record.evidence, supported,
+        spec.recipe_name, run.record.evidence, None if unadapted is None else unadapted.record.evidence, supported,
         (agreements[0], agreements[1]),
     )  # fmt: skip
-    chosen, usual, place = own, spec.recipe_name, "."
-    if not adapted and plain is not None:
-        chosen, usual, place = plain, name, f"{BESIDE}{name}"
-        if own.model is not None:
-            save_model(out / "model-adapted", own.model)
-    record = replace(own.record, saved=SavedModel(usual, _adapted(chosen.record), place, reason))
-    if chosen.model is not None and not chosen.record.failed:
-        recordings = diagnose_target(chosen.model, plan.library, spec, chosen.unknown)
-        record = decided_record(record, chosen.record.evidence, recordings)
-    replace(own, record=record, model=chosen.model and replace(chosen.model, decision=record.decision)).write(out)
-    return record, {name: run.record for name, run in kept.items()}
+    recommended, folder = run, "."
+    if not adapted and unadapted is not None:
+        recommended, folder = unadapted, f"{BESIDE}{name}"
+        if run.model is not None:
+            save_model(out / "model-adapted", run.model)
+    recipe_name = spec.recipe_name if folder == "." else name
+    record = replace(run.record, saved=SavedModel(recipe_name, _adapted(recommended.record), folder, reason))
+    if recommended.model is not None and not recommended.record.failed:
+        recordings = diagnose_target(recommended.model, plan.library, spec, recommended.unknown)
+        record = decided_record(record, recommended.record.evidence, recordings)
+    model = recommended.model and replace(recommended.model, decision=record.decision)
+    replace(run, record=record, model=model).write(out)
+    return record, {name: other.record for name, other in beside.items()}
 
 
 def _adapted(record: Record) -> bool:
@@ -188,16 +192,15 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     """
     result = read_result(folder)
     record, predictions = result.record, result.saved.predictions
-    found = {each.recording: each for each in record.recordings}
-    truth = _named(labels, list(found), record.data.classes)
-    right = sum(found[name].nearest == label for name, label in truth.items())
-    counted = LabelCheck(len(truth), right, len(set(truth.values())))
-    evidence = replace(record.evidence, labels=counted)
-    left = tuple(name for name in evidence.uncertain if name not in truth)
-    decision = decide(replace(evidence, uncertain=left))
+    nearest = {diagnosis.recording: diagnosis.nearest for diagnosis in record.recordings}
+    truth = _named(labels, list(nearest), record.data.classes)
+    right = sum(nearest[name] == label for name, label in truth.items())
+    evidence = replace(record.evidence, labels=LabelCheck(len(truth), right, len(set(truth.values()))))
+    unlabelled = tuple(name for name in evidence.uncertain if name not in truth)
+    decision = decide(replace(evidence, uncertain=unlabelled))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
-    tempered = [each.tempered(factor / earlier) for each in record.recordings]
+    tempered = [diagnosis.tempered(factor / earlier) for diagnosis in record.recordings]
     recordings = tuple(decide_together(tempered, decision.action, decision.expected))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
@@ -224,11 +227,11 @@ def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequen
     for name, label in labels.items():
         if label not in classes:
             raise InputError(f"{name}: label '{label}' is no class of the model{suggest(label, classes)}")
-        found = [each for each in recordings if each == name or each.endswith(f"/{name}") or name.endswith(f"/{each}")]
-        if len(found) != 1:
-            problem = "is no recording of the run" if not found else "names several recordings"
+        called = [full for full in recordings if f"/{full}".endswith(f"/{name}") or name.endswith(f"/{full}")]
+        if len(called) != 1:
+            problem = "is no recording of the run" if not called else "names several recordings"
             raise InputError(f"{name}: {problem}{suggest(name, recordings)}")
-        truth[found[0]] = label
+        truth[called[0]] = label
     return truth
 
 

@@ -31,7 +31,7 @@ from bearcat.data.splits import specimen_counts
 from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Source, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import ModelEvidence, decide
-from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pool, tally
+from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pool, pooled_temperature, tally
 from bearcat.errors import InputError
 from bearcat.fast.device import padded_stack
 from bearcat.record import DataSizes, Estimates, FittedCalibration, Record, Reliability, RunSettings, Scores
@@ -104,8 +104,14 @@ class Evaluation:
     target_uncalibrated: NDArray[np.float32]
     calibration: Calibration | None  # of this run alone, on the CPU
     trust: RunEstimates
+    pooled_temperature: float
+    unknown: tuple[str, ...]  # recordings that were found to show a class the source lacks
     scores: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
     reliability: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
+
+    @property
+    def familiarity(self) -> Familiarity | None:
+        return self.trust.familiarity if self.trust.familiarity.usable else None
 
 
 def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
@@ -121,21 +127,26 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(trained, splits, evidence, source, target)
     scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
-    probabilities, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
+    probabilities, uncalibrated = (logits["target"].softmax(dim=-1).cpu().numpy() for logits in (calibrated, plain))
     evaluations = []
     for number, split in enumerate(splits):
-        windows = len(split.held_back.target_test)
-        own = None
+        tested, calibration = split.held_back.target_test, None
         if stack is not None:
             state = {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
-            own = Calibration.from_state(state)
-        evaluation = Evaluation(probabilities[number, :windows], uncalibrated[number, :windows], own, estimates[number])
+            calibration = Calibration.from_state(state)
+        likely = probabilities[number, : len(tested)]
+        temperature = pooled_temperature(log_of(likely), tested.recording, float(likely.max(axis=1).mean()))
+        numbers = unknown_recordings(trained.findings[number], split)
+        unknown = tuple(split.target.recordings[place].origin for place in numbers)
+        evaluation = Evaluation(
+            likely, uncalibrated[number, : len(tested)], calibration, estimates[number], temperature, unknown
+        )
         evaluations.append(evaluation)
         for domain, stacked in labels.items():
             truth = stacked[number]
             if bool((truth != UNKNOWN).any()):
                 evaluation.scores[domain] = {name: _plain(score[number]) for name, score in scored[domain].items()}
-                before, after = (_bins(each[domain][number], truth) for each in (plain, calibrated))
+                before, after = (_bins(logits[domain][number], truth) for logits in (plain, calibrated))
                 diagram = {"uncalibrated": before, "calibrated": None if stack is None else after}
                 evaluation.reliability[domain] = diagram
         if (target_scores := evaluation.scores["target"]) is not None:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from bearcat.adaptation import Library, RunSpec
-from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record, unknown_recordings
+from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
@@ -37,7 +37,7 @@ from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
-from bearcat.diagnosis.pooling import Tally, pool, pooled_temperature, tally
+from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
@@ -99,103 +99,103 @@ def run_stack(
     """
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
-    done = [(folder / RECORD).exists() for folder in folders]
-    splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
+    left = [number for number, folder in enumerate(folders) if not (folder / RECORD).exists()]
+    splits = [library.split(spec) for spec in specs] if left else []  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    found = {
-        place: FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
-        for place, folder in enumerate(folders)
-        if done[place]
+    finished = {
+        number: FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
+        for number, folder in enumerate(folders)
+        if number not in left
     }
-    if all(done):
-        return list(found.values())
-    started = time.monotonic()
-    known = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
-    runs = [
-        Run(spec.recipe, library.training(spec, split), spec.seed, evidence.train_checks)
-        for spec, split, evidence in zip(specs, splits, known, strict=True)
-    ]
-    watch = watcher([split.held_back for split in splits], device)
-    identity = digest_json([spec.identity for spec in specs])
-    trained = train(runs, device, watch, progress, checkpoint, identity=identity)
-    evaluations = evaluate(trained, splits, known)
-    seconds = time.monotonic() - started
-    for place in [place for place, finished in enumerate(done) if not finished]:
-        spec, split, evaluation = specs[place], splits[place], evaluations[place]
-        record, model = make_record(spec, split, evaluation, trained, place, seconds), None
-        record = replace(record, problems={each.origin: each.sentence for each in library.left_out(spec)})
-        numbers = unknown_recordings(trained.findings[place], split)
-        unknown = [split.target.recordings[number].origin for number in numbers]
-        if not keep_model and not record.failed:
-            tested = diagnose_tested(library, spec, split, evaluation, unknown, record)
-            record = decided_record(record, record.evidence, tested)
+    if left:
+        started = time.monotonic()
+        evidence = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
+        runs = [
+            Run(spec.recipe, library.training(spec, split), spec.seed, checked.train_checks)
+            for spec, split, checked in zip(specs, splits, evidence, strict=True)
+        ]
+        watch = watcher([split.held_back for split in splits], device)
+        identity = digest_json([spec.identity for spec in specs])
+        trained = train(runs, device, watch, progress, checkpoint, identity=identity)
+        evaluations = evaluate(trained, splits, evidence)
+        seconds = time.monotonic() - started
+    for number in left:
+        spec, split, evaluation = specs[number], splits[number], evaluations[number]
+        record, model = make_record(spec, split, evaluation, trained, number, seconds), None
+        record = replace(record, problems={problem.origin: problem.sentence for problem in library.left_out(spec)})
         if keep_model:
             if not record.failed and (total := len(split.target.recordings)) > MOST_RECORDINGS:
                 only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
                 record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
-            model = _model(trained, place, spec, split, evaluation, record)
-        tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, place, split.classes)}
-        found[place] = FinishedRun(record, model, tables, tuple(unknown))
+            model = _model(trained, number, spec, split, evaluation, record)
+        elif not record.failed:
+            record = decided_record(record, record.evidence, diagnose_tested(library, spec, split, evaluation, record))
+        tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, number, split.classes)}
+        finished[number] = FinishedRun(record, model, tables, evaluation.unknown)
         if write:
-            found[place].write(folders[place])
-    return [found[place] for place in range(len(specs))]
+            finished[number].write(folders[number])
+    return [finished[number] for number in range(len(specs))]
 
 
 def diagnose_tested(
-    library: Library, spec: RunSpec, split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], record: Record
+    library: Library, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Record
 ) -> list[Observation]:
     """The target's recordings by the test windows alone, of a run whose model is not kept."""
     tested, probabilities, tallies = split.held_back.target_test, log_of(evaluation.target), dict[str, Tally]()
     for number in np.unique(tested.recording).tolist():
         members = tested.recording == number
         tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.trust.unfamiliar[members])
-    temperature = pooled_temperature(probabilities, tested.recording, _mean_confidence(evaluation))
-    familiarity = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
-    judged = split.classes, record.decision, record.evidence.shift
-    diagnosed = []
-    for found, measured in library.measured(spec):
-        every = []
-        for point, each in zip(found.points, measured, strict=True):
-            counted = [tallies[one.name] for one in point.recordings if one.name in tallies]
-            pooled = pool(reduce(add, counted), temperature, familiarity) if counted else None
-            every.append(replace(each, network=None if pooled is None else network_evidence(pooled, *judged)))
-        evidence = evidence_of(found, every, spec.given)
-        diagnosed += [one for one, each in zip(evidence, every, strict=True) if each.network is not None]
-    return beside_healthy([_unknown(each, unknown) for each in diagnosed], _references(library, spec, split.classes))
+    observations = []
+    for measurement, points in library.measured(spec):
+        judged = []
+        for found, measured in zip(measurement.points, points, strict=True):
+            network, parts = None, [tallies[part.name] for part in found.recordings if part.name in tallies]
+            if parts:
+                pooled = pool(reduce(add, parts), evaluation.pooled_temperature, evaluation.familiarity)
+                network = network_evidence(pooled, split.classes, record.decision, record.evidence.shift)
+            judged.append(replace(measured, network=network))
+        pairs = zip(evidence_of(measurement, judged, spec.given), judged, strict=True)
+        observations += [observation for observation, measured in pairs if measured.network is not None]
+    return _beside_references(observations, library, spec, split.classes, evaluation.unknown)
 
 
 def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequence[str] = ()) -> list[Observation]:
     """The target's recordings, as `bearcat predict` has them, and those of an unknown class."""
-    units = islice(library.units(spec), MOST_RECORDINGS)
-    opened = as_opened(model)
-    found = [each for unit in units for each in examine(unit, opened, {}, spec.given)[0]]
-    return beside_healthy([_unknown(each, unknown) for each in found], _references(library, spec, model.classes))
+    units, opened, observations = islice(library.units(spec), MOST_RECORDINGS), as_opened(model), list[Observation]()
+    for unit in units:
+        observations += examine(unit, opened, {}, spec.given)[0]
+    return _beside_references(observations, library, spec, model.classes, unknown)
 
 
-def _references(library: Library, spec: RunSpec, classes: Sequence[str]) -> set[str]:
-    """The target's recordings that `--reference` calls healthy."""
+def _beside_references(
+    observations: Sequence[Observation], library: Library, spec: RunSpec, classes: Sequence[str], unknown: Sequence[str]
+) -> list[Observation]:
+    """The same, beside those that `--reference` calls healthy. A recording of a class that the source lacks is
+    unfamiliar, whatever its windows are.
+    """
     recordings, healthy = library.windows(spec, spec.task.target).recordings, healthy_class(classes)
-    known = references(spec.mix, recordings, tuple(classes), spec.task.target)
-    return {recordings[number].origin for number, code in known.items() if classes[code] == healthy}
-
-
-def _unknown(each: Observation, unknown: Sequence[str]) -> Observation:
-    """A recording that was found to show a class the source lacks is unfamiliar, whatever its windows are."""
-    network = each.witnesses.network
-    if network is None or each.recording not in unknown:
-        return each
-    return replace(each, witnesses=replace(each.witnesses, network=replace(network, familiar=False)))
+    codes = references(spec.mix, recordings, tuple(classes), spec.task.target)
+    marked = []
+    for observation in observations:
+        witnesses = observation.witnesses
+        if witnesses.network is not None and observation.recording in unknown:
+            witnesses = replace(witnesses, network=replace(witnesses.network, familiar=False))
+        marked.append(replace(observation, witnesses=witnesses))
+    return beside_healthy(
+        marked, {recordings[number].origin for number, code in codes.items() if classes[code] == healthy}
+    )
 
 
 def decided_record(record: Record, evidence: ModelEvidence, recordings: Sequence[Observation]) -> Record:
     """The record with the decision on the model, by this evidence and by its recordings, and then on each of them."""
     healthy = healthy_class(record.data.classes)
-    said = [each.nearest for each in recordings if each.nearest is not None]
-    faulty = None if healthy is None else sum(label != healthy for label in said)
-    one_class = evidence.one_class if all(label == evidence.one_class for label in said) else None
-    physics, number = physics_check(recordings), len(recordings)
-    evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
+    labels = [recording.nearest for recording in recordings if recording.nearest is not None]
+    evidence = replace(
+        evidence, physics=physics_check(recordings), recordings=len(recordings),
+        faulty=None if healthy is None else sum(label != healthy for label in labels),
+        one_class=evidence.one_class if all(label == evidence.one_class for label in labels) else None,
+    )  # fmt: skip
     decision = decide(evidence)
     diagnoses = tuple(decide_together(recordings, decision.action, decision.expected))
     return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)
@@ -212,29 +212,23 @@ def _model(
     card = {
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
         "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
-        "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
+        "scores": {domain: scores for domain, scores in evaluation.scores.items() if scores is not None},
         "limits": list(record.warnings), "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
-    pooled = pooled_temperature(log_of(evaluation.target), tested, _mean_confidence(evaluation))
-    familiarity = evaluation.trust.familiarity
     return Model(
         classes=split.classes, channels=channels, preparation=spec.preparation, rate=infos[0].rate,
         rpm=_shared(None if info.rpm_channel else info.rpm for info in infos),
         channel=_shared(info.channel for info in infos), bearing=_shared(info.bearing for info in infos),
-        pooled_temperature=pooled, decision=record.decision, shift=record.evidence.shift, metadata=card,
-        familiarity=familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
+        pooled_temperature=evaluation.pooled_temperature, familiarity=evaluation.familiarity, decision=record.decision,
+        shift=record.evidence.shift, metadata=card, network=network, calibration=evaluation.calibration,
         encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 
-def _mean_confidence(evaluation: Evaluation) -> float:
-    return float(evaluation.target.max(axis=1).mean())
-
-
 def _shared(values: Iterable[Any]) -> Any:
     """The value that all of these are; None where they differ."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
