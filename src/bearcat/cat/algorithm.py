@@ -74,7 +74,7 @@ def train(
     state = begin(runs, device, precision, path)
     saved = Checkpoint(state, checkpoint, checkpoint_seconds, identity)
     recipe, schedule = state.recipe, state.recipe.schedule
-    T_DA, T_PL = schedule.align_from, schedule.label_from
+    T_PL = schedule.label_from  # T_DA is where the alignment's losses begin (Ingredient.start)
     T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
     labels = recipe.find(SelfTraining)
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
@@ -110,9 +110,8 @@ def train(
             for sizes in feed.sizes:
                 recorder.run(partial(train_step, state, feed, epoch, sizes), kind=(state.phase, sizes))
 
-            for ingredient in recipe.ingredients:
-                if isinstance(ingredient, AfterEpoch) and epoch >= T_DA:
-                    ingredient.end_epoch(state)
+            for ingredient in recipe.on(AfterEpoch, epoch):
+                ingredient.end_epoch(state)
             state.finish_epoch()
             if at_end and epoch >= T_cal:
                 evaluate.calibrate(state)
@@ -134,7 +133,7 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
     recipe, schedule = state.recipe, state.recipe.schedule
     T_PL = schedule.label_from
     labels, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
-    views = [each for each in recipe.ingredients if isinstance(each, Augmentation) and epoch >= each.start(schedule)]
+    views = recipe.on(Augmentation, epoch)
     batch = feed.next(state.with_target(epoch), sizes)
 
     # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20)
@@ -142,9 +141,9 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
         teacher.ema_update(state.teacher, state.student, labels.teacher.momentum)
 
     # Pseudo-labels: calibrated confidence above the threshold of the class (Eqs. 5, 13 and 14).
-    shown = _augmented(state, batch, [view for view in views if view.of_teacher])
-    state.batch_labels = teacher.pseudo_labels(labels, state, shown) if labels and epoch >= T_PL else None
-    batch = _augmented(state, shown, [view for view in views if not view.of_teacher])
+    labelled = _augmented(state, batch, [view for view in views if view.of_teacher])
+    state.batch_labels = teacher.pseudo_labels(labels, state, labelled) if labels and epoch >= T_PL else None
+    batch = _augmented(state, labelled, [view for view in views if not view.of_teacher])
 
     # SAM's first pass: uphill to where the task loss is highest nearby (SDAT, Section 3.4.1).
     weights = [weight for weight in state.student.parameters() if weight.requires_grad]
@@ -153,14 +152,15 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
         gradients = torch.autograd.grad(L_task.sum(), weights, materialize_grads=True)
         before = climb(weights, gradients, sharpness.radius)
         if labels and labels.relabel and epoch >= T_PL:
-            state.batch_labels = teacher.pseudo_labels(labels, state, shown)
+            state.batch_labels = teacher.pseudo_labels(labels, state, labelled)
     if state.batch_labels is not None:
         state.add("pseudo_label_share", state.batch_labels[1].float().mean(dim=1))
 
     # The gradient of L_CAT, there or here; then back, and Adam.
     L_CAT, terms = objective(state, feed, batch, epoch)
     optimisers = [state.optimisers[name] for name in ("student", *terms) if name in state.optimisers]
-    parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
+    groups = [group for optimiser in optimisers for group in optimiser.param_groups]
+    parameters = [parameter for group in groups for parameter in group["params"]]
     gradients = torch.autograd.grad(L_CAT.sum(), parameters, materialize_grads=True)
     if sharpness:
         torch._foreach_copy_([weight.detach() for weight in weights], before)
@@ -194,12 +194,9 @@ def objective(
     What is `climbed` in SAM's first pass is everything but losses that compare the domains.
     """
     recipe, schedule = state.recipe, state.recipe.schedule
-    on = [each for each in recipe.ingredients if isinstance(each, Loss) and epoch >= each.start(schedule)]
-    if climbed:
-        first = {each.name: each.climbed_from(schedule) for each in on}
-        on = [each for each in on if (climbs := first[each.name]) is not None and epoch >= climbs]
+    on = [loss for loss in recipe.on(Loss, epoch) if not climbed or loss.climbs(schedule, epoch)]
     separate = recipe.passes == "separate"
-    view = student_pass(state, batch, any(each.uses_target for each in on if not (separate and each.aligns)))
+    view = student_pass(state, batch, any(loss.uses_target for loss in on if not (separate and loss.aligns)))
 
     def term(loss: Loss | None) -> Tensor | float:
         if loss not in on:
@@ -207,19 +204,19 @@ def objective(
         return loss.loss(replace(view, ramp=feed.ramp(loss.name), module=state.modules.get(loss.name)))
 
     labels, mcc, dc = (recipe.find(kind) for kind in (SelfTraining, Confusion, Adversarial))
-    more = [each for each in on if each not in (labels, mcc, dc)]  # of other methods
+    more = [loss for loss in on if loss not in (labels, mcc, dc)]  # of other methods
 
     L_C = losses.supervised(view.source_logits, view.labels)  # Eq. 15
     L_PL = term(labels)  # Eq. 16, from T_PL on
     L_MCC = term(mcc)  # from T_DA on
-    L_more = {each.name: term(each) for each in more if not each.aligns}
-    if separate and any(each.aligns for each in on):
+    L_more = {loss.name: term(loss) for loss in more if not loss.aligns}
+    if separate and any(loss.aligns for loss in on):
         view = student_pass(state, batch, with_target=True, joint=True)
     L_DC = term(dc)  # Eq. 17, from T_DA on
-    L_more |= {each.name: term(each) for each in more if each.aligns}
+    L_more |= {loss.name: term(loss) for loss in more if loss.aligns}
 
     L_CAT = L_C + L_PL + L_MCC + L_DC + sum(L_more.values())
-    named = {each.name: value for each, value in ((labels, L_PL), (mcc, L_MCC), (dc, L_DC)) if each in on}
+    named = {loss.name: value for loss, value in ((labels, L_PL), (mcc, L_MCC), (dc, L_DC)) if loss in on}
     terms = {"supervised": L_C} | named | L_more
     return L_CAT, {name: value for name, value in terms.items() if isinstance(value, Tensor)}
 
@@ -238,7 +235,7 @@ def student_pass(state: TrainingState, batch: Batch, with_target: bool, joint: b
     for windows, parts in published.passes(state.recipe, source, target, joint):
         state.randomness.next(*() if windows is target else (first, batch.size - first))
         outputs.append(state.student(windows, True, state.randomness, parts))
-    logits, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
+    logits, features = (torch.cat(parts, dim=1) for parts in zip(*outputs, strict=True))
     pseudo, selected, probabilities = state.batch_labels or (None, None, None)
     return View(
         source.shape[1], logits, features, labels, pseudo, selected, probabilities, state.student.head,

@@ -184,9 +184,9 @@ class Loss(Ingredient):
         done, steps = (epoch - start) * iterations, (schedule.epochs - start) * iterations
         return [self.ramp((done + step) / steps) for step in range(iterations)]
 
-    def climbed_from(self, schedule: Schedule) -> int | None:
-        """The first epoch in which SDAT climbs it; None: in none."""
-        return None if self.aligns else self.start(schedule)
+    def climbs(self, schedule: Schedule, epoch: int) -> bool:  # noqa: ARG002
+        """Whether it is in the loss that SDAT climbs."""
+        return not self.aligns
 
 
 RunLoss = Callable[[View], "Tensor"]
@@ -293,6 +293,8 @@ class AfterEpoch(Ingredient):
     >>> RECIPES["AdaBN"].find(AfterEpoch).name
     'adabn'
     """
+
+    phase = "alignment"
 
     def end_epoch(self, state: TrainingState) -> None:
         """Acts on the networks of the state."""

@@ -48,8 +48,8 @@ class Alignment(Loss):
         if self.progress == "iterations":
             return super().ramps(schedule, epoch, iterations)
         start = self.start(schedule)
-        done, each = epoch - start, int(self.progress == "iterations from 1") / iterations
-        return [self.ramp((done + (step + 1) * each) / (schedule.epochs - start)) for step in range(iterations)]
+        done, share = epoch - start, int(self.progress == "iterations from 1") / iterations
+        return [self.ramp((done + (step + 1) * share) / (schedule.epochs - start)) for step in range(iterations)]
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Confusion(Loss):
     # SDAT climbs it whenever it is on; or from T_PL on (authors' code with a teacher).
     climbed: str = choice("on", "labels")
 
-    def climbed_from(self, schedule: Schedule) -> int:
-        return schedule.label_from if self.climbed == "labels" else self.start(schedule)
+    def climbs(self, schedule: Schedule, epoch: int) -> bool:
+        return self.climbed == "on" or epoch >= schedule.label_from
 
     def loss(self, view: View) -> Tensor:
         return self.weight * class_confusion(view.target_logits, self.temperature)

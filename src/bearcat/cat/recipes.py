@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from bearcat.cat import published
 from bearcat.cat.ingredient import KINDS, Ingredient, check_choices, choice
@@ -22,6 +22,8 @@ from bearcat.methods import alignments, views
 from bearcat.methods.before_training import KnownStates, Standardise
 from bearcat.methods.matching import MatchClusters
 from bearcat.settings import find_name, override, to_plain
+
+Kind = TypeVar("Kind", bound=Ingredient)
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ class Recipe:
     def find(self, kind: type[Ingredient]) -> Any:
         """The recipe's ingredient of this kind; None where it has none."""
         return next((ingredient for ingredient in self.ingredients if isinstance(ingredient, kind)), None)
+
+    def on(self, kind: type[Kind], epoch: int) -> list[Kind]:
+        """Its ingredients of this kind that are on in an epoch."""
+        parts = [part for part in self.ingredients if isinstance(part, kind)]
+        return [part for part in parts if epoch >= part.start(self.schedule)]
 
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""

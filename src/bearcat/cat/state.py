@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
-from bearcat.cat.ingredient import BeforeTraining, Loss, TargetFinding
+from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
 from bearcat.cat.networks import DenseEncoder, Network, build_network, find_encoder, initialise, run_seed
 from bearcat.cat.plain import PlainModule
 from bearcat.cat.recipes import Recipe
@@ -40,7 +40,7 @@ STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their
 
 def recipe_rows(recipe: Recipe) -> dict[str, Any]:
     """Everything a recipe is made of whose code may be a user's own, by name."""
-    rows: dict[str, Any] = {f"ingredients.{each.name}": each for each in recipe.ingredients}
+    rows: dict[str, Any] = {f"ingredients.{part.name}": part for part in recipe.ingredients}
     calibrators = {"calibration": recipe.calibration, "final": recipe.final}
     rows |= {name: find_calibrator(text) for name, text in calibrators.items() if text is not None}
     return rows | {"encoder": find_encoder(recipe.encoder)}
@@ -87,7 +87,7 @@ class TrainingState:
     @property
     def recordable(self) -> bool:
         """Whether a GPU can record steps. A user's own code may ask the device, which no recording allows."""
-        losses = [each for each in self.recipe.ingredients if isinstance(each, Loss)]
+        losses = [part for part in self.recipe.ingredients if isinstance(part, Loss)]
         return not isinstance(self.student.encoder, PlainModule) and all(loss.recordable for loss in losses)
 
     @property
@@ -106,20 +106,18 @@ class TrainingState:
     @property
     def parameters(self) -> int:
         """How many numbers are trained in each run, with those of losses' modules."""
-        weights = [each for module in (self.student, *self.modules.values()) for each in module.parameters()]
-        return sum(each.numel() for each in weights) // self.runs
+        modules = self.student, *self.modules.values()
+        return sum(weight.numel() for module in modules for weight in module.parameters()) // self.runs
 
     def with_target(self, epoch: int) -> bool:
         """Whether a batch has target windows."""
-        schedule = self.recipe.schedule
-        asked = any(each.uses_target for each in self.recipe.ingredients if epoch >= each.start(schedule))
-        return asked or (self.recipe.passes == "joint" and epoch >= schedule.align_from)
+        joint = self.recipe.passes == "joint" and epoch >= self.recipe.schedule.align_from
+        return joint or any(part.uses_target for part in self.recipe.on(Ingredient, epoch))
 
     def ramps(self, epoch: int) -> dict[str, list[float]]:
         """The numbers that losses rise by, one for each step of the epoch."""
         schedule, steps = self.recipe.schedule, self.batches.iterations
-        losses = [each for each in self.recipe.ingredients if isinstance(each, Loss) and epoch >= each.start(schedule)]
-        return {loss.name: loss.ramps(schedule, epoch, steps) for loss in losses}
+        return {loss.name: loss.ramps(schedule, epoch, steps) for loss in self.recipe.on(Loss, epoch)}
 
     def start_totals(self, epoch: int) -> None:
         """Begins to add up an epoch's numbers; in a new phase there may be others."""
@@ -150,9 +148,9 @@ class TrainingState:
             broken = broken | ~parameter.isfinite().view(self.runs, -1).all(dim=1)
         self.finite &= ~broken
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
-            tensors = [each for network in self.networks().values() for each in network.state_dict().values()]
-            moments = [each for optimiser in self.optimisers.values() for each in optimiser.state.values()]
-            for tensor in (*tensors, *(each[name] for each in moments for name in ("exp_avg", "exp_avg_sq"))):
+            tensors = [tensor for network in self.networks().values() for tensor in network.state_dict().values()]
+            moments = [state for optimiser in self.optimisers.values() for state in optimiser.state.values()]
+            for tensor in (*tensors, *(state[name] for state in moments for name in ("exp_avg", "exp_avg_sq"))):
                 tensor[~self.finite] = 0
         if self.calibration is not None:
             self.remember("temperature", self.calibration.temperature)
@@ -175,7 +173,7 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
         check_calibrator(text)
     if any(run.recipe != recipe for run in runs):
         raise InputError("runs of a stack need the same method; train these in stacks of their own")
-    data, scaling, found = prepare(runs)
+    data, scaling, findings = prepare(runs)
     batches = stack_data(data, [run.seed for run in runs], recipe.schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
     state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
@@ -184,7 +182,7 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
         path = fast_path(device) if single or device.type == "cpu" else "plain"
     encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
-    state.precision, state.findings = choose_precision(precision or recipe.precision, encoder_path, device), found
+    state.precision, state.findings = choose_precision(precision or recipe.precision, encoder_path, device), findings
     use_path([state.student, *state.modules.values()], path, state.precision)
     return state
 
@@ -193,19 +191,18 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[TargetFi
     """The data of a stack as its preparations leave them, the module the network begins with, and what was found."""
     data, modules, findings = [], [], []
     for run in runs:
-        own, finding = run.data, None
-        for ingredient in run.recipe.ingredients:
-            if not isinstance(ingredient, BeforeTraining):
-                continue
-            prepared = ingredient.prepare(own)
-            own, finding = prepared.data, prepared.finding or finding
+        prepared = Prepared(run.data)
+        finding = None
+        for ingredient in run.recipe.on(BeforeTraining, 0):
+            prepared = ingredient.prepare(prepared.data)
+            finding = prepared.finding or finding
             modules += [] if prepared.module is None else [prepared.module]
-        data.append(own)
+        data.append(prepared.data)
         findings.append(finding)
     if len(modules) not in (0, len(runs)):
         raise InputError("a method scales its input by one ingredient; leave the others out")
     buffers = zip(*(module.buffers() for module in modules), strict=True)
-    together = type(modules[0])(*(torch.cat(list(each)) for each in buffers)) if modules else None
+    together = type(modules[0])(*(torch.cat(list(tensors)) for tensors in buffers)) if modules else None
     return data, together, findings
 
 
@@ -218,7 +215,7 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     )
     initialise(student, seeds, STUDENT)
     modules: dict[str, nn.Module] = {}
-    for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):
+    for loss in (part for part in recipe.ingredients if isinstance(part, Loss)):
         module = loss.build(len(seeds), student.head.weight.shape[2], classes, recipe.dropout)
         if module is not None:
             initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
@@ -290,12 +287,12 @@ class Checkpoint:
         if metadata["teacher"]:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
         try:
-            for own, network in state.networks().items():
-                network.load_state_dict(part(f"{own}."))
-            for own, optimiser in state.optimisers.items():
+            for name, network in state.networks().items():
+                network.load_state_dict(part(f"{name}."))
+            for name, optimiser in state.optimisers.items():
                 moments: dict[int, dict[str, Tensor]] = {}
-                for name, value in part(f"adam.{own}.").items():
-                    number, _, kind = name.partition(".")
+                for place, value in part(f"adam.{name}.").items():
+                    number, _, kind = place.partition(".")
                     moments.setdefault(int(number), {})[kind] = value
                 optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
             state.randomness.draw.copy_(tensors["draw"])

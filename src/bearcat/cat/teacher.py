@@ -81,11 +81,11 @@ class SelfTraining(Loss):
         if view.pseudo_labels is None or view.selected is None or view.probabilities is None:
             raise RuntimeError("the loss of pseudo-labels needs a teacher that has labelled the batch")
         if self.objective == "squared":
-            each = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
+            values = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
         else:
-            each = losses.cross_entropy(view.target_logits, view.pseudo_labels)
+            values = losses.cross_entropy(view.target_logits, view.pseudo_labels)
         # The mean over the batch: unselected windows count zero (authors' code).
-        return self.weight * torch.where(view.selected, each, 0).mean(dim=1)
+        return self.weight * torch.where(view.selected, values, 0).mean(dim=1)
 
 
 def ema_update(teacher: Any, student: Any, alpha: float) -> None:
@@ -129,8 +129,8 @@ def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> t
             passes.append(logits.softmax(dim=-1))
         probabilities = torch.stack(passes).mean(dim=0)
         label, selected = select(probabilities, state.thresholds)
-        for each in passes if labels.agree else ():
-            selected = selected & (label == each.argmax(dim=-1))
+        for likely in passes if labels.agree else ():
+            selected = selected & (label == likely.argmax(dim=-1))
         state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, label, -1))
     return label, selected, probabilities
 

@@ -238,7 +238,6 @@ class TargetStatistics(AfterEpoch):
     """
 
     name = "adabn"
-    phase = "alignment"
 
     def end_epoch(self, state: TrainingState) -> None:
         """Copies the student's weights and passes the target through the copy, as many batches as an epoch has."""
