@@ -121,12 +121,14 @@ def test_hostile_names_are_text(tmp_path: Path):
     assert "<img" not in text
 
 
-def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
+def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
         snapshot = Snapshot("pump", "drive end", END, "a.wav", no_signal="silence")
-        store.add(RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)], [PointState(status)])
+        store.add(
+            RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)], [PointState(status, (OperatingState(),))]
+        )
         text = fleet_page(store)
     assert "check the sensor" in text
 

@@ -220,6 +220,8 @@ class OperatingState:
     @property
     def band(self) -> dict[str, tuple[float, float]]:
         """What all but a tenth of the baseline's measurements lie within, by name."""
+        if not len(self.rows):
+            return {}
         low, high = (_quantile(self.rows, share).tolist() for share in (1 - HIGH, HIGH))
         bands = zip(MEASUREMENTS, zip(low, high, strict=True), strict=True)
         return {name: band for name, band in bands if np.isfinite(band).all()}
