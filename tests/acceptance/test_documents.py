@@ -125,6 +125,11 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'data-md-component="search"' in page
     assert "slate" in page  # the dark palette
     assert not re.findall(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css)', page)
+    for html in (tmp_path / "site").glob("*.html"):
+        prose = re.sub(r"<(pre|script).*?</\1>", "", html.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert not re.search(r"^(<p>)?(- |\| |1\. )", prose, re.MULTILINE), (
+            f"{html.name}: a list or table after a line that is not empty"
+        )
     listed = set(re.findall(r'<h\d id="([\w.]+)"', (tmp_path / "site" / "python.html").read_text(encoding="utf-8")))
     homes = {"bearcat.watch": "bearcat.watch.watching.watch"}
     names = {f"{place}.{name}" for place, name in NAMES}  # a module of the same name stands before this one
