@@ -212,6 +212,7 @@ FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))
         ({"physics": lines_of({})}, "healthy", "ok"),
         ({"physics": lines_of({}), "network": model_of(HEALTHY_MODEL, "do not use")}, "healthy", "check"),
         ({"network": model_of(FAULTY_MODEL)}, "outer race", "alarm"),
+        ({"physics": lines_of({"outer race": 24.0}), "network": replace(model_of(HEALTHY_MODEL), familiar=False)}, "unknown", "alarm"),
         ({"network": model_of(FAULTY_MODEL, "do not use")}, "outer race", "check"),
         ({"network": model_of({"healthy": 0.2, "outer": 0.8})}, "cannot tell", "check"),
         ({"family": FAMILY}, UNCLEAR, "alarm"),

@@ -14,8 +14,6 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.recording import Recording, resample
-from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.opened import GENERAL, open_model
 from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, GeneralWitness, Witnesses, fuse, names_of
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
@@ -23,11 +21,12 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, STATES, Baseline, known_baseline, quiet_baselines, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
+from tests.golden.recordings import RATE, RPM, draw
 from tests.pooled import decided, lines_of, model_of
 from tests.reference import fusion as reference
 
 quick = settings(max_examples=60, deadline=None)
-BEARING, RATE = BEARINGS["6205"], 25_600.0
+BEARING = BEARINGS["6205"]
 physics_of = partial(lines_of, usual=4.0, reference=4.0, kurtosis=2.1, sidebands=None)
 shares = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda found: [each / sum(found) for each in found])
 
@@ -126,14 +125,13 @@ def test_witnesses_who_disagree_are_never_healthy(found):
 
 
 def test_the_general_model_in_numpy_is_the_one_in_torch():
-    made = resample(replace(simulated("outer"), bearing=BEARING), 12_000)
-    signal = made.signal[: 5 * 8192]
-    witness = GeneralWitness(12_000, made.rpm, BEARING.orders())
+    signal = draw("outer", 3, seconds=3.5)
+    witness = GeneralWitness(RATE, RPM, BEARING.orders())
     witness.add(signal)
     found = witness.finish()
     model = open_model(GENERAL)
     windows = np.lib.stride_tricks.sliding_window_view(signal, 8192)[::4096][:, None]
-    log = model.outputs(windows, made.rpm, BEARING).log_probabilities.astype(np.float64)
+    log = model.outputs(windows, RPM, BEARING).log_probabilities.astype(np.float64)
     pooled = np.exp(log.mean(axis=0) / model.pooled_temperature)
     expected = dict(zip(model.classes, (pooled / pooled.sum()).tolist(), strict=True))
     assert found.probabilities == pytest.approx(expected, abs=2e-4)
@@ -143,30 +141,21 @@ def test_the_general_model_in_numpy_is_the_one_in_torch():
 # What a reader of the code found, each of which had been called ok.
 
 
-def simulated(fault: str, seed: int = 3) -> Recording:
-    """A recording of a 6205 at 1500 rpm; `fault` is healthy, inner, outer or ball."""
-    physics = MachinePhysics(BEARING.balls, BEARING.ball_diameter, BEARING.pitch_diameter, BEARING.contact_angle)
-    defects = () if fault == "healthy" else (Defect(fault, 1.2),)
-    signal = simulate(physics, CONDITIONS["N15_M07_F10"], defects, RATE, 2.5, seed, fault)
-    return Recording(domain="drawn", origin=fault, signal=signal.astype(np.float32), rate=RATE, rpm=1500.0)
-
-
 def diagnosed(folder, channels: str, *signals: np.ndarray) -> bearcat.Diagnoses:
     """Of one file with these channels, each as loud as it is."""
-    made = np.stack(signals, axis=1)
-    wavfile.write(folder / "two.wav", int(RATE), (made * 0.5 / np.abs(made).max()).astype(np.float32))
-    return bearcat.diagnose([folder / "two.wav"], rpm=1500, bearing="6205", channels=channels)
+    wavfile.write(folder / "two.wav", RATE, np.stack(signals, axis=1))
+    return bearcat.diagnose([folder / "two.wav"], rpm=RPM, bearing="6205", channels=channels)
 
 
 def test_a_fault_on_any_axis_is_an_alarm_a_dead_axis_is_said_and_a_louder_neighbour_hides_nothing(tmp_path):
-    healthy, outer = simulated("healthy").signal, simulated("outer").signal
+    healthy, outer = draw("healthy", 3), draw("outer", 3)
     for axes in ((healthy, outer), (outer, healthy)):
         (found,) = diagnosed(tmp_path, "together", *axes)
         assert (found.decision.action, found.state) == ("alarm", "outer race")
     (found,) = diagnosed(tmp_path, "together", healthy, 0 * healthy)
     assert found.decision.action == "check"
     assert "dead axis" in {finding.kind for finding in found.findings}
-    both = diagnosed(tmp_path, "apart", outer, 0.2 * simulated("outer", 5).signal)
+    both = diagnosed(tmp_path, "apart", outer, 0.2 * draw("outer", 5))
     assert both.exit_status == 1
     assert all(each.state != "healthy" and each.decision.action != "ok" for each in both)
 
@@ -185,10 +174,3 @@ def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_fa
     assert (faulty.state, faulty.decision.action) == ("outer race", "alarm")
     *_, other = decide_together([replace(each, machine_stated=False) for each in (*usual, quiet)])
     assert other.state == "healthy"  # of one folder, which says nothing of the machine
-
-
-def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm():
-    strange = replace(model_of({"healthy": 0.9, "inner race": 0.1}), familiar=False)
-    found = decided("a", Witnesses(physics_of({"outer race": 24.0}), network=strange))
-    assert (found.state, found.decision.action) == ("unknown", "alarm")
-    assert {finding.kind for finding in found.findings} >= {"unfamiliar", "physics contradicts"}

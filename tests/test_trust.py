@@ -75,16 +75,6 @@ def recordings(draw, least: int = 1):
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
-def made(seed: int, recordings: int, count: int = 5, classes: int = 4) -> list[np.ndarray]:
-    """Recordings whose windows share most of their error."""
-    drawn, found = np.random.default_rng(seed), []
-    for label in drawn.integers(classes, size=recordings):
-        shared = 2.0 * np.eye(classes)[label] + 1.3 * drawn.standard_normal(classes)
-        logits = shared + 0.6 * drawn.standard_normal((count, classes))
-        found.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
-    return found
-
-
 @quick
 @given(recordings(), st.floats(0.1, 10))
 def test_pooling_agrees_with_its_slow_twin(values, temperature):
@@ -106,19 +96,16 @@ def test_a_recording_may_come_in_parts(values, data):
     assert (parts.votes == whole.votes).all()
 
 
-def together(recordings):
-    """Windows and the numbers of their recordings, in no order."""
-    place = np.repeat(np.arange(len(recordings)), [len(each) for each in recordings])
-    order = np.random.default_rng(0).permutation(len(place))
-    return np.concatenate(recordings)[order], place[order]
-
-
 @pytest.mark.parametrize(("seed", "accuracy"), [(0, 0.6), (1, 0.5), (2, 0.99)])
 def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
-    recordings = made(seed, 12)
-    assert pooled_temperature(*together(recordings), accuracy) == pytest.approx(
-        slow.temperature(recordings, accuracy), rel=0.02
-    )
+    """Of recordings whose windows share most of their error, in no order."""
+    drawn = np.random.default_rng(seed)
+    shared = 2.0 * np.eye(4)[drawn.integers(4, size=12)] + 1.3 * drawn.standard_normal((12, 4))
+    logits = shared[:, None] + 0.6 * drawn.standard_normal((12, 5, 4))
+    windows = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
+    order = drawn.permutation(60)
+    found = pooled_temperature(windows.reshape(60, 4)[order], np.repeat(np.arange(12), 5)[order], accuracy)
+    assert found == pytest.approx(slow.temperature(list(windows), accuracy), rel=0.02)
 
 
 def test_without_windows_that_say_anything_or_an_estimate_the_pooled_temperature_is_one():
@@ -161,64 +148,41 @@ def made_evidence(*words, **settings) -> tuple[np.ndarray, np.ndarray]:
     return features, spectral_shape(signals)
 
 
-def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> pooling.Familiarity:
-    train, held = made_evidence(seed, 300), made_evidence(seed + 10_000, held_out)
-    return pooling.fit_familiarity(*train, np.arange(300) // 50, *held, np.arange(held_out) // each, **settings)
+def made_familiarity(seed: int) -> pooling.Familiarity:
+    train, held_out = made_evidence(seed, 300), made_evidence(seed + 10_000, 200)
+    return pooling.fit_familiarity(*train, np.arange(300) // 50, *held_out, np.arange(200) // 10)
 
 
-@pytest.fixture(scope="module")
-def fitted() -> pooling.Familiarity:
-    return made_familiarity(0)
-
-
-def test_scores_of_strangeness_are_their_twins(fitted):
-    features, signals = made_windows(5, 6, 1.0)
+def test_scores_of_strangeness_are_their_twins():
+    fitted, (features, signals) = made_familiarity(0), made_windows(5, 6, 1.0)
     shapes = spectral_shape(signals)
     distance, odd = fitted.scores(features, shapes)
-    known = [list(map(float, row)) for row in fitted.shapes]
+    rows = [list(map(float, row)) for row in fitted.shapes]
     for number in range(6):
         assert distance[number] == pytest.approx(reference.distance(fitted.features, features[number], 10), abs=1e-3)
         shape = reference.shape(np.abs(np.fft.rfft(signals[number, 0]))[:128].tolist(), BANDS, LEAST_SHARE)
         assert shapes[number] == pytest.approx(shape, abs=1e-3)
-        scaled = [level / each for level, each in zip(shape, fitted.scale.tolist(), strict=True)]
-        assert odd[number] == pytest.approx(reference.oddness(known, scaled, 10), rel=1e-3)
+        scaled = [level / spread for level, spread in zip(shape, fitted.scale.tolist(), strict=True)]
+        assert odd[number] == pytest.approx(reference.oddness(rows, scaled, 10), rel=1e-3)
 
 
 def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do():
-    own, shifted, heard = [], [], []
+    shares = []
     for seed in range(40):
-        known = made_familiarity(seed, 200, 10)
-        own.append(known.unfamiliar(*made_evidence(500 + seed, 400)).mean())
-        shifted.append(known.unfamiliar(*made_evidence(700 + seed, 50, shift=2.0)).mean())
-        heard.append(known.unfamiliar(*made_evidence(900 + seed, 50, tone=100)).mean())
-    assert np.mean(own) <= pooling.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
-    assert np.mean(own) > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
-    assert np.mean(shifted) > 0.95
-    assert np.mean(heard) > 0.95, "a line that the network overlooks is heard all the same"
+        windows = (
+            made_evidence(500 + seed, 400), made_evidence(700 + seed, 50, shift=2.0),
+            made_evidence(900 + seed, 50, tone=100),
+        )  # fmt: skip
+        familiarity = made_familiarity(seed)
+        shares.append([familiarity.unfamiliar(*evidence).mean() for evidence in windows])
+    same, shifted, with_tone = np.mean(shares, axis=0)
+    assert same <= pooling.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
+    assert same > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
+    assert shifted > 0.95
+    assert with_tone > 0.95, "a line that the network overlooks is noticed all the same"
 
 
 # What is said, and what it may depend on.
-
-
-@pytest.fixture(scope="module")
-def trained():
-    """Two short trainings, as one stack."""
-    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
-    catalogue = dataset.catalogue()
-    source, target = (
-        prepare(load(catalogue, [domain]), Preparation(input="frequency", length=256))
-        for domain in ("N15_M07_F10", "N09_M07_F10")
-    )
-    task = Task("N15_M07_F10", "N09_M07_F10")
-    splits = [split_task(task, source, target, Split(), seed) for seed in (0, 1)]
-    runs = [Run(RECIPE, split.training, seed) for seed, split in enumerate(splits)]
-    return train(runs, CPU, watcher([split.held_back for split in splits], CPU)), splits
-
-
-def estimated(outcome, splits):
-    """What the run's own code estimates of each run of this stack."""
-    evidence = [run_evidence(split, "time") for split in splits]
-    return [evaluation.trust for evaluation in evaluate(outcome, splits, evidence)]
 
 
 def relabelled(split, label_of):
@@ -236,13 +200,26 @@ def scrambled(split):
     return relabelled(split, lambda number, label: others[label] if number else "unheard of")
 
 
-def test_no_estimate_depends_on_a_target_label(trained):
-    outcome, splits = trained
-    found = estimated(outcome, splits)
-    other = estimated(outcome, [scrambled(split) for split in splits])
-    without = estimated(outcome, [relabelled(split, lambda *_: None) for split in splits])
-    bounded = outcome.calibration.at_bound.tolist()
-    assert [not mine.evidence.calibrated for mine in found] == bounded
-    for mine, changed, unlabelled in zip(found, other, without, strict=True):
-        assert mine.estimates == changed.estimates == unlabelled.estimates
-        assert mine.evidence == changed.evidence == unlabelled.evidence
+def test_no_estimate_depends_on_a_target_label():
+    catalogue = open_dataset(
+        "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
+    ).catalogue()
+    task = Task("N15_M07_F10", "N09_M07_F10")
+    source, target = (
+        prepare(load(catalogue, [domain]), Preparation(input="frequency", length=256))
+        for domain in ("N15_M07_F10", "N09_M07_F10")
+    )
+    splits = [split_task(task, source, target, Split(), seed) for seed in (0, 1)]
+    runs = [Run(RECIPE, split.training, seed) for seed, split in enumerate(splits)]
+    outcome = train(runs, CPU, watcher([split.held_back for split in splits], CPU))
+
+    def estimated(splits):
+        evidence = [run_evidence(split, "time") for split in splits]
+        return [evaluation.trust for evaluation in evaluate(outcome, splits, evidence)]
+
+    found, changed = estimated(splits), estimated([scrambled(split) for split in splits])
+    without = estimated([relabelled(split, lambda *_: None) for split in splits])
+    assert [not each.evidence.calibrated for each in found] == outcome.calibration.at_bound.tolist()
+    for each, *others in zip(found, changed, without, strict=True):
+        for other in others:
+            assert (each.estimates, each.evidence) == (other.estimates, other.evidence)

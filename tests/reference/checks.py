@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 
 def moved_centres(points, recording, centres, start, own, rounds=30):
     """EM by the book. Likelihood of recording r under class c: exp(−|m_r − (μ_c + o + a_c)|² / 2σ²) π_c."""
-    axes, classes = range(len(start)), range(len(centres))
-    names = sorted(set(recording))
-    members = {name: [point for point, of in zip(points, recording, strict=True) if of == name] for name in names}
-    means = [[sum(point[axis] for point in members[name]) / len(members[name]) for axis in axes] for name in names]
-    squares = [
-        (point[axis] - mean[axis]) ** 2 for name, mean in zip(names, means, strict=True) for point in members[name]
-        for axis in axes
-    ]  # fmt: skip
+    points, centres, classes = list(map(np.array, points)), list(map(np.array, centres)), range(len(centres))
+    members = [
+        [point for point, number in zip(points, recording, strict=True) if number == name]
+        for name in sorted(set(recording))
+    ]
+    means = [sum(rows) / len(rows) for rows in members]
+    squares = [((point - mean) ** 2).mean() for mean, rows in zip(means, members, strict=True) for point in rows]
     variance = max(sum(squares) / len(squares), 1e-6)
-    offset, apart, shares = list(start), [[0.0 for _ in axes] for _ in classes], [1 / len(centres) for _ in classes]
+    offset, apart, shares = np.array(start), [0 * centre for centre in centres], [1 / len(centres) for _ in classes]
     for _ in range(rounds):
         chances = []
         for mean in means:
-            likely = []
-            for c in classes:
-                away = sum((mean[axis] - centres[c][axis] - offset[axis] - apart[c][axis]) ** 2 for axis in axes)
-                likely.append(math.log(max(shares[c], 1e-6)) - away / (2 * variance))
+            away = [((mean - centres[c] - offset - apart[c]) ** 2).sum() for c in classes]
+            likely = [math.log(max(shares[c], 1e-6)) - away[c] / (2 * variance) for c in classes]
             likely = [math.exp(value - max(likely)) for value in likely]
             chances.append([value / sum(likely) for value in likely])
         counts = [sum(chance[c] for chance in chances) for c in classes]
         shares = [(count + 0.1) / (sum(counts) + 0.1 * len(centres)) for count in counts]
-        offset = [
-            sum(
-                chance[c] * (mean[axis] - centres[c][axis] - apart[c][axis])
-                for mean, chance in zip(means, chances, strict=True)
-                for c in classes
-            )
-            / len(means)
-            for axis in axes
-        ]
+        recordings = list(zip(means, chances, strict=True))
+        offset = sum(chance[c] * (mean - centres[c] - apart[c]) for mean, chance in recordings for c in classes)
+        offset = offset / len(means)
         if own:
-            apart = [
-                [
-                    sum(
-                        chance[c] * (mean[axis] - centres[c][axis] - offset[axis])
-                        for mean, chance in zip(means, chances, strict=True)
-                    )
-                    / (counts[c] + 1)
-                    for axis in axes
-                ]
-                for c in classes
-            ]
-    return [[centres[c][axis] + offset[axis] + apart[c][axis] for axis in axes] for c in classes]
+            moved = [sum(chance[c] * (mean - centres[c] - offset) for mean, chance in recordings) for c in classes]
+            apart = [moved[c] / (counts[c] + 1) for c in classes]
+    return [(centres[c] + offset + apart[c]).tolist() for c in classes]
 
 
 def interval(evidence, past, near, fewest, shares):

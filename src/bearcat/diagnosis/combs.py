@@ -165,12 +165,12 @@ def fault_scores(bands: Lines, orders: Mapping[str, float]) -> Doubles:
     """Of each speed of GRID, were nothing to slip: how well lines of the likeliest fault stand out of envelopes."""
     inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
     scores, read = [], partial(strikes, bands)
-    for strike, own, others in (
+    for strike, near, others in (
         (inner, [1.0], []),
         (ball, [cage], []),
         (outer, [], [outer / inner, cage * outer / ball]),  # which an inner race or a ball of another speed would have
     ):
-        sides = [number * strike + sign * side for number in (1, 2) for sign in (-1, 1) for side in own]
+        sides = [number * strike + sign * side for number in (1, 2) for sign in (-1, 1) for side in near]
         score = read([strike, 2 * strike, 3 * strike, *sides])
         score -= 0.5 * read([0.5 * strike, 1.5 * strike, 2.5 * strike])
         for side in others:
@@ -317,7 +317,7 @@ def resample_in_angle(signal: Floats, speed: NDArray[np.floating[Any]]) -> Float
 
     if speed.size < 2 or not (np.isfinite(speed).all() and speed.min() > 0):
         raise InputError("the speed must be positive numbers, two at least", "rpm")
-    each = speed if speed.size == signal.size else stretch(speed.astype(np.float32), signal.size)
-    turns = np.concatenate([[0.0], np.cumsum((each[1:] + each[:-1]) / 2, dtype=np.float64)])
+    speeds = speed if speed.size == signal.size else stretch(speed.astype(np.float32), signal.size)
+    turns = np.concatenate([[0.0], np.cumsum((speeds[1:] + speeds[:-1]) / 2, dtype=np.float64)])
     places = np.interp(np.linspace(0, turns[-1], signal.size), turns, np.arange(signal.size, dtype=np.float64))
     return map_coordinates(signal, places[None], order=3, mode="nearest").astype(np.float32)

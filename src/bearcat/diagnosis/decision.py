@@ -224,7 +224,7 @@ def choose_model(
     """
     if unadapted is None:
         return bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}"
-    broken, plain_broken = (not each.finite or each.one_class is not None for each in (adapted, unadapted))
+    broken, plain_broken = (not model.finite or model.one_class is not None for model in (adapted, unadapted))
     if broken and not plain_broken:
         return False, f"{recipe} {'names one class only' if adapted.finite else 'broke down'}"
     if supported:

@@ -155,9 +155,9 @@ def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
         decision = by_findings([*_findings(recording, judged), *_noticed(recording)], judged.confidence)
         if state != HEALTHY and decision.action == OK:
             decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
-    known = {field.name: getattr(recording, field.name) for field in fields(Observation)}
+    observed = {field.name: getattr(recording, field.name) for field in fields(Observation)}
     return Diagnosis(
-        **known, decision=decision, state=state, confidence=judged.confidence, probabilities=judged.probabilities,
+        **observed, decision=decision, state=state, confidence=judged.confidence, probabilities=judged.probabilities,
         label=judged.label,
     )  # fmt: skip
 

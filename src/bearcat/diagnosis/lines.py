@@ -89,9 +89,9 @@ def levels_over_background(spectra: Spectra) -> Doubles:
 
 def higher(levels: Doubles) -> Doubles:
     """(band, bin) the higher of each bin and the next; 0 in the first and the last, where nothing is read."""
-    found = np.zeros_like(levels)
-    np.maximum(levels[:, 1:-1], levels[:, 2:], out=found[:, 1:-1])
-    return found
+    highest = np.zeros_like(levels)
+    np.maximum(levels[:, 1:-1], levels[:, 2:], out=highest[:, 1:-1])
+    return highest
 
 
 def bins_below(levels: Doubles, places: Doubles) -> Integers:
@@ -256,10 +256,10 @@ def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, Cro
     frequency loudest, and louder by LOUDER.
     """
     owned = []
-    for place, faults in enumerate(channels):
+    for number, faults in enumerate(channels):
         louder = dict[str, CrossTalk]()
         for (fault, line), (owner, others) in product(faults.items(), enumerate(channels)):
-            for name, other in others.items() if owner != place else ():
+            for name, other in others.items() if owner != number else ():
                 if abs(other.hertz / line.hertz - 1) <= SLIP and other.excess >= SHOWN_LINE:
                     ratio = other.amplitude / max(line.amplitude, 1e-30)
                     decibels = 20 * float(np.log10(max(ratio, 1e-30)))

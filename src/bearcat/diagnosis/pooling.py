@@ -139,11 +139,11 @@ def fit_familiarity(
     # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
     scale = band_spread(train_shapes[:KEPT_WINDOWS], train_recording[:KEPT_WINDOWS])
     both = (rows[:KEPT_WINDOWS] for rows in (unit(train_features), train_shapes / scale))
-    kept, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
-    neighbours = min(NEIGHBOURS, len(kept))
+    kept_features, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
+    neighbours = min(NEIGHBOURS, len(kept_features))
     # Each window is its own nearest, hence one neighbour more.
-    spreads = nearest(Rows(kept_shapes), kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
-    unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
+    spreads = nearest(Rows(kept_shapes), kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
+    unlimited = Familiarity(kept_features, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
     return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
 
 

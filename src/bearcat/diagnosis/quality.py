@@ -144,7 +144,7 @@ class QualityCheck:
         beyond = np.maximum.accumulate(power[::-1])[::-1]  # the highest from each frequency on
         places = np.arange(SEGMENT // 64, int(EDGE * SEGMENT / 2), SEGMENT // 256)
         places = places[beyond[places] < EMPTY * beyond[places // 2]]  # no median is above the highest
-        if edge := next((place for place in places if beyond[place] < EMPTY * np.median(power[place // 2 : place])), 0):
+        if edge := next((bin for bin in places if beyond[bin] < EMPTY * np.median(power[bin // 2 : bin])), 0):
             yield Finding("band limited", "check", {"hertz": float(edge * self.rate / SEGMENT), "rate": self.rate})
         for mains in MAINS:
             near = _near(mains, self.rate, power.size)

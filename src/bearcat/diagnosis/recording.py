@@ -361,8 +361,8 @@ class Diagnoses(Sequence[Diagnosis]):
     def table(self) -> list[dict[str, str]]:
         """The rows of a table for people, without columns that are empty in all of them."""
         rows = [diagnosis.cells() for diagnosis in self]
-        kept = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
-        return [{name: row[name] for name in kept} for row in rows]
+        filled = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
+        return [{name: row[name] for name in filled} for row in rows]
 
     def __repr__(self) -> str:
         rows = self.table()

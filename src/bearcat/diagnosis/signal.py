@@ -142,13 +142,12 @@ class SignalAnalysis:
         physics, general, family, error = None, None, None, first.error
         try:
             physics = first.read_lines(joined)
-            families = [found for analysis in alive if (found := analysis.family()) is not None]
+            families = [family for analysis in alive if (family := analysis.family()) is not None]
             if physics is not None:
                 general = _mean([analysis.general.finish() for analysis in alive if analysis.general])
-            if error is None:
-                family = max(families, key=lambda found: found.level, default=None)
+            family = max(families, key=lambda lines: lines.level, default=None) if error is None else None
         except InputError as refused:
-            physics, error = None, first._named(refused)
+            physics, family, error = None, None, first._named(refused)
         return SignalEvidence(
             physics, general, quality, self.speed, error and error.with_traceback(None), measured, family,
             drawing=first.draw(physics),
@@ -202,10 +201,10 @@ class SignalAnalysis:
 
     def joins(self, other: SignalAnalysis) -> bool:
         """Whether the spectra of both are on one axis: they are of the same speed and rate."""
-        own, others = self.lines, other.lines
-        if own is None or others is None:
+        lines, others = self.lines, other.lines
+        if lines is None or others is None:
             return False
-        return (own.rate, own.rpm, own.length) == (others.rate, others.rpm, others.length)
+        return (lines.rate, lines.rpm, lines.length) == (others.rate, others.rpm, others.length)
 
 
 def _together(axes: Sequence[SignalAnalysis]) -> Spectra:

@@ -67,8 +67,10 @@ class EnvelopeSpectra:
     """Collects the spectra of one recording up to the order `last`."""
 
     def __init__(self, rate: float, rpm: float, last: float) -> None:
+        from scipy import fft
+
         self.rate, self.rpm, self.last = rate, rpm, last
-        self.length = window_length(TURNS, rate, rpm)
+        self.length = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True))
         if self.length > LONGEST:
             least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
             raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
@@ -110,9 +112,9 @@ class EnvelopeSpectra:
             few = f"holds {self.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
             raise InputError(f"{few}; record longer")
 
-    def _keep(self, found: Spectra | None) -> None:
-        if found is not None:
-            self._sum = found if self._sum is None else self._sum.sum(found)
+    def _keep(self, spectra: Spectra | None) -> None:
+        if spectra is not None:
+            self._sum = spectra if self._sum is None else self._sum.sum(spectra)
 
 
 class Plan:
@@ -207,10 +209,3 @@ def stacked(axes: Sequence[Spectra]) -> Spectra:
     loudness = np.concatenate([np.broadcast_to(axis.loudness, len(axis.power)) for axis in axes])
     windows = min(axis.windows for axis in axes)
     return Spectra(power, first.turns, windows, kurtosis, loudness, len(axes))
-
-
-def window_length(turns: float, rate: float, rpm: float) -> int:
-    """Samples in so many turns, rounded up to a number that is fast to transform."""
-    from scipy import fft
-
-    return int(fft.next_fast_len(max(64, round(turns * 60 / rpm * rate)), real=True))
