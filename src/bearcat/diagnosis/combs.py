@@ -44,7 +44,6 @@ FAINT = 10.0  # dB of a first line, below which there is no comb
 FAULT_FLOOR, FAULT_CEILING = 3.0, 17.0  # dB in envelope spectra, whose noise is averaged
 BANDS = 7  # of envelopes: the whole range, its halves and its quarters
 # A speed that varies within a recording.
-LONGEST = 60.0  # seconds that are followed, which bounds the memory; longer ones are to be cut
 FOLLOWED = np.arange(1.0, 5.0)  # lines of the shaft by which its speed is followed
 RANGE, STEADY = 0.15, 0.02  # relative half-range of a speed that is followed, and below which it is steady
 EVEN = 17.0  # score of a comb whose lines are sharp: that shaft turns evenly
@@ -188,7 +187,7 @@ def follow_speed(signal: Floats, rate: float, near: float, orders: Mapping[str, 
     must stand out better once the signal is resampled by it.
     """
     shaft = near / 60
-    if signal.size > LONGEST * rate or signal.size / rate * shaft < 2 * TURNS or not signal.min() < signal.max():
+    if signal.size / rate * shaft < 2 * TURNS or not signal.min() < signal.max():
         return None
     if shaft_scores(shaft_lines(signal[: int(SECONDS * rate)], rate))[0].max() >= EVEN:
         return None  # some shaft has sharp lines, so it turns evenly

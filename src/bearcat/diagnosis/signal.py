@@ -162,7 +162,8 @@ class SignalAnalysis:
         if self.lines is None or self.orders is None:
             return None
         self.lines.check_turns()
-        clipped = max(analysis.check.limits.clipped for analysis in joined)
+        # Of a signal resampled in angle no sample stands at a limit.
+        clipped = 0.0 if self._turned else max(analysis.check.limits.clipped for analysis in joined)
         physics = physics_evidence(_together(joined), self.lines.rate, self.lines.rpm, self.orders, clipped)
         return physics if self.doubt is None else replace(physics, findings=(self.doubt, *physics.findings))
 

@@ -52,7 +52,7 @@ FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what t
 FAULT_VOTE, FAULT_TIE = 6.0, 0.9
 HIGHEST_MULTIPLE = 6  # of a stated speed, which is never replaced by one
 # A speed that varies, and a channel that holds it.
-FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
+FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed, which bounds the memory
 FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed
 PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
 PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
