@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gc
 import os
 import shutil
@@ -30,20 +29,7 @@ hypothesis.settings.load_profile("patient")
 
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
-)  # fmt: skip
-
-BLANK = {
-    "png": base64.b64decode(
-        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4////fwAJ+wP9KobjigAAAABJRU5ErkJggg=="
-    ),
-    "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="300"/>',
-    "pdf": b"%PDF-1.4",
-}
-
-
+BLANK = b'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="300"/>'
 # A worker runs whole modules (their fixtures cost more than most of their tests). The longest are first, so that no
 # worker is left with one of them when the others have nothing to do.
 LONGEST = (
@@ -70,7 +56,7 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         yield started
         started.close()
 
@@ -92,7 +78,7 @@ def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are composed but come out blank, for tests that read the page around them: rendering takes its most."""
     from bearcat.report.figures import ReportFigure
 
-    monkeypatch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
+    monkeypatch.setattr(ReportFigure, "render", lambda *_: BLANK)
 
 
 @pytest.fixture
