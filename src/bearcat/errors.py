@@ -32,8 +32,8 @@ SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand i
 class InputError(ValueError):
     """What the user gave cannot work; one sentence names the file or field, and says what to do.
 
-    `field` is the setting it is about, where there is one; the command line and the server name it. `readable`: the
-    recording itself could be read, and what is said of it is wrong or missing.
+    `field` is the setting at fault, if there is one; the command line and the server name it. `readable`: the recording
+    itself could be read, but what is stated about it is wrong or missing.
 
     >>> bearcat.diagnose("gone.wav", rpm=1480, bearing="6205")
     Traceback (most recent call last):
@@ -50,24 +50,21 @@ class InputError(ValueError):
         return str(self) if self.field is None else f"{self} (--{self.field.replace('_', '-')})"
 
     def beside(self, name: str) -> str:
-        """The sentence beside a name with which it may begin."""
+        """The sentence without the name that it may begin with."""
         return str(self).removeprefix(f"{name}: ")
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error about an unknown name: the nearest known one, else the whole list."""
-    known = list(islice(known, MOST_NAMES))  # names may come from a file, and comparing them takes time
-    lowered = {name.lower(): name for name in known if len(name) <= LONGEST_NAME}
-    begun = [full for short, full in lowered.items() if len(name) > 1 and short.startswith(name.lower())]
-    if len(begun) > 2:
-        return f"; did you mean {', '.join(begun[:LISTED])}?"
-    close = difflib.get_close_matches(name[: 2 * LONGEST_NAME].lower(), lowered, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean '{lowered[close[0]]}'?"
-    if not known:
-        return ""
-    listed = [name[:LONGEST_NAME] for name in known[:LISTED]] + ["…"] * (len(known) > LISTED)
-    return f"; choose from {', '.join(listed)}"
+def suggest(name: str, names: Iterable[str]) -> str:
+    """The tail of an error about an unknown name: those that begin with it, the nearest one, or the whole list."""
+    names = list(islice(names, MOST_NAMES))  # they may come from a file, and comparing them takes time
+    lowered = {name.lower(): name for name in names if len(name) <= LONGEST_NAME}
+    longer = [full for short, full in lowered.items() if len(name) > 1 and short.startswith(name.lower())]
+    if len(longer) > 2:
+        return f"; did you mean {', '.join(longer[:LISTED])}?"
+    if nearest := difflib.get_close_matches(name[: 2 * LONGEST_NAME].lower(), lowered, n=1, cutoff=0.6):
+        return f"; did you mean '{lowered[nearest[0]]}'?"
+    listed = [name[:LONGEST_NAME] for name in names[:LISTED]] + ["…"] * (len(names) > LISTED)
+    return f"; choose from {', '.join(listed)}" if names else ""
 
 
 @dataclass(frozen=True)
@@ -122,10 +119,10 @@ def check_range(name: str, value: float | None, place: str = "", field: str | No
 
     `place` is the file or the row that holds the number, `field` the option or query field that gives it.
     """
-    known = RANGES[name]
-    if value is not None and not known.holds(float(value)):
+    allowed = RANGES[name]
+    if value is not None and not allowed.holds(float(value)):
         where = f"{place}: " if place else ""
-        raise InputError(f"{where}{known.title} must be {known.words}, not {value:g}", field)
+        raise InputError(f"{where}{allowed.title} must be {allowed.words}, not {value:g}", field)
 
 
 def shown(text: str) -> str:

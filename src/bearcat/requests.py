@@ -37,17 +37,17 @@ class Request:
     """The base of all requests."""
 
     @classmethod
-    def of(cls, **given: Any) -> Self:
+    def of(cls, **values: Any) -> Self:
         """The request with these values, which may be texts; InputError names the field of a wrong one."""
-        plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-        found = override(cls(), {name: value for name, value in plain.items() if value is not None})
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        request = override(cls(), {name: value for name, value in plain.items() if value is not None})
         for field in dataclasses.fields(cls):
-            value, words = getattr(found, field.name), field.metadata
+            value, words = getattr(request, field.name), field.metadata
             if words["choices"] and value is not None and value not in words["choices"]:
                 raise InputError(f"unknown choice '{value}'{suggest(value, words['choices'])}", field.name)
             if words["limits"]:
                 check_range(words["limits"], value, field=field.name)
-        return found
+        return request
 
     def values(self) -> dict[str, Any]:
         """The fields by name."""
@@ -151,9 +151,9 @@ class DataRequest(SignalRequest):
 
     @property
     def dataset_settings(self) -> dict[str, str]:
-        """Settings of the dataset, those with a field of their own among them."""
-        own = {name: getattr(self, name) for name in ("channel", "rpm", "bearing")}
-        return pairs(self.settings) | {name: value for name, value in own.items() if value is not None}
+        """Settings of the dataset, with those that are fields of the request."""
+        fields = {name: getattr(self, name) for name in ("channel", "rpm", "bearing")}
+        return pairs(self.settings) | {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

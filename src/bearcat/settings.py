@@ -47,18 +47,14 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def override(settings: Settings, texts: Mapping[str, Any]) -> Settings:
-    """A copy with these fields changed, each value or text read as its field's type; an unknown field suggests the
-    nearest.
-    """
+    """A copy with these fields changed; values and texts are read as the field's type."""
     kind: Any = type(settings)
     fields = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
-    hints = _hints(kind)
-    changed = {}
+    hints, changed = _hints(kind), {}
     for name, text in texts.items():
-        instead = REMOVED.get(name) or REMOVED.get(f"{kind.__name__}.{name}")
-        if name not in fields and instead is not None:
-            raise InputError(f"setting '{name}' is gone; {instead}")
         if name not in fields:
+            if instead := REMOVED.get(name) or REMOVED.get(f"{kind.__name__}.{name}"):
+                raise InputError(f"setting '{name}' is gone; {instead}")
             raise InputError(f"unknown setting '{name}'{suggest(name, fields)}")
         try:
             changed[name] = from_plain(hints[name], text if hints[name] is Any else _texts(text))
@@ -77,10 +73,10 @@ def _texts(value: Any) -> Any:
 def find_name(name: str, table: Iterable[str], what: str) -> str:
     """The entry of a table called so, in any case; the nearest is suggested if there is none."""
     names = list(table)
-    found = {known.lower(): known for known in names}.get(name.lower())
-    if found is None:
-        raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
-    return found
+    for entry in names:
+        if entry.lower() == name.lower():
+            return entry
+    raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
 
 
 def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str) -> Settings:
@@ -135,21 +131,21 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
     if origin is typing.Literal and value in arguments:
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
-        hints, known = _hints(kind), {}
+        hints, fields = _hints(kind), {}
         for field in dataclasses.fields(kind):
             if field.name in value:
-                known[field.name] = from_plain(hints[field.name], value[field.name], f"'{field.name}'")
+                fields[field.name] = from_plain(hints[field.name], value[field.name], f"'{field.name}'")
             elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
                 raise ValueError(f"'{field.name}' is missing")
-        return kind(**known)
+        return kind(**fields)
     if origin is tuple:
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
         value = list(value.items()) if isinstance(value, Mapping) else value
         if isinstance(value, list | tuple):
-            each = arguments if ... not in arguments else arguments[:1] * len(value)
-            if len(each) == len(value):
-                return tuple(from_plain(item, part, name) for item, part in zip(each, value, strict=True))
+            kinds = arguments if ... not in arguments else arguments[:1] * len(value)
+            if len(kinds) == len(value):
+                return tuple(from_plain(item, part, name) for item, part in zip(kinds, value, strict=True))
     elif origin is Mapping and isinstance(value, Mapping):
         return {str(key): from_plain(arguments[1], item, f"{name} of '{key}'") for key, item in value.items()}
     elif kind is float and type(value) is int:
@@ -167,7 +163,7 @@ def _described(kind: Any) -> str:
         return "a table"
     arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
     if typing.get_origin(kind) is tuple:
-        return f"a list like a,b,c of which each is {words.get(arguments[0], 'a value')}"
+        return f"a list like a,b,c, where every part is {words.get(arguments[0], 'a value')}"
     return words.get(arguments[0] if arguments else kind, f"a {kind}")
 
 

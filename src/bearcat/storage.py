@@ -50,12 +50,13 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def abandoned(folder: Path, pattern: str) -> list[Path]:
-    """Drafts that a process left behind which was killed."""
-    found = []
+    """Drafts that a killed process left behind."""
+    drafts = []
     for draft in folder.glob(pattern):
         with suppress(OSError):  # someone else has just removed it
-            found += [draft] if time.time() - draft.stat().st_mtime > ABANDONED else []
-    return found
+            if time.time() - draft.stat().st_mtime > ABANDONED:
+                drafts.append(draft)
+    return drafts
 
 
 def real_path(path: Path) -> Path:
