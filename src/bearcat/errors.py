@@ -97,6 +97,7 @@ RANGES = {
     "pitch_diameter": Range("the pitch diameter", 1e-3, 1e5, "mm"),
     "contact_angle": Range("the contact angle", -89.9, 89.9, "degrees"),
     "order": Range("an order", 1e-3, 500, "times the speed of the shaft"),
+    "window": Range("the length of a window", 2, 2**24, "samples"),
     "length": Range("the length of a window", 2, 2**24, "samples"),
     "stride": Range("the step between windows", 1, 2**24, "samples"),
     "sample": Range("a place in a recording", 0, 2**48, "samples"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bearcat.errors import InputError, check_range, suggest
+from bearcat.errors import RANGES, InputError, check_range, suggest
 from bearcat.settings import override, pairs
 
 RECORDINGS, ADVANCED = "Recordings", "Advanced"  # groups of options, the first being "Options"
@@ -24,11 +24,10 @@ MANY = "; repeat for more"
 
 
 def option(
-    default: Any, text: str, metavar: str = "", *, choices: tuple[str, ...] = (), limits: str = "", group: str = "",
-    flag: str = "",
+    default: Any, text: str, metavar: str = "", *, choices: tuple[str, ...] = (), group: str = "", flag: str = "",
 ) -> Any:  # fmt: skip
-    """A field with its help; `limits` names its row of RANGES, `flag` what the command line calls it."""
-    words = {"help": text, "metavar": metavar, "choices": choices, "limits": limits, "group": group, "flag": flag}
+    """A field with its help; a field of a number has the range of its name in RANGES, if there is one."""
+    words = {"help": text, "metavar": metavar, "choices": choices, "group": group, "flag": flag}
     return dataclasses.field(default=default, metadata=words)
 
 
@@ -45,18 +44,14 @@ class Request:
             value, words = getattr(request, field.name), field.metadata
             if words["choices"] and value is not None and value not in words["choices"]:
                 raise InputError(f"unknown choice '{value}'{suggest(value, words['choices'])}", field.name)
-            if words["limits"]:
-                check_range(words["limits"], value, field=field.name)
+            if field.name in RANGES and isinstance(value, int | float):
+                check_range(field.name, value, field=field.name)
         return request
-
-    def values(self) -> dict[str, Any]:
-        """The fields by name."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignalRequest(Request):
-    """What recordings may not say themselves."""
+    """What recordings may not state."""
 
     rpm: str | None = option(None, "Speed of the shaft, or the channel with it.", "RPM", group=RECORDINGS)
     bearing: Any = option(  # noqa: RUF009 (a text, or a Bearing)
@@ -81,20 +76,14 @@ class PointRequest(SignalRequest):
 class DiagnoseRequest(PointRequest):
     """Of `diagnose`, `predict`, `report` and the server."""
 
-    rate: float | None = option(
-        None, "Sampling rate of files that do not state it.", "HZ", limits="rate", group=RECORDINGS
-    )
+    rate: float | None = option(None, "Sampling rate of files that do not state it.", "HZ", group=RECORDINGS)
     override: bool = option(False, "--rate, --rpm and --bearing override what files state.", group=ADVANCED)
     alarm: tuple[str, ...] = option(
         (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
     )
-    prior: float | None = option(
-        None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", limits="prior", group=ADVANCED
-    )
+    prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
-    group: int | None = option(
-        None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", limits="group", group=ADVANCED
-    )
+    group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", group=ADVANCED)
     mounting: str | None = option(None, "ISO 20816-3.", "rigid|flexible", choices=("rigid", "flexible"), group=ADVANCED)
 
 
@@ -102,13 +91,9 @@ class DiagnoseRequest(PointRequest):
 class WatchRequest(PointRequest):
     """Of `watch`."""
 
-    false_alarms: float | None = option(
-        None, "Accepted false alarms of a point in a year.  [default: 1]", "N", limits="false_alarms"
-    )
-    baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N", limits="baseline")
-    baseline_days: float | None = option(
-        None, "Days of running of a baseline.  [default: 2]", "N", limits="baseline_days"
-    )
+    false_alarms: float | None = option(None, "Accepted false alarms of a point in a year.  [default: 1]", "N")
+    baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
+    baseline_days: float | None = option(None, "Days of running of a baseline.  [default: 2]", "N")
     timezone: str | None = option(None, "Time zone of times without one.  [default: UTC]", "ZONE", group=ADVANCED)
 
     @property
@@ -125,29 +110,24 @@ class ServeRequest(Request):
 
     store: str | None = option(None, "Show the machines of this store of bearcat watch at /fleet.", "STORE")
     host: str = option("127.0.0.1", "The address to listen on; 0.0.0.0 for all.", "ADDRESS")
-    port: int = option(8000, "The port; 0 takes a free one.", "N", limits="port")
-    max_bytes: int = option(64 * 2**20, "Largest request in bytes.", "N", limits="max_bytes", group=ADVANCED)
-    timeout: float = option(30.0, "Longest time of a request in seconds.", "S", limits="timeout", group=ADVANCED)
-    concurrency: int = option(64, "Connections at once; others get 503.", "N", limits="concurrency", group=ADVANCED)
+    port: int = option(8000, "The port; 0 takes a free one.", "N")
+    max_bytes: int = option(64 * 2**20, "Largest request in bytes.", "N", group=ADVANCED)
+    timeout: float = option(30.0, "Longest time of a request in seconds.", "S", group=ADVANCED)
+    concurrency: int = option(64, "Connections at once; others get 503.", "N", group=ADVANCED)
     alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".", "CLASS", group=ADVANCED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataRequest(SignalRequest):
-    """How a dataset, or a folder of one's own, is read."""
+    """How a dataset or a user's folder is read."""
 
-    root: str | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER", group=RECORDINGS)
-    rate: float | None = option(
-        None, "Resample to it; also the rate of files that state none.", "HZ", limits="rate", group=RECORDINGS
+    root: Path | None = option(  # noqa: RUF009 (frozen too)
+        None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER", group=RECORDINGS
     )
+    rate: float | None = option(None, "Resample to it; also the rate of files that state none.", "HZ", group=RECORDINGS)
     settings: tuple[str, ...] = option(
         (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
     )
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder that is given for a dataset."""
-        return None if self.root is None else Path(self.root)
 
     @property
     def dataset_settings(self) -> dict[str, str]:
@@ -168,10 +148,8 @@ class AdaptRequest(DataRequest):
     reference: str | None = option(None, "A class labelled in the target, or a healthy file of it.", "CLASS|FILE")
     epochs: int | None = option(None, "Epochs of training; phases scale with them.  [default: the method's]", "N")
     beside: tuple[str, ...] = option((), "Train this method too" + MANY + ".", "NAME", group=ADVANCED)
-    window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", limits="length", group=ADVANCED)
-    stride: int | None = option(
-        None, "Samples from window to window.  [default: no overlap]", "N", limits="stride", group=ADVANCED
-    )
+    window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", group=ADVANCED)
+    stride: int | None = option(None, "Samples from window to window.  [default: no overlap]", "N", group=ADVANCED)
     split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME", group=ADVANCED)
     seed: int = option(0, "Seed of the split and of training.", "N", group=ADVANCED)
     device: str = option("auto", "auto, cpu or cuda.", "NAME", group=ADVANCED)

@@ -303,7 +303,7 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(request.device)
     settings = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
-    dataset = open_dataset(request.data, request.folder, settings)
+    dataset = open_dataset(request.data, request.root, settings)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, request.source, request.target)
     by_input: dict[str, DataSettings] = {}  # of recipes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,10 +121,10 @@ def report(
     """
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
-    place, defaults = Path(path), DiagnoseRequest().values()
+    place, defaults = Path(path), asdict(DiagnoseRequest())
     finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
     written = place.suffix.lower() == ".json"
-    names = [name for name, value in request.values().items() if value != defaults[name]]
+    names = [name for name, value in asdict(request).items() if value != defaults[name]]
     names += [] if model is None else ["model"]
     if names and (finished or stored or written):
         raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", names[0])
@@ -234,7 +235,7 @@ def check(name: Name, request: DataRequest, domains: options.Domains = None) -> 
     from bearcat.data.survey import survey
 
     preparation = Preparation(rate=request.rate)
-    dataset = open_dataset(name, request.folder, request.dataset_settings)
+    dataset = open_dataset(name, request.root, request.dataset_settings)
     catalogue = dataset.catalogue().only(domains or None)
     surveyed = survey(catalogue, preparation, request.channel, options.reading_bar())
     _print_survey(surveyed, preparation)
@@ -262,7 +263,7 @@ def show(
     from bearcat.data import open_dataset, resample
     from bearcat.report.figures import draw_shift
 
-    catalogue = open_dataset(name, request.folder, request.dataset_settings).catalogue().only(domains or None)
+    catalogue = open_dataset(name, request.root, request.dataset_settings).catalogue().only(domains or None)
     if len(catalogue.domains) != 2:
         number = len(catalogue.domains)
         raise InputError(f"a picture compares two domains, not {number}; name them with --domain A --domain B")
