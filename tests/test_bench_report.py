@@ -168,7 +168,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("text")
     results, missing = made_grid(folder / "runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ReportFigure, "render", lambda _, kind: BLANK)
+        patch.setattr(ReportFigure, "render", lambda *_: BLANK)
         return write_bench_report("A rig, four methods", results, missing, folder / "out")
 
 

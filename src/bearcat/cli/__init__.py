@@ -95,13 +95,13 @@ def _explain(error: Exception) -> tuple[int, str]:
         return 2, f"{error.format_message()} See --help, or docs/upgrade.md for what version 0.3 had."
     from bearcat.plugins import error_sentence, raised_in, traceback_text
 
-    own = raised_in(error) is not None
-    if isinstance(error, OSError) and not own:  # such as a full disk
+    plugin = raised_in(error) is not None
+    if isinstance(error, OSError) and not plugin:  # such as a full disk
         reason = os.strerror(error.errno) if error.errno else str(error)
         return 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
     with suppress(OSError):
         print(traceback_text(error), end="", file=sys.stderr)
-    if own:
+    if plugin:
         return 2, f"{error_sentence(error)}; correct it there, the lines above say how it was reached"
     return BUG, "this is a bug in bearcat; please report it with the lines above"
 

@@ -33,11 +33,9 @@ KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Names = list[str] | None  # of an option that may be repeated
 Root = Annotated[Path | None, Option(metavar="FOLDER", help="The dataset's folder.  [default: $BEARCAT_DATA/NAME]")]
 Domains = Annotated[
-    Names, Option("--domain", metavar="NAME", help="Only this domain, by name or index; repeat for more.")
+    Names, Option("--domain", metavar="NAME", help="A domain to read (name or index); repeat for more.")
 ]
-Healthy = Annotated[
-    Names, Option(metavar="FILE", help="A known good recording of the point, or a folder; repeat for more.")
-]
+Healthy = Annotated[Names, Option(metavar="FILE", help="A good recording of the point, or a folder; repeat for more.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Form = Literal["table", "csv", "json"]
 Format = Annotated[Form, Option("--format", metavar="table|csv|json", help="How results are printed.")]
@@ -47,10 +45,10 @@ class Command(TyperCommand):
     """A command whose help is short, and which refuses options that were removed or are given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        refuse_removed(
-            (word for word in args if word.startswith("--")), {name for each in self.params for name in each.opts}
-        )
-        for option, times in Counter(self.make_parser(ctx).parse_args(args=list(args))[2]).items():
+        flags = [word for word in args if word.startswith("--")]
+        refuse_removed(flags, {flag for parameter in self.params for flag in parameter.opts})
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
             if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
                 raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
         return super().parse_args(ctx, args)
@@ -79,11 +77,11 @@ class Group(TyperGroup):
 class Commands(Typer):
     """Commands of this kind, with plain help."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(cls=given.pop("cls", Group), add_completion=False, rich_markup_mode=None, **given)
+    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, add_completion=False, rich_markup_mode=None, **settings)
 
-    def command(self, name: str | None = None, **given: Any) -> Callable[[Function], Function]:
-        return super().command(name, cls=Command, **given)
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        return super().command(name, cls=Command, **settings)
 
 
 def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -118,8 +116,8 @@ def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def use_one_core() -> None:
-    """One thread for numpy and torch, unless the user says otherwise, and memory that stays with this process: clearing
-    new pages takes longer than filling them. To be called before numpy is loaded.
+    """One thread for numpy and torch, unless the environment says otherwise, and memory that stays with this process:
+    clearing new pages takes longer than filling them. Call it before numpy is loaded.
     """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -143,14 +141,14 @@ def print_note(sentence: str, kind: str = "note") -> None:
 
 
 def print_lines(*texts: str, flush: bool = False) -> None:
-    """Texts with names of others in them, which a terminal is to show and not to obey."""
+    """Texts with untrusted names in them, line by line, whose control characters are escaped."""
     print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
 
 
 def print_table(
     rows: Sequence[Mapping[str, str]], left: Collection[str], fixed: Collection[str] = (), title: str | None = None
 ) -> None:
-    """A table without lines; columns stand to the right but for those to the `left`, and wrap but for `fixed` ones."""
+    """A table without lines. Columns of `left` are aligned there, others to the right; all but `fixed` ones wrap."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -162,7 +160,7 @@ def print_table(
     screen = console()
     if fixed == left:
         screen.width = max(screen.width, 120)  # nothing is cut off
-    with screen.capture() as text:  # rich itself would end with 1, an alarm, where a reader has gone
+    with screen.capture() as text:  # rich itself would end with 1, an alarm, after a broken pipe
         screen.print(table)
     print(text.get(), end="")
 
@@ -180,22 +178,20 @@ def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns:
     sys.stdout.flush()
 
 
-def print_recordings(found: Diagnoses) -> None:
-    """Diagnosed recordings as a table."""
-    if rows := found.table():
+def print_recordings(diagnoses: Diagnoses) -> None:
+    if rows := diagnoses.table():
         right = ("confidence", "agreement", "unfamiliar")
         print_table(rows, set(rows[0]) - set(right), (*right, "decision"))
 
 
 def print_decision(model: Predictor) -> None:
-    """What the run that made a model decided about it, unless it is simply to be used."""
-    decision = model.decision
-    if decision.action != "use" or decision.reasons:
-        print_note(f"of the run that made this model: {decision.sentence}")
+    """The recommendation for a model, unless it is simply to be used."""
+    if model.decision.action != "use" or model.decision.reasons:
+        print_note(f"of the run that made this model: {model.decision.sentence}")
 
 
 def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """Passes recordings on and shows how far it is."""
+    """A progress bar of recordings that are read."""
     from functools import partial
 
     from rich.progress import track
