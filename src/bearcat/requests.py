@@ -84,7 +84,13 @@ class DiagnoseRequest(PointRequest):
     prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", group=ADVANCED)
-    mounting: str | None = option(None, "ISO 20816-3.", "rigid|flexible", choices=("rigid", "flexible"), group=ADVANCED)
+    mounting: str | None = option(
+        None,
+        "Mounting of the machine, for ISO 20816-3.",
+        "rigid|flexible",
+        choices=("rigid", "flexible"),
+        group=ADVANCED,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +158,7 @@ class AdaptRequest(DataRequest):
     stride: int | None = option(None, "Samples from window to window.  [default: no overlap]", "N", group=ADVANCED)
     split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME", group=ADVANCED)
     seed: int = option(0, "Seed of the split and of training.", "N", group=ADVANCED)
-    device: str = option("auto", "auto, cpu or cuda.", "NAME", group=ADVANCED)
+    device: str = option("auto", "Where training runs: auto, cpu or cuda.", "NAME", group=ADVANCED)
     method_settings: tuple[str, ...] = option(
         (), "A setting of the method" + MANY + ".", "PART.NAME=VALUE", flag="--method-set", group=ADVANCED
     )

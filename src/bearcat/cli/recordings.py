@@ -33,7 +33,7 @@ def diagnose(
     form: options.Format = "table",
     healthy: options.Healthy = None,
 ) -> None:
-    """Diagnose recordings by the fault lines of their bearing; no model and no training is needed.
+    """Diagnose recordings by the fault lines of their bearing. No model and no training is needed.
 
     Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
@@ -49,7 +49,7 @@ def predict(
     form: options.Format = "table",
     healthy: options.Healthy = None,
 ) -> None:
-    """Diagnose recordings with a model, beside the fault lines of their bearing.
+    """Diagnose recordings with a model and by their fault lines.
 
     Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input. A file that cannot be read is
     one to check; the others are diagnosed.
@@ -115,9 +115,10 @@ def report(
     model: Annotated[Path | None, Option(metavar="MODEL", help="Diagnose with this model, as predict does.")] = None,
     machine: Annotated[str | None, Option(metavar="NAME", help="Of a store: this machine alone.")] = None,
 ) -> None:
-    """Write one page: recordings, worst first, with the evidence of each alarm or check (docs/diagnose.md).
+    """Write one page of recordings, a run or watched machines.
 
-    Of a store: machines and their trends (docs/watch.md).
+    Recordings are listed worst first, with the evidence of each alarm or check (docs/diagnose.md), machines with their
+    trends (docs/watch.md).
     """
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
@@ -173,7 +174,7 @@ Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data 
 
 @data.command("list")
 def list_datasets() -> None:
-    """The datasets bearcat knows, their licences, and whether they are on this machine."""
+    """List the datasets, their licences and where they are."""
     from bearcat.data.datasets import DATASETS, default_root
 
     for name, kind in DATASETS.items():
@@ -193,7 +194,7 @@ def fetch(
     domains: options.Domains = None,
     settings: options.Set = None,
 ) -> None:
-    """Download a dataset from its official address; an interrupted download goes on where it stopped.
+    """Download a dataset, or go on with an interrupted download.
 
     Simulated recordings are computed and written as wav files with a manifest.
     """
@@ -230,7 +231,7 @@ def fetch(
 @data.command()
 @takes(DataRequest)
 def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
-    """Read every recording and report what is there, what is missing and what `adapt` could not use."""
+    """Read every recording; list what is there, missing or unusable."""
     from bearcat.data import Preparation, open_dataset
     from bearcat.data.survey import survey
 
@@ -259,7 +260,7 @@ def show(
     domains: options.Domains = None,
     out: Annotated[Path, Option(metavar="FILE", help="The picture: .png, .svg or .pdf.")] = Path("shift.png"),
 ) -> None:
-    """Draw waveform, spectrum and envelope spectrum of each class in two domains."""
+    """Draw the waveform and spectra of each class in two domains."""
     from bearcat.data import open_dataset, resample
     from bearcat.report.figures import draw_shift
 

@@ -30,9 +30,10 @@ def adapt(
     request: AdaptRequest,
     out: Annotated[Path, Option(metavar="FOLDER", help="The folder for the results.")] = Path("bearcat-out"),
 ) -> None:
-    """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
+    """Adapt a model to unlabelled recordings; say how far to trust it.
 
-    With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
+    It learns from labelled recordings of another machine or condition. Without any option: a small, easy task between
+    two simulated operating conditions, in a minute or two.
     """
     from bearcat.adaptation import make_plan
     from bearcat.adaptation.adapt import adapt as run
@@ -104,7 +105,7 @@ def check(
     run: Annotated[Path, Argument(metavar="RUN", help="The folder of a finished run.")],
     labels: Annotated[Path, Option(metavar="FILE", help="A csv with the columns recording and label.")],
 ) -> None:
-    """Compare a run with labels of some target recordings; update expected accuracy, recommendation, calibration."""
+    """Compare a run with labels of some target recordings. Updates expected accuracy, recommendation, calibration."""
     from bearcat.adaptation.adapt import check_run, read_labels
 
     print_lines(check_run(run, read_labels(labels)).decision.sentence)
@@ -115,7 +116,7 @@ def export(
     model: Annotated[Path, Argument(metavar="MODEL", help="A model's folder.")],
     onnx: Annotated[Path, Option("--onnx", metavar="FILE", help="The file to write; its name ends in .onnx.")],
 ) -> None:
-    """Write a model as one ONNX file, from prepared windows to calibrated probabilities (docs/deploy.md)."""
+    """Write a model as one ONNX file (docs/deploy.md)."""
     from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)
@@ -175,7 +176,7 @@ def bench_run(
 
 @bench.command("status")
 def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
-    """Count the runs of a grid that are done, running, failed and missing."""
+    """Count the runs of a grid that are done, failed or missing."""
     opened, specs, _ = _opened(grid, store, root, None, create=False)
     _print_states(specs, opened)
 
@@ -190,7 +191,7 @@ def bench_report(
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
     metric: Metric = None,
 ) -> None:
-    """Write tables, statistics and figures of finished runs, and one page of them."""
+    """Write tables, statistics and figures of finished runs."""
     from bearcat.bench import results
     from bearcat.bench.grid import read_grid
     from bearcat.bench.report import write_bench_report

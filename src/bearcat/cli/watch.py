@@ -36,7 +36,7 @@ class FolderOrCommand(options.Group):
 
 watch = Commands(
     cls=FolderOrCommand, add_help_option=False, context_settings={"ignore_unknown_options": True},
-    help="Watch machines over time: recordings as they arrive, baselines, and alarms at a stated rate.",
+    help="Watch machines over time and alarm at a stated rate.",
 )  # fmt: skip
 
 StorePlace = Annotated[str, Argument(metavar="STORE", help="The store: a file, or postgresql://user@host/database.")]
@@ -133,7 +133,7 @@ def _writing(store: str, name: str) -> Iterator[tuple[Store, str, str | None]]:
 
 @watch.command()
 def acknowledge(store: StorePlace, name: Whose, note: Note = "") -> None:
-    """Acknowledge a machine's alarms: they stay open, and notify again only if they grow."""
+    """Acknowledge a machine's alarms. They notify again only if they grow."""
     with _writing(store, name) as (opened, machine, point):
         number = opened.acknowledge(machine, point, note)
     print_lines(f"{name}: points acknowledged: {number}")
@@ -149,7 +149,7 @@ def baseline(
     ] = None,
     note: Note = "",
 ) -> None:
-    """Learn the baseline of a point anew, after a repair or with another sensor."""
+    """Learn a baseline anew, after a repair or with another sensor."""
     from bearcat.data.manifest import time_in
 
     when = None if since is None else time_in(since)
@@ -178,7 +178,7 @@ def export(
     store: StorePlace,
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .csv.")],
 ) -> None:
-    """Write all measurements of a store as csv, a row for each point and time."""
+    """Write all measurements of a store as csv."""
     from bearcat.watch.store import Store
 
     with Store.open(store) as opened:
@@ -191,7 +191,7 @@ def serve(
     request: ServeRequest,
     model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
 ) -> None:
-    """Diagnose over HTTP, with a page to drop recordings on (docs/deploy.md). Ctrl-C stops it."""
+    """Diagnose over HTTP, with a page to drop recordings on. Ctrl-C stops it (docs/deploy.md)."""
     options.use_one_core()
     from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
@@ -217,7 +217,7 @@ def mcp(
         str | None, Option(metavar="STORE", help="The store of bearcat watch, to ask about its machines too.")
     ] = None,
 ) -> None:
-    """Let an assistant ask about recordings and machines by the Model Context Protocol (docs/deploy.md)."""
+    """Let an assistant ask about recordings and machines (MCP)."""
     from bearcat.deploy.assistant import make_assistant
 
     make_assistant(folder, store).run("stdio")
