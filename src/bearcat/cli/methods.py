@@ -99,7 +99,7 @@ def settings_of(recipe: Recipe) -> list[tuple[str, str, str]]:
 def methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
 ) -> None:
-    """List the methods by where they come from, or the settings of one."""
+    """List the methods, or the settings of one."""
     from bearcat.cat.recipes import GROUPS, RECIPES, find_recipe
 
     if name is not None:
