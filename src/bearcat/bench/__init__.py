@@ -152,12 +152,12 @@ def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> lis
 
 def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
     """What a report is made of: the finished runs under the grid's names for them, and the cells without one."""
-    found, missing = [], []
+    finished, missing = [], []
     for spec in specs:
         state = store.state(spec.identity)
         if state.record is not None:
-            found.append(Result(spec.cell, state.record, store.folder(spec.identity)))
+            finished.append(Result(spec.cell, state.record, store.folder(spec.identity)))
         else:
             kind = "not run" if state.kind == "missing" else state.kind
             missing.append(Missing(spec.cell, kind, "" if kind == "running" else state.detail))
-    return found, missing
+    return finished, missing

@@ -84,8 +84,8 @@ def write_bench_report(
             for folder in ("tables", "figures"):
                 rmtree(out / folder, ignore_errors=True)
         sections = []
-        for (dataset, kind), (mine, absent) in _groups(results, missing).items():
-            sections.append(_section(f"{dataset}, {kind} input", mine, absent, metrics, out))
+        for (dataset, kind), (runs, absent) in _groups(results, missing).items():
+            sections.append(_section(f"{dataset}, {kind} input", runs, absent, metrics, out))
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
         page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
         if results:
@@ -109,8 +109,8 @@ def _groups(results: Sequence[Result], missing: Sequence[Missing]) -> dict[tuple
 
     datasets, together = Counter(kind for _, kind in groups), dict[tuple[str, str], Group]()
     for kind in (kind for kind, number in datasets.items() if number > 1):
-        mine = [replace(run, cell=in_all(run.cell)) for run in results if run.cell.input == kind]
-        together[ALL, kind] = mine, [replace(run, cell=in_all(run.cell)) for run in missing if run.cell.input == kind]
+        runs = [replace(run, cell=in_all(run.cell)) for run in results if run.cell.input == kind]
+        together[ALL, kind] = runs, [replace(run, cell=in_all(run.cell)) for run in missing if run.cell.input == kind]
     return dict(sorted(groups.items())) | together
 
 
@@ -118,30 +118,30 @@ def _section(
     title: str, results: Sequence[Result], missing: Sequence[Missing], metrics: Sequence[str], out: Path
 ) -> Section:
     """Caveats, tables and figures of a group, which are also written to files."""
-    said, tables, drawn = caveats(results, missing), list[Table](), list[ReportFigure | None]()
+    notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():
         comparison = compare(results, metric)
         tables.append(score_table(results, missing, comparison))
         if comparison.pairs:
             tables.append(pair_table(comparison))
-            drawn.append(critical_difference(comparison))
-        if comparison.warning and comparison.warning not in [caveat.text for caveat in said]:
-            said.append(Caveat("Too few tasks", comparison.warning))
+            pictures.append(critical_difference(comparison))
+        if comparison.warning and comparison.warning not in [caveat.text for caveat in notes]:
+            notes.append(Caveat("Too few tasks", comparison.warning))
     sentences: tuple[str, ...] = ()
     if results and results[0].cell.dataset != ALL:
         sentences = data_sentences(results)
-        drawn += [figures.curves(results), *map(figures.reliability, _by_method(results).values())]
-        drawn.append(figures.confusions(results))
+        pictures += [figures.curves(results), *map(figures.reliability, _by_method(results).values())]
+        pictures.append(figures.confusions(results))
     slug = re.sub(r"[^a-z0-9]+", "-", title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
-    pictures = [replace(each, name=file_name(f"{slug}-{each.name}")) for each in drawn if each is not None]
+    named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]
     for table in tables:  # a file stands alone; the page says once what concerns all its tables
-        note = " ".join((table.note, *sentences, *(caveat.text for caveat in said)))
+        note = " ".join((table.note, *sentences, *(caveat.text for caveat in notes)))
         write_atomically(out / "tables" / f"{table.name}.tex", latex(replace(table, note=note)).encode())
-    for figure in pictures:
+    for figure in named:
         for kind in ("svg", "pdf"):
             write_atomically(out / "figures" / f"{figure.name}.{kind}", figure.render(kind))
-    return Section(title, sentences, tuple(said), tuple(tables), tuple(pictures))
+    return Section(title, sentences, tuple(notes), tuple(tables), tuple(named))
 
 
 def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -162,7 +162,7 @@ def score_table(results: Sequence[Result], missing: Sequence[Missing], compariso
         if any(getattr(run.record, entry) for run in results):
             columns[heading] = [_counted(_by_method(results)[method], entry) for method in methods]
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
-    if theirs := {method for method, _ in paper} & {*methods}:
+    if published := {method for method, _ in paper} & {*methods}:
         means = [np.mean([paper.get((method, task), math.nan) for task in comparison.tasks]) for method in methods]
         columns["Paper"] = [percent_entry(float(mean)) for mean in means]
     seeds = max((spread.n for spread in comparison.cells.values()), default=0)
@@ -180,7 +180,7 @@ def score_table(results: Sequence[Result], missing: Sequence[Missing], compariso
         note.append("* = with MCC and SDAT.")
     if any(numbered(task) != task for task in tasks):
         note.append("Domains: " + ", ".join(f"{number} = {name}" for number, name in enumerate(CONDITIONS)) + ".")
-    if theirs:
+    if published:
         note.append("Paper: Forest and Fink 2024, mean of five seeds over the same tasks.")
     rows = tuple(zip(*columns.values(), strict=True))
     return Table(metric.name, f"Target {metric.title}", " ".join(note), tuple(columns), rows)
@@ -252,13 +252,13 @@ def critical_difference(comparison: Comparison) -> ReportFigure:
         joined.loc[list(clique), list(clique)] = 1.0
     drawing = empty_figure(WIDE, 0.6 + 0.13 * len(comparison.cliques) + 0.19 * math.ceil(len(rank) / 2))
     axis = drawing.subplots()
-    drawn = posthocs.critical_difference_diagram(
+    diagram = posthocs.critical_difference_diagram(
         dict(rank), joined, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
         label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8},
         color_palette={name: style["color"] for name, style in style_of.items()}, marker_props={"s": 14},
         elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 3}, text_h_margin=0.02 * len(rank),
     )  # fmt: skip
-    for label in drawn["labels"]:
+    for label in diagram["labels"]:
         label.set_color("black")
     axis.set_xlabel("average rank (1 is best)")
     axis.xaxis.set_label_position("top")

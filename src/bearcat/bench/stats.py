@@ -14,6 +14,7 @@ not.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -115,8 +116,8 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
     """Results of ONE dataset and input by one of METRICS."""
     scores, sign = target_scores(results, metric), 1 if METRICS[metric].higher_is_better else -1
     methods = sorted({method for method, _, _ in scores})
-    every = sorted({(task, seed) for _, task, seed in scores})
-    complete = [block for block in every if all((method, *block) in scores for method in methods)]
+    blocks = sorted({(task, seed) for _, task, seed in scores})
+    complete = [block for block in blocks if all((method, *block) in scores for method in methods)]
     tasks = sorted({task for task, _ in complete})
     groups = [  # (seed, method) of each task
         np.array([[scores[method, *block] for method in methods] for block in complete if block[0] == task])
@@ -130,7 +131,7 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
     ordered = [methods[number] for number in order]
     pairs = _pairs([group[:, order] for group in groups], ordered) if tasks else ()
     different = {frozenset((pair.first, pair.second)) for pair in pairs if pair.significant}
-    left_out = f", {len(every) - len(complete)} left out" if len(complete) < len(every) else ""
+    left_out = f", {len(blocks) - len(complete)} left out" if len(complete) < len(blocks) else ""
     return Comparison(
         METRICS[metric],
         spreads(scores),
@@ -138,7 +139,7 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
         {methods[number]: float(average[number]) for number in order},
         tuple(tasks),
         "Averages, ranks and tests use only the cells (task and seed) in which every compared method has a result:"
-        f" {len(complete)} of {len(every)}{left_out}. The mean of a task uses all its seeds.",
+        f" {len(complete)} of {len(blocks)}{left_out}. The mean of a task uses all its seeds.",
         _warning(len(tasks), len(pairs)),
         pairs,
         cliques(ordered, different) if tasks else (),
@@ -164,12 +165,14 @@ def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str
 
 def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str], Spread]:
     """(method, task) → mean, standard deviation (ddof 1) and number of its seeds."""
-    found = {}
-    for method, task in sorted({(method, task) for method, task, _ in scores}):
-        values = np.array([scores[key] for key in sorted(scores) if key[:2] == (method, task)])
-        sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-        found[method, task] = Spread(float(values.mean()), sd, len(values))
-    return found
+    groups = defaultdict[tuple[str, str], list[float]](list)
+    for (method, task, _), score in sorted(scores.items()):
+        groups[method, task].append(score)
+    by_cell = {}
+    for cell, values in groups.items():
+        sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        by_cell[cell] = Spread(float(np.mean(values)), sd, len(values))
+    return by_cell
 
 
 def ranks(values: Floats) -> Floats:
@@ -207,38 +210,36 @@ def holm(p: Sequence[float]) -> list[float]:
 
 def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
     """Bars of the critical-difference diagram: the longest runs of neighbours in which no two methods differ."""
-    found: list[tuple[str, ...]] = []
+    bars: list[tuple[str, ...]] = []
     reached = 0
     for start in range(len(ordered)):
         end = start + 1
         while end < len(ordered) and not different & {frozenset((name, ordered[end])) for name in ordered[start:end]}:
             end += 1
         if end > reached and end - start > 1:
-            found.append(tuple(ordered[start:end]))
+            bars.append(tuple(ordered[start:end]))
         reached = max(reached, end)
-    return tuple(found)
+    return tuple(bars)
 
 
 def bootstrap(means: Floats) -> tuple[float, float]:
     """A 95 % percentile interval for the mean of the tasks' means; nan for a single task."""
     if len(means) < 2:
         return math.nan, math.nan
-    drawn = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
-    low, high = np.quantile(means[drawn].mean(axis=1), [0.025, 0.975])
+    resampled = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
+    low, high = np.quantile(means[resampled].mean(axis=1), [0.025, 0.975])
     return float(low), float(high)
 
 
 def _pairs(groups: Sequence[Floats], methods: Sequence[str]) -> tuple[Pair, ...]:
     """Tests of all pairs; a group holds the scores (seed, method) of a task."""
-    places = list(combinations(range(len(methods)), 2))
-    means = [np.array([(group[:, one] - group[:, other]).mean() for group in groups]) for one, other in places]
-    p = [signed_rank(differences) for differences in means]
+    pairs = list(combinations(range(len(methods)), 2))
+    gaps = [np.array([(group[:, first] - group[:, second]).mean() for group in groups]) for first, second in pairs]
+    p = [signed_rank(gap) for gap in gaps]
     return tuple(
-        Pair(
-            methods[first], methods[second], float(means[number].mean()), p[number], adjusted, *bootstrap(means[number])
-        )
-        for number, ((first, second), adjusted) in enumerate(zip(places, holm(p), strict=True))
-    )  # fmt: skip
+        Pair(methods[first], methods[second], float(gap.mean()), chance, adjusted, *bootstrap(gap))
+        for (first, second), gap, chance, adjusted in zip(pairs, gaps, p, holm(p), strict=True)
+    )
 
 
 def _snapped(values: Floats) -> Floats:
