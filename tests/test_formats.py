@@ -110,16 +110,6 @@ def test_text_files_as_people_export_them(tmp_path, text, channels, rate, encodi
     assert all(len(samples) == 3 for samples in found.channels.values())
 
 
-def test_a_channel_of_several_is_picked_by_its_name(tmp_path):
-    np.save(tmp_path / "x.npy", np.stack([SIGNAL, SIGNAL[::-1]]))
-    with pytest.raises(InputError, match=r"x\.npy: holds 2 channels \(1, 2\)") as raised:
-        read_signals(tmp_path / "x.npy").pick(None)
-    assert raised.value.field == "channel"
-    scipy_io.savemat(tmp_path / "z.mat", {"DE": SIGNAL, "FE": SIGNAL})
-    with pytest.raises(InputError, match=r"z\.mat: .*'De_'; .*'DE'"):
-        read_signals(tmp_path / "z.mat").pick("De_")
-
-
 def test_an_absent_or_unreadable_file_is_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"gone\.csv: .*no such file"):
         read_signals(tmp_path / "gone.csv", "gone.csv")
