@@ -1,6 +1,4 @@
-"""A recording as the windows of a model, and what the model says of them.
-
-Blocks of samples are brought to the model's rate and cut into windows: a day needs no more memory than a minute.
+"""Cuts a recording into windows, block by block, and classifies them: a day needs no more memory than a minute.
 
 >>> stream, findings = at_rate_of(model, open_stream(Path("monday.wav")))
 >>> pooled = pool(tally_stream(model, stream), model.pooled_temperature, model.familiarity)
@@ -32,7 +30,7 @@ BATCH = 256  # windows handed to the model at once
 def ask(
     model: Predictor, found: FoundRecording, stream: Stream, course: SpeedCourse, given: Given
 ) -> tuple[Tally, list[Finding]]:
-    """What the model says of the windows of a channel; it reads them at the speed that was measured or stated."""
+    """The model's answer for the windows of a channel, at the measured or stated speed; and remarks."""
     (rpm, _), measured, noticed = given.rpm_of(found, stream), course.evidence, list[Finding]()
     unknown = "rpm" in model.needs and rpm is None and model.rpm is None
     if measured.corrected or measured.by == "tacho" or unknown:
@@ -46,7 +44,7 @@ def ask(
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
-    """The stream at the model's rate, and what a reader should know; `rate` is of files that do not say theirs."""
+    """The stream at the model's rate, and remarks; `rate` is of files without one."""
     origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
     findings, blocks = list[Finding](), stream.blocks
     if wanted is None and own is not None:

@@ -76,34 +76,34 @@ def diagnose(
     history = _usual_lines(healthy, given) if len(healthy) else {}
     units, work = _units(recordings, given, model), partial(examine, model=model, history=history, given=given)
     evidence, notes = list[Observation](), list[str]()
-    for observations, said in in_processes(work, list(units), request.jobs):
+    for observations, channel_notes in in_processes(work, list(units), request.jobs):
         evidence += observations
-        notes += said
+        notes += channel_notes
     return Diagnoses(decide_together(evidence), notes)
 
 
 def _units(recordings: Sequence[Recorded | FoundUnit], given: Given, model: Predictor | None) -> Iterator[FoundUnit]:
     """The measurements of files, folders and arrays, not opened yet."""
-    for number, each in enumerate(recordings):
-        if isinstance(each, FoundUnit):
-            yield each
-        elif isinstance(each, np.ndarray):
+    for number, recording in enumerate(recordings):
+        if isinstance(recording, FoundUnit):
+            yield recording
+        elif isinstance(recording, np.ndarray):
             if given.speed is not None:
                 raise InputError(f"rpm: an array has no channel '{given.speed}'; give a number", "rpm")
-            array = array_recording(each, given.rate, f"array {number}" if len(recordings) > 1 else "array")
+            array = array_recording(recording, given.rate, f"array {number}" if len(recordings) > 1 else "array")
             yield FoundUnit(array.name, partial(list, [alone(array)]))
         else:
-            yield from find_units([Path(each)], given, None if model is None else model.channel)
+            yield from find_units([Path(recording)], given, None if model is None else model.channel)
 
 
 def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
-    """What physics reads in recordings that are known to be healthy, by point; InputError where it can read none."""
+    """Fault lines of healthy recordings, by point; InputError where none can be read."""
     usual = defaultdict[str | None, list[PhysicsEvidence]](list)
-    for each in diagnose(healthy, given=given):
-        if each.problem is not None:
-            raise each.problem
-        if each.physics is not None:
-            usual[each.point].append(each.physics)
+    for diagnosis in diagnose(healthy, given=given):
+        if diagnosis.problem is not None:
+            raise diagnosis.problem
+        if diagnosis.physics is not None:
+            usual[diagnosis.point].append(diagnosis.physics)
     if not usual:
         raise InputError("--healthy: no line can be read in these recordings; name others, with speed and bearing")
     return dict(usual)
@@ -113,7 +113,7 @@ Examined = tuple[list[Observation], list[str]]  # of each point, and notes on th
 
 
 def examine(unit: FoundUnit, model: Predictor | None, history: History, given: Given) -> Examined:
-    """The evidence of one measurement; an error of ours is printed, and concerns this one alone."""
+    """The evidence of one measurement; a bug of bearcat is printed, and stops this one alone."""
     try:
         evidence, notes = list[Observation](), list[str]()
         for found, measured in measure_unit(unit, given, model):
@@ -148,7 +148,7 @@ def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: in
 
 @dataclass(frozen=True, eq=False)
 class MeasuredPoint:
-    """What the signals of a point say by themselves, what a model says, and what was noticed; or what is wrong."""
+    """Evidence of the signals of a point, of a model, and remarks made while reading; or the problem."""
 
     signal: SignalEvidence = field(default_factory=SignalEvidence)
     network: NetworkEvidence | None = None
@@ -157,7 +157,7 @@ class MeasuredPoint:
 
     @property
     def lacking(self) -> InputError | None:
-        """What nobody can do without, where no model speaks; a speed that was not found is none."""
+        """The statement without which nothing can be diagnosed; a speed that could not be measured is none."""
         signal, problem = self.signal, self.signal.problem
         silent = signal.quality is not None and signal.quality.no_signal is not None
         if problem is None or self.network is not None or signal.family is not None or silent:
@@ -178,7 +178,7 @@ def measure_unit(
 
 
 def measure_points(found: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[MeasuredPoint]:
-    """What each point of a measurement says; a point that cannot be used does not stop the others."""
+    """The evidence of each point of a measurement; a point that cannot be used does not stop the others."""
     measured = []
     for point in found.points:
         try:
@@ -192,8 +192,8 @@ def evidence_of(
     found: FoundMeasurement, measured: Sequence[MeasuredPoint], given: Given, model: Predictor | None = None,
     history: History | None = None,
 ) -> list[Observation]:  # fmt: skip
-    """What is known of each point. A line that several show belongs to the loudest: on the others it is cross-talk,
-    which is to be checked.
+    """An observation of each point. A line that several points show belongs to the loudest; on the others it is
+    cross-talk, which is to be checked.
     """
     borrowed, evidence = cross_talk([loudness(each.signal.physics) for each in measured]), list[Observation]()
     for point, each, lines in zip(found.points, measured, borrowed, strict=True):
@@ -245,7 +245,7 @@ class _Axis:
 
 
 def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> MeasuredPoint:
-    """What the signals of a point say by themselves, what the model says, and what was noticed while reading."""
+    """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
     noticed, axes, courses, orders, doubt = list[Finding](), list[_Axis](), list[SpeedCourse](), None, None
     for found in point.recordings:
         stream = found.open()
@@ -279,7 +279,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
             for _ in blocks:
                 pass
         else:
-            from bearcat.deploy.ask import ask  # which nobody else needs
+            from bearcat.deploy.ask import ask  # other commands start without it
 
             tallied, about = ask(model, axis.found, replace(axis.stream, blocks=blocks), course, given)
             tallies.append(tallied)
@@ -289,7 +289,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
         if model.metadata.get("recipe") == "general":
-            signal = replace(signal, general=None)  # it would be heard twice
+            signal = replace(signal, general=None)  # it would count twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
     return MeasuredPoint(signal, network, tuple(noticed))
@@ -298,7 +298,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
 def _united(
     analyses: Sequence[SignalAnalysis], axes: Sequence[_Axis], course: SpeedCourse, given: Given
 ) -> SignalEvidence:
-    """What all axes of a point say; of their velocities the worst, as the standard has it."""
+    """The evidence of all axes of a point together; of their velocities the worst, as ISO 20816 asks."""
     first, *others = analyses
     severities = [
         vibration_severity(axis.check.beginning, axis.check.rate, given.declared_of(axis.found), course.evidence.rpm)
@@ -333,7 +333,7 @@ def _tacho(
     samples, _ = _beginning(stream.blocks, own)
     if own is not None and samples.size:
         speed = speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
-    if speed is None and found.said_speed and own is not None:
+    if speed is None and found.states_speed and own is not None:
         holds = f"its channel '{found.channel}' holds neither a speed in rpm nor pulses of one"
         raise InputError(f"{stream.origin}: {holds}; give the speed as a number", "rpm")
     return speed

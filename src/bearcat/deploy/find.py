@@ -1,6 +1,7 @@
-"""What there is to diagnose, and what a user says of it: files, folders and manifests → measurements.
+"""What there is to diagnose, and what a user states of it: files, folders and manifests → measurements.
 
-A measurement is what was recorded at once: points that are neighbours, each one channel or several axes of one bearing.
+A measurement was recorded at once. It has one point or several neighbours; a point is one channel, or several axes of
+one bearing.
 
 >>> for unit in find_units([Path("pump")]):
 ...     print([point.name for measurement in unit.open() for point in measurement.points])
@@ -37,18 +38,18 @@ SAME_RATE = 1e-4  # by which two statements of one rate may differ
 
 @dataclass(frozen=True, eq=False)
 class FoundRecording:
-    """One channel to diagnose: how it is opened, and what a manifest or its folder's name say of it."""
+    """One channel to diagnose: how to open it, and what a manifest or the folder's name states of it."""
 
     open: Callable[[], Stream]
     name: str
     rpm: float | None = None
     bearing: Bearing | None = None
     machine: str | None = None
-    folder: str | None = None  # in place of the machine, where nobody names it; None: the file's folder
+    folder: str | None = None  # stands for a machine without a name; None: the file's folder
     point: str | None = None
-    channel: str | None = None  # whose name may say the unit; None: an array
+    channel: str | None = None  # its name may say the unit; None: an array
     declared: Declared = field(default_factory=Declared)  # by a manifest, for the zone of ISO 20816-3
-    said_speed: bool = False  # somebody said that this channel holds the speed
+    states_speed: bool = False  # the user or a manifest says that this channel holds the speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +70,17 @@ class FoundMeasurement:
     notes: tuple[str, ...] = ()
 
     def closed(self) -> FoundMeasurement:
-        """The same by its names, without what is read."""
-        points = tuple(
-            replace(point, recordings=tuple(replace(each, open=closed) for each in point.recordings))
-            for point in self.points
-        )
-        return replace(self, points=points, speed=None)
+        """The same names without the samples."""
+
+        def without_samples(point: FoundPoint) -> FoundPoint:
+            return replace(point, recordings=tuple(replace(axis, open=closed) for axis in point.recordings))
+
+        return replace(self, points=tuple(map(without_samples, self.points)), speed=None)
 
 
 @dataclass(frozen=True, eq=False)
 class FoundUnit:
-    """A file, or a part of one, that nothing was opened of yet; InputError where it cannot be opened."""
+    """A file, or a part of one, that is not opened yet; opening raises InputError where it cannot be read."""
 
     name: str
     open: Callable[[], Sequence[FoundMeasurement]]  # one, or several where a recording is cut
@@ -87,9 +88,9 @@ class FoundUnit:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a user says of all recordings, where they do not say it themselves; what is None is the model's.
+    """What a user states of all recordings, for those that do not state it themselves; the model fills what is None.
 
-    With `override`, what the user says replaces what files, manifests and folders say.
+    With `override`, the user's statement replaces that of files, manifests and folders.
     """
 
     rate: float | None = None
@@ -103,8 +104,8 @@ class Given:
     trust_speed: bool = False  # a stated speed is not checked
     declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
     override: bool = False
-    measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
-    without: str | None = None  # the dataset that is tested: what was learnt from its bench does not count
+    measured: bool = False  # keep levels and spectra, also of recordings that are too short to be diagnosed
+    without: str | None = None  # the dataset under test: nothing that was learnt from its bench counts
 
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
@@ -113,8 +114,12 @@ class Given:
 
     @staticmethod
     def of(request: DiagnoseRequest, classes: Sequence[str] = ()) -> Given:
-        """From what was asked for; `classes` are a model's."""
-        rpm, speed = number_or_channel(request.rpm)
+        """From a request; `classes` are the model's."""
+        rpm, speed = None, None
+        try:
+            rpm = None if request.rpm is None else float(request.rpm)
+        except ValueError:
+            speed = str(request.rpm)
         bearing, search = asked_bearing(request.bearing)
         return Given(
             request.rate, rpm, speed, bearing, search, request.channel, request.channels,
@@ -123,47 +128,39 @@ class Given:
         )  # fmt: skip
 
     def rate_of(self, stream: Stream) -> float | None:
-        """The stream's own, else the given one; InputError where they differ and nothing is to be overridden."""
+        """The rate of the file, else the given one; InputError where they differ without `override`."""
         if self.rate is None or stream.rate is None or self.override or abs(stream.rate / self.rate - 1) < SAME_RATE:
             return (self.rate or stream.rate) if self.override else (stream.rate or self.rate)
         differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
         raise InputError(f"{stream.origin}: {differ}; leave the rate out, or override", "rate")
 
-    def rpm_of(self, found: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
-        """The stated speed, and what a person should know where the file says otherwise."""
-        return stated_speed(stream.origin, stream.rpm, found.rpm, self.rpm, self.override)
+    def rpm_of(self, recording: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
+        """The stated speed, and what a person should know where the file contradicts it."""
+        return stated_speed(stream.origin, stream.rpm, recording.rpm, self.rpm, self.override)
 
-    def bearing_of(self, found: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
-        """The recording's or the given one, else the `assumed` one; None where it is said to be unknown."""
-        said = self.search or self.bearing is not None
-        if found.bearing is not None and not (said and self.override):
-            return found.bearing
-        return self.bearing if said else assumed
+    def bearing_of(self, recording: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
+        """The recording's or the given one, else the `assumed` one; None if the user calls it unknown."""
+        stated = self.search or self.bearing is not None
+        if recording.bearing is not None and not (stated and self.override):
+            return recording.bearing
+        return self.bearing if stated else assumed
 
-    def declared_of(self, found: FoundRecording) -> Declared:
-        """What a user or a manifest says of the measurement, and the unit that a channel's name says."""
-        return self.declared.completed(found.declared, found.channel or "")
+    def declared_of(self, recording: FoundRecording) -> Declared:
+        """What the user or a manifest declares, and the unit in the channel's name."""
+        return self.declared.completed(recording.declared, recording.channel or "")
 
-    def differences(self, found: FoundRecording) -> list[Finding]:
-        """Where a recording says otherwise than the user."""
-        said, own = (None if each is None else each.orders() for each in (self.bearing, found.bearing))
+    def differences(self, recording: FoundRecording) -> list[Finding]:
+        """Where the recording and the user state different things."""
+        given = None if self.bearing is None else self.bearing.orders()
+        listed = None if recording.bearing is None else recording.bearing.orders()
         differing = list[dict[str, Any]]()
-        if self.rpm is not None and found.rpm is not None and self.rpm != found.rpm:
-            differing.append({"about": "rpm", "stated": found.rpm, "given": self.rpm})
-        if said is not None and own is not None and any(abs(said[name] / own[name] - 1) > 1e-3 for name in said):
-            differing.append({"about": "bearing", "stated": str(found.bearing)})
-        if self.search and self.override and own is not None:
-            differing.append({"about": "unknown bearing", "stated": str(found.bearing)})
-        counts = {"overridden": self.override}
-        return [Finding("statements differ", "remark", values | counts) for values in differing]
-
-
-def number_or_channel(rpm: str | float | None) -> tuple[float | None, str | None]:
-    """A speed as a number, or the name of the channel that holds it."""
-    try:
-        return None if rpm is None else float(rpm), None
-    except ValueError:
-        return None, str(rpm)
+        if self.rpm is not None and recording.rpm is not None and self.rpm != recording.rpm:
+            differing.append({"about": "rpm", "stated": recording.rpm, "given": self.rpm})
+        if given and listed and any(abs(given[line] / listed[line] - 1) > 1e-3 for line in given):
+            differing.append({"about": "bearing", "stated": str(recording.bearing)})
+        if self.search and self.override and listed is not None:
+            differing.append({"about": "unknown bearing", "stated": str(recording.bearing)})
+        return [Finding("statements differ", "remark", values | {"overridden": self.override}) for values in differing]
 
 
 def find_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -172,18 +169,18 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS and file.name != MANIFEST)
-        inside = (file for file in known if not file.is_dir())  # reading names a pipe and a link to nothing
-        visible = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
+        files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
+        visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         yield from visible or [path]  # reading names an empty folder
 
 
 def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | None = None) -> Iterator[FoundUnit]:
-    """The recordings of files and folders, or those a manifest lists, with what a manifest in a folder above says.
+    """The recordings of files and folders, or those that a manifest lists. A manifest in a folder above counts too.
 
-    Nothing is opened but manifests, and what cannot be used is a unit that says so when it is opened. Of several
-    channels, the one that the user names is read, or the `usual` one, which the model was adapted to, or all that may
-    be vibrations: each is a point, all are one, or a manifest and their names say which.
+    Only manifests are opened; a recording that cannot be used says so when it is opened. Of several channels, the one
+    that the user names is read, or the `usual` one, which the model was adapted to, or all that may be vibrations: as
+    points, as axes of one point, or as a manifest and their names say.
     """
     given = given or Given()
     override = given.override and given.speed is not None
@@ -202,25 +199,25 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             opening = partial(_listed_measurement, renamed, given.channel, usual, given.channels)
             yield FoundUnit(renamed[0].origin, opening)
 
-    def found_in(path: Path) -> Iterator[FoundUnit]:
+    def units_in(path: Path) -> Iterator[FoundUnit]:
         root = path.parent if path.name == MANIFEST else path
         if (whole := listed(root)) is not None:
             yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
             for problem in whole.problems:  # every recording that is asked for is accounted for
                 name = shown(str(root / problem.origin))  # as it is called from where the user stands
-                said = InputError(problem.sentence).beside(problem.origin)
-                yield _refused(InputError(f"{name}: {said}", readable=True), name)
+                reason = InputError(problem.sentence).beside(problem.origin)
+                yield _refused(InputError(f"{name}: {reason}", readable=True), name)
             return
-        places, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
-        for file, place in places.items():
-            only = frozenset(places.values())
-            manifests = [found for folder in place.parents[:MANIFEST_ABOVE] if (found := listed(folder, only))]
-            wrong |= {each.sentence: each.origin for found in manifests for each in found.problems}
-            above = [entry for found in manifests for entry in folder_entries(found)]
-            if entries := [entry for entry in above if real_path(entry.row.path) == place]:
+        files, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
+        for file, real in files.items():
+            only = frozenset(files.values())
+            manifests = [manifest for folder in real.parents[:MANIFEST_ABOVE] if (manifest := listed(folder, only))]
+            wrong |= {problem.sentence: problem.origin for manifest in manifests for problem in manifest.problems}
+            above = [entry for manifest in manifests for entry in folder_entries(manifest)]
+            if entries := [entry for entry in above if real_path(entry.row.path) == real]:
                 yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
             else:  # a domain may be called after its speed
-                rpm = None if override else speed_in_name(place.parent.name)
+                rpm = None if override else speed_in_name(real.parent.name)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files
@@ -228,7 +225,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
 
     for path in paths:
         try:
-            yield from found_in(path)
+            yield from units_in(path)
         except (InputError, OSError) as error:  # such as a manifest that cannot be read; other paths go on
             yield _refused(error, shown(str(path)))
 
@@ -237,7 +234,7 @@ def measurements_of_file(
     file: Path, rows: Sequence[ManifestRow] = (), channel: str | None = None, channels: str | None = None,
     rpm: float | None = None,
 ) -> list[FoundMeasurement]:  # fmt: skip
-    """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
+    """The one measurement of a file, or of a part of it; `rows` are its rows in a manifest."""
     if rows:
         reader = FileReader()
         return _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
@@ -246,25 +243,26 @@ def measurements_of_file(
 
 def _file_measurement(file: Path, given: Given, usual: str | None, rpm: float | None) -> list[FoundMeasurement]:
     """The one measurement of a file."""
-    name, channel, stated = shown(str(file)), given.channel, None
+    origin, channel, speed = shown(str(file)), given.channel, None
     if given.speed is not None:
-        opening = partial(_open_speed, file, given.speed, name)
-        stated = FoundRecording(opening, f"{name}#{given.speed}", channel=given.speed, said_speed=True)
+        opening = partial(_open_speed, file, given.speed, origin)
+        speed = FoundRecording(opening, f"{origin}#{given.speed}", channel=given.speed, states_speed=True)
     if channel is not None:
-        return [alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel), stated)]
-    opened = open_channels(file, name, usual)
+        opening = partial(open_stream, file, channel, origin)
+        return [alone(FoundRecording(opening, origin, rpm, channel=channel), speed)]
+    opened = open_channels(file, origin, usual)
     vibrating = vibrations(opened)
-    names = [each for each in vibrating if each != given.speed]
+    names = [name for name in vibrating if name != given.speed]
     if not names:
-        raise InputError(f"{name}: has no channel beside the speed's; name another one", "rpm")
+        raise InputError(f"{origin}: has no channel beside the speed's; name another one", "rpm")
 
-    def found(channel: str) -> FoundRecording:
-        origin = name if names == [channel] else f"{name}#{channel}"
-        return FoundRecording(partial(opened[channel], origin), origin, rpm, channel=channel)
+    def recording(name: str) -> FoundRecording:
+        full = origin if names == [name] else f"{origin}#{name}"
+        return FoundRecording(partial(opened[name], full), full, rpm, channel=name)
 
-    if stated is None:
-        stated = next((found(each) for each in opened if each not in vibrating), None)
-    return [_grouped(name, [found(each) for each in names], given.channels, stated)]
+    if speed is None:
+        speed = next((recording(name) for name in opened if name not in vibrating), None)
+    return [_grouped(origin, [recording(name) for name in names], given.channels, speed)]
 
 
 def _open_speed(file: Path, channel: str, name: str) -> Stream:
@@ -287,26 +285,26 @@ def _listed_measurement(
         except InputError as error:  # is raised again when it is opened, so that others go on
             divided, read = [entry], partial(_refuse, error)
         channels = channels or entry.row.channels
-        for each in divided:
-            row = each.row
+        for part in divided:
+            row = part.row
             recordings.append(FoundRecording(
-                partial(read, each), each.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
+                partial(read, part), part.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
                 row.point, row.channel, row.declared,
             ))  # fmt: skip
     first, speed = entries[0], None
     if (channel := first.row.rpm_channel) is not None:
         opening = partial(_read_speed, first)
-        speed = FoundRecording(opening, f"{first.origin}#{channel}", channel=channel, said_speed=True)
+        speed = FoundRecording(opening, f"{first.origin}#{channel}", channel=channel, states_speed=True)
     name = first.origin if len(entries) == 1 else first.origin.partition("#")[0]
     return [_grouped(name, recordings, channels, speed)]
 
 
 def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
     """A row of a manifest by the channels it is read as."""
-    there = entry.signals().channels
-    if len(there) == 1:
-        return [entry.with_channel(*there)]  # its name may say the unit
-    return entry.by_channel() if channel is None and usual not in there else [entry.with_channel(channel or usual)]
+    channels = entry.signals().channels
+    if len(channels) == 1:
+        return [entry.with_channel(*channels)]  # its name may say the unit
+    return entry.by_channel() if channel is None and usual not in channels else [entry.with_channel(channel or usual)]
 
 
 def _grouped(
@@ -316,17 +314,17 @@ def _grouped(
     if len(recordings) == 1:
         return alone(recordings[0], speed)
     by_name = {recording.channel or recording.name: recording for recording in recordings}
-    said = bool(channels or any(recording.point for recording in recordings))
-    if channels is None and said:
-        groups = grouped(by_name, lambda each: by_name[each].point or each)
-        found = {point: tuple(axes) for point, axes in groups.items()}
+    stated = bool(channels or any(recording.point for recording in recordings))
+    if channels is None and stated:
+        groups = grouped(by_name, lambda channel: by_name[channel].point or channel)
+        axes_of = {point: tuple(axes) for point, axes in groups.items()}
     else:
-        found = points_of(list(by_name), channels)
+        axes_of = points_of(list(by_name), channels)
     points = []
-    for point, axes in found.items():
-        own = by_name[axes[0]].name if len(axes) == 1 else f"{name}#{point}" if point else name
-        points.append(FoundPoint(own, tuple(by_name[axis] for axis in axes)))
-    return FoundMeasurement(name, tuple(points), speed, () if said else (described(found),))
+    for point, axes in axes_of.items():
+        origin = by_name[axes[0]].name if len(axes) == 1 else f"{name}#{point}" if point else name
+        points.append(FoundPoint(origin, tuple(by_name[axis] for axis in axes)))
+    return FoundMeasurement(name, tuple(points), speed, () if stated else (described(axes_of),))
 
 
 def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:
