@@ -311,7 +311,7 @@ def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_ther
 
 def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learnt():
     memory, random = learnt()
-    before = memory.state.state.seen
+    before = memory.state.state.count
     memory.state = unreadable(memory.state, DAY * 13, "broken.wav: cannot be read")
     assert (memory.status.status, memory.status.reasons[0]) == ("check", "broken.wav: cannot be read")
     assert unreadable(memory.state, DAY * 5, "old.wav") is memory.state, "a later recording was judged already"
@@ -319,7 +319,7 @@ def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learn
     assert memory.take(refused) == []
     assert memory.status.status == "check"
     assert "clipped" in memory.status.reasons[0]
-    assert memory.state.state.seen == before
+    assert memory.state.state.count == before
     run(memory, random, [15])
     assert memory.status.status == "ok"
 

@@ -67,8 +67,8 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
     template = _template()
     points = store.fleet(machine)
     if machine is not None and not points:
-        known = dict.fromkeys(point.machine for point in store.fleet())
-        raise InputError(f"the store has no machine '{shown(machine)}'{suggest(machine, known)}", "machine")
+        machines = dict.fromkeys(point.machine for point in store.fleet())
+        raise InputError(f"the store has no machine '{shown(machine)}'{suggest(machine, machines)}", "machine")
     urgent = sum(point.status in (ALARM, CHECK, NO_SIGNAL) for point in points)
     detailed = 0 if served and machine is None else len(points) if machine or len(points) <= SMALL else urgent
     drawn = points[: min(detailed, DETAILED)]
@@ -179,21 +179,21 @@ def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], state: PointS
     evidence = f"{judged[-1][1] if judged else 0:.0f} % of the alarm threshold"
     plots = [_trend("Evidence of a change", evidence, judged or [(first, 0.0)], (0.0, 100.0), across, ticks, rules)]
     usual = state.state.band if state.states else {}
-    own = LINES.get(state.status.fault or "", "")
-    for name in sorted(DRAWN, key=lambda name: name != own):
-        if known := [(row.time, row.values[name]) for row in rows if name in row.values]:
-            text, band = measured_text(name, known[-1][1]), usual.get(name)
+    named = LINES.get(state.status.fault or "", "")
+    for name in sorted(DRAWN, key=lambda name: name != named):
+        if points := [(row.time, row.values[name]) for row in rows if name in row.values]:
+            text, band = measured_text(name, points[-1][1]), usual.get(name)
             text += "" if band is None else ", usual {} to {}".format(*map(number_text, band))
-            plots.append(_trend(MEASUREMENTS[name][0], text, known, band, across, ticks, rules))
+            plots.append(_trend(MEASUREMENTS[name][0], text, points, band, across, ticks, rules))
     return plots
 
 
 def _trend(
-    title: str, text: str, known: Sequence[tuple[float, float]], band: tuple[float, float] | None, across: Scale,
+    title: str, text: str, points: Sequence[tuple[float, float]], band: tuple[float, float] | None, across: Scale,
     ticks: Ticks, rules: Rules,
 ) -> Plot:  # fmt: skip
     """One measurement over time, above a band of what is usual."""
-    times, values = zip(*known, strict=True)
+    times, values = zip(*points, strict=True)
     low, high = min([*values, *(band or ())]), max([*values, *(band or ())])
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     span = max(low - room, 0.0) if low >= 0 else low - room, high + room
@@ -226,14 +226,14 @@ def _ticks(span: tuple[float, float], scale: Scale, most: int = 4) -> Ticks:
     power = 10.0 ** math.floor(math.log10(size))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * size)
     first, last = math.ceil(span[0] / step), math.floor(span[1] / step)
-    return tuple((scale(step * place), number_text(step * place)) for place in range(first, last + 1))
+    return tuple((scale(step * number), number_text(step * number)) for number in range(first, last + 1))
 
 
 def _time_ticks(first: float, last: float, across: Scale, most: int = 5) -> Ticks:
     """Hours, days or months."""
     step = next((step for step in STEPS if (last - first) / step <= most), STEPS[-1])
     form = "%H:%M" if step < DAY else "%d %b" if step < 90 * DAY else "%b %Y"
-    moments = [step * place for place in range(math.ceil(first / step), math.floor(last / step) + 1)]
+    moments = [step * number for number in range(math.ceil(first / step), math.floor(last / step) + 1)]
     return tuple((across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in moments)
 
 

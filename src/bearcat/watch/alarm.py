@@ -63,7 +63,7 @@ def assess(
             reading = _diagnosed(state, reading, rule)
         state, reading = _weigh(state, reading, rule)
         names = (*state.names, reading.state)[-PERSISTENCE:] if reading.state in FAULTS else state.names
-        state = replace(state, plain=0 if _shows_fault(reading) else state.plain + 1, names=names)
+        state = replace(state, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1, names=names)
         state, event = _update_alarm(state, reading, rule)
         happened += [event] if event is not None else []
         state, learnt = _learn(state, reading, rule)
@@ -201,11 +201,11 @@ def _update_alarm(
     if state.reference.learnt:
         lasting = state.evidence >= limit / 2
         high = bool(np.any((np.array(level) >= GROWN) & (reading.change >= GROWN)))  # nothing else need show a fault
-        strong = state.evidence >= limit and (state.plain < PERSISTENCE or high)
+        strong = state.evidence >= limit and (state.faultless_blocks < PERSISTENCE or high)
     else:  # what has grown clearly since the first recordings
         strong = lasting = _has_grown(np.array(level))
     strong, lasting = strong or reading.alarming, lasting or reading.alarming
-    state = replace(state, alarm=alarm, calm=0 if strong or lasting else state.calm + 1)
+    state = replace(state, alarm=alarm, quiet_blocks=0 if strong or lasting else state.quiet_blocks + 1)
     if strong and alarm is None:
         return replace(state, alarm=OpenAlarm(time, state.onset or time, level)), ("alarm", "alarm")
     if alarm is None:
@@ -215,9 +215,9 @@ def _update_alarm(
     if np.any(np.array(level) >= np.array(alarm.change) + GROWN):
         change = tuple(np.fmax(alarm.change, level).tolist())
         return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), ("grown", "the change has grown")
-    if state.calm >= PERSISTENCE:
-        event = None if alarm.told else ("over", "the change has gone")
-        return replace(state, alarm=replace(alarm, over=True, told=True)), event
+    if state.quiet_blocks >= PERSISTENCE:
+        event = None if alarm.announced else ("over", "the change has gone")
+        return replace(state, alarm=replace(alarm, over=True, announced=True)), event
     return state, None
 
 
@@ -253,9 +253,9 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
     question, lines = None, None if state.usual_lines is None else state.usual_lines.finding
     if lines is not None:
         question = sentence(replace(lines, values={**lines.values, "of": "its baseline"}))
-    elif 2 * doubted > after.seen and doubts:
+    elif 2 * doubted > after.count and doubts:
         question = f"most recordings of its baseline were to be checked: {sentence(doubts[0])}"
-    words = [f"what is usual was learnt from {after.seen} recordings at {after.label}"]
+    words = [f"what is usual was learnt from {after.count} recordings at {after.label}"]
     if question is not None:
         question += "; look at the machine, then acknowledge"
         words.append(question)

@@ -63,7 +63,7 @@ class OpenAlarm:
     change: tuple[float, ...]  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
     acknowledged: float | None = None
     over: bool = False  # its cause has gone
-    told: bool = False  # that this was said: it may come and go
+    announced: bool = False  # that it is over: it may come and go
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +115,14 @@ class PointState:
     lines: Mapping[str, Loudness] = field(default_factory=dict)
     running: int = 0  # blocks since the machine has started
     starts: int = 1  # of the machine
-    plain: int = PERSISTENCE  # blocks in a row that show neither a clear line nor impulses
+    faultless_blocks: int = PERSISTENCE  # blocks in a row that show neither a clear line nor impulses
     names: tuple[str, ...] = ()  # the last faults that were named
     times: Doubles = field(default_factory=lambda: np.empty(0))  # (block,)
     changes: Doubles = field(default_factory=lambda: np.empty((0, len(NAMES))))  # (block, name) dB; nan: not compared
     # Evidence for a change, and alarms.
     evidence: float = 0.0
     onset: float | None = None  # when the evidence began to grow
-    calm: int = 0  # blocks in a row in which nothing speaks for an alarm
+    quiet_blocks: int = 0  # blocks in a row in which nothing speaks for an alarm
     alarm: OpenAlarm | None = None
 
     @property
@@ -283,12 +283,12 @@ def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str
         last = state.state
         rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
         rate, unit = last.rate if rate is None else rate, last.unit if unit is None else unit
-    highest = max([abs(each.load or 0.0) for each in states] + [abs(load or 0.0)])
-    for number, each in enumerate(states):
-        if each.admits(rpm, load, rate, unit, highest):
+    highest = max([abs(known_state.load or 0.0) for known_state in states] + [abs(load or 0.0)])
+    for number, known_state in enumerate(states):
+        if known_state.admits(rpm, load, rate, unit, highest):
             if snapshot.no_signal is None:  # which may say less than others
-                each = replace(each, rate=each.rate or rate, unit=each.unit or unit)
-            return state.with_state(number, each), ()
+                known_state = replace(known_state, rate=known_state.rate or rate, unit=known_state.unit or unit)
+            return state.with_state(number, known_state), ()
     before, notes = state.state if states else OperatingState(), list[str]()
     if rate is not None and before.rate is not None and abs(rate / before.rate - 1) > SAME_RATE:
         notes.append(f"the sampling rate is {rate:g} Hz now; what is usual is learnt anew")

@@ -95,8 +95,8 @@ def _route(number: int, address: str) -> Route:
             raise InputError("--notify: needs an extra; pip install 'bearcat[watch]'") from error
         logging.getLogger("apprise").disabled = True  # it would print addresses
         service = apprise.Apprise()
-        known = service.add(address)
-    if not known:
+        accepted = service.add(address)
+    if not accepted:
         instead = "write one such as json://host/path or mailto://user:password@example.com (docs/watch.md)"
         raise InputError(f"--notify: number {number} is no address that apprise can use; {instead}")
     return Route(f"--notify {number} ({service[0].service_name})", service)

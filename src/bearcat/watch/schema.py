@@ -129,14 +129,14 @@ def _check_file(path: Path, create: bool) -> None:
 def _sqlite_engine(path: Path, write: bool) -> Engine:
     import sqlite3
 
-    place = f"file:{quote(str(path.absolute()))}?mode={'rw' if write else 'ro'}"
+    uri = f"file:{quote(str(path.absolute()))}?mode={'rw' if write else 'ro'}"
 
     def connect() -> sqlite3.Connection:
-        opened = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         if path.stat().st_size == 0:
-            opened.execute("PRAGMA journal_mode = WAL")  # which the file keeps
-        opened.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL")  # survives a power cut
-        return opened
+            connection.execute("PRAGMA journal_mode = WAL")  # which the file keeps
+        connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL")  # survives a power cut
+        return connection
 
     def begin(connection: Connection) -> None:
         # A transaction that writes begins as such, so that nobody changes what it has read.

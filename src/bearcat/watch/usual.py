@@ -85,10 +85,10 @@ class Tail:
     def p_value(self, score: float) -> float:
         """How often a recording of the baseline would be as unusual as this one."""
         count = len(self.scores)
-        rank = (sum(own >= score for own in self.scores) + 1) / (count + 1)
+        rank = (sum(usual >= score for usual in self.scores) + 1) / (count + 1)
         if score <= self.begin:
             return rank
-        beyond = (sum(own > self.begin for own in self.scores) + 1) / (count + 1)
+        beyond = (sum(usual > self.begin for usual in self.scores) + 1) / (count + 1)
         return beyond * math.exp(-(score - self.begin) / self.length)
 
 
@@ -162,7 +162,7 @@ class OperatingState:
     rate: float | None = None
     unit: str | None = None
     rows: Doubles = field(default_factory=lambda: np.empty((0, len(MEASUREMENTS))))  # (recording, name)
-    seen: int = 0  # recordings that were learnt from, thinned ones included
+    count: int = 0  # recordings that were learnt from, thinned ones included
     last: float | None = None  # time of the last one
     ran: float = 0.0  # seconds of the machine, without stops, while they were recorded
     usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
@@ -195,8 +195,8 @@ class OperatingState:
         rows = rows[::2] if len(rows) > KEPT else rows
         since = 0.0 if self.last is None else time - self.last
         ran = self.ran + (since if since <= STOP * interval else 0.0)
-        new = replace(self, rows=rows, seen=self.seen + 1, last=time, ran=ran)
-        if self.learnt or (new.seen >= rule.recordings(interval) and ran >= rule.period):
+        new = replace(self, rows=rows, count=self.count + 1, last=time, ran=ran)
+        if self.learnt or (new.count >= rule.recordings(interval) and ran >= rule.period):
             return new._fixed()
         return new
 
@@ -205,16 +205,16 @@ class OperatingState:
         if self.learnt:
             return None
         wanted, days = rule.recordings(interval), min(self.ran, rule.period) / DAY
-        return f"baseline: {min(self.seen, wanted)} of {wanted} recordings, {days:.1f} of {rule.period / DAY:g} days"
+        return f"baseline: {min(self.count, wanted)} of {wanted} recordings, {days:.1f} of {rule.period / DAY:g} days"
 
     def _fixed(self) -> OperatingState:
         """With medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
         matrix, scores = compared(self.rows), []
-        for place in range(len(matrix)):
-            others = np.delete(matrix, place, axis=0)
-            scores.append(score(matrix[place] - _quantile(others, 0.5), _spread(others)))
+        for number in range(len(matrix)):
+            others = np.delete(matrix, number, axis=0)
+            scores.append(score(matrix[number] - _quantile(others, 0.5), _spread(others)))
         usual, spreads = tuple(_quantile(matrix, 0.5).tolist()), tuple(_spread(matrix).tolist())
-        correlated = max(1, round(_correlation(matrix) * self.seen / len(self.rows)))
+        correlated = max(1, round(_correlation(matrix) * self.count / len(self.rows)))
         return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), correlated=correlated)
 
     @property
@@ -239,9 +239,9 @@ class OperatingState:
         return np.asarray(compared(row) - self.middle)
 
 
-def _near(own: float | None, other: float | None, tolerance: float) -> bool:
+def _near(first: float | None, second: float | None, tolerance: float) -> bool:
     """Whether both are unknown, or differ by no more."""
-    return own is other if own is None or other is None else abs(own - other) <= tolerance
+    return first is second if first is None or second is None else abs(first - second) <= tolerance
 
 
 def _correlation(matrix: Doubles) -> int:
@@ -259,12 +259,12 @@ def _correlation(matrix: Doubles) -> int:
 
 def excesses(change: Doubles, spreads: Doubles) -> Doubles:
     """Changes (name,) of NAMES beyond their margins, in spreads; what was not measured is far below."""
-    own = np.array(change, dtype=np.float64)
+    beyond = np.array(change, dtype=np.float64)
     bands = slice(1, 1 + BANDS)
-    if np.isfinite(own[bands]).any():
-        own[0] = np.nanmedian(own[bands])
-        own[bands] -= max(own[0], 0.0)
-    return np.where(np.isfinite(own), (own - MARGIN_VECTOR) / spreads, -1e3)
+    if np.isfinite(beyond[bands]).any():
+        beyond[0] = np.nanmedian(beyond[bands])
+        beyond[bands] -= max(beyond[0], 0.0)
+    return np.where(np.isfinite(beyond), (beyond - MARGIN_VECTOR) / spreads, -1e3)
 
 
 def score(change: Doubles, spreads: Doubles) -> float:
@@ -276,11 +276,11 @@ def _quantile(matrix: Doubles, share: float) -> Doubles:
     """Of each column, between its values; nan where less than half of them are known."""
     count = np.isfinite(matrix).sum(axis=0)
     ordered = np.sort(matrix, axis=0)  # nan comes last
-    place = share * np.maximum(count - 1, 0)
-    below, columns = np.floor(place).astype(np.int64), np.arange(matrix.shape[1])
+    position = share * np.maximum(count - 1, 0)
+    below, columns = np.floor(position).astype(np.int64), np.arange(matrix.shape[1])
     above = np.minimum(below + 1, np.maximum(count - 1, 0))
     low, high = ordered[below, columns], ordered[above, columns]
-    return np.asarray(np.where(count < max(1, len(matrix) // 2), np.nan, low + (place - below) * (high - low)))
+    return np.asarray(np.where(count < max(1, len(matrix) // 2), np.nan, low + (position - below) * (high - low)))
 
 
 def _spread(matrix: Doubles) -> Doubles:
