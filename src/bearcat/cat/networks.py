@@ -66,8 +66,8 @@ class ConvolutionalEncoder(Accelerated):
         learning = torch.is_grad_enabled() and not batch_statistics and self.convolutions[0].weight.requires_grad
         if stacked.on_path(self.path, windows) and not learning:
             setting = self.memory if self.path == "native" else self.precision
-            layers = zip(*self._layers(), strict=True)
-            values = stacked.convolved(self.path, setting, windows, list(parts), *layers, batch_statistics)
+            convolutions, norms = zip(*self._layers(), strict=True)
+            values = stacked.convolved(self.path, setting, windows, list(parts), convolutions, norms, batch_statistics)
         elif len(parts) > 1:
             pieces = windows.split_with_sizes(list(parts), dim=1)
             values = torch.cat([self._plain(piece, batch_statistics) for piece in pieces], dim=1)
@@ -83,7 +83,7 @@ class ConvolutionalEncoder(Accelerated):
 
     def _plain(self, windows: Tensor, batch_statistics: bool) -> Tensor:
         """Run by run, with the channel as last axis in memory."""
-        found = []
+        outputs = []
         for run in range(self.runs):
             values = windows[run, :, :, None].contiguous(memory_format=torch.channels_last)
             for number, (convolution, norm) in enumerate(self._layers()):
@@ -91,8 +91,8 @@ class ConvolutionalEncoder(Accelerated):
                 values = functional.relu(values, inplace=True)
                 if number == 1:
                     values = functional.max_pool2d(values, (1, 2))
-            found.append(_pooled(values).flatten(1))
-        return torch.stack(found)
+            outputs.append(_pooled(values).flatten(1))
+        return torch.stack(outputs)
 
 
 def _pooled(values: Tensor) -> Tensor:
@@ -244,13 +244,13 @@ def build_network(
     >>> build_network("cnn", runs=4, channels=2, points=1024, classes=3).head.weight.shape
     torch.Size([4, 3, 256])
     """
-    found = find_encoder(encoder)
-    if points < found.shortest:
+    row = find_encoder(encoder)
+    if points < row.shortest:
         raise InputError(
-            f"windows of {points} points are too short for the encoder '{encoder}'; use at least {found.shortest}"
+            f"windows of {points} points are too short for the encoder '{encoder}'; use at least {row.shortest}"
         )
     with seeded(seed):
-        module = found.build(runs, channels, points, dropout)
+        module = row.build(runs, channels, points, dropout)
         if not isinstance(module, Accelerated):
             if runs > 1:
                 raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")

@@ -42,9 +42,9 @@ SGD_STEPS, SGD_RATE, SGD_MOMENTUM = 5000, 0.01, 0.9  # of vector and matrix scal
 def settings_of(recipe: Recipe, with_teacher: bool) -> dict[str, str]:
     """The options that apply to a recipe, by the names that `--method-set` takes."""
     calibrator = (recipe.calibration or "").partition(":")[0]
-    parts = {each.name for each in recipe.ingredients} | ({"teacher"} if with_teacher else set())
-    wanted = OPTIONS | (WITH_TEACHER if with_teacher else WITHOUT_TEACHER)
-    return {name: text for name, text in wanted.items() if name.partition(".")[0] in parts or "." not in name} | {
+    parts = {ingredient.name for ingredient in recipe.ingredients} | ({"teacher"} if with_teacher else set())
+    options = OPTIONS | (WITH_TEACHER if with_teacher else WITHOUT_TEACHER)
+    return {name: text for name, text in options.items() if name.partition(".")[0] in parts or "." not in name} | {
         f"calibration.{name}": text for name, text in CALIBRATORS_OPTIONS.get(calibrator, {}).items()
     }
 
@@ -73,13 +73,13 @@ def predict_in_training(state: TrainingState, network: Network, live: bool) -> T
     data, epoch = state.batches, state.epoch
     draws = stacked.Randomness(stacked.mixed(state.randomness.key + 1))
     draws.draw.fill_(epoch << 20)
-    found = []
+    logits = []
     with torch.no_grad():
         for places in data.target_pass(epoch):
             draws.next()
             windows = device.gather(data.target_train, torch.from_numpy(places).to(state.finite.device))
-            found.append(network(windows, True, draws if live else None)[0])
-    return torch.cat(found, dim=1)
+            logits.append(network(windows, True, draws if live else None)[0])
+    return torch.cat(logits, dim=1)
 
 
 def searched(
@@ -90,17 +90,17 @@ def searched(
     """
     from scipy.optimize import fmin
 
-    found, degenerate = [], []
+    scales, degenerate = [], []
     for rows in zip(logits.cpu(), sample.labels.cpu(), weights.cpu(), strict=True):
         values, labels, shares = (row[rows[2] > 0] for row in rows)
 
         def at(place: Any, parts: Sequence[Tensor] = (values, labels, shares)) -> float:
             return float(loss(parts[0] / float(place[0]), parts[1], parts[2]))
 
-        found.append(1 / float(fmin(at, 2.0, disp=False)[0]))
+        scales.append(1 / float(fmin(at, 2.0, disp=False)[0]))
         degenerate.append(bool((values.gather(-1, labels[:, None]) == 0).all()))
     place = sample.scores.device
-    return torch.tensor(found, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
+    return torch.tensor(scales, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
 
 
 def descended(
@@ -139,11 +139,11 @@ def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor) -> Te
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    found = []
+    coefficients = []
     for values, target, often in zip(*(part.cpu() for part in (features, is_target, weight)), strict=True):
         rows = torch.arange(len(values)).repeat_interleave(often.long())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = LogisticRegression().fit(values[rows].float().numpy(), ~target[rows].numpy())
-        found.append([*-model.coef_[0], *-model.intercept_])
-    return torch.tensor(found, dtype=torch.float64, device=features.device)
+        coefficients.append([*-model.coef_[0], *-model.intercept_])
+    return torch.tensor(coefficients, dtype=torch.float64, device=features.device)

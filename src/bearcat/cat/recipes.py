@@ -94,12 +94,12 @@ class Recipe:
         if self.doubled and self.passes != "separate":
             raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
         names = [ingredient.name for ingredient in self.ingredients]
-        for each in self.ingredients:
-            if not isinstance(each, (*KINDS, Sharpness)):
+        for ingredient in self.ingredients:
+            if not isinstance(ingredient, (*KINDS, Sharpness)):
                 known = ", ".join(kind.__name__ for kind in KINDS)
-                raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
-            if names.count(each.name) > 1:
-                raise InputError(f"the method has the ingredient '{each.name}' twice; leave one out")
+                raise InputError(f"the ingredient '{ingredient.name}' would do nothing; derive its class from {known}")
+            if names.count(ingredient.name) > 1:
+                raise InputError(f"the method has the ingredient '{ingredient.name}' twice; leave one out")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
 
@@ -116,13 +116,13 @@ class Recipe:
         """The recipe with other numbers of the ingredient called so."""
         if all(ingredient.name != name for ingredient in self.ingredients):
             raise InputError(f"the method has no '{name}' to be changed; choose another method")
-        changed = (replace(each, **changes) if each.name == name else each for each in self.ingredients)
+        changed = (replace(part, **changes) if part.name == name else part for part in self.ingredients)
         return replace(self, ingredients=tuple(changed))
 
     @property
     def adapts(self) -> bool:
         """Whether it uses the target; scaling by the source does not."""
-        return any(each.adapts for each in self.ingredients)
+        return any(part.adapts for part in self.ingredients)
 
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
@@ -136,24 +136,24 @@ class Recipe:
         from bearcat.data.inputs import find_input
 
         kind = find_input(text)
-        ingredients = tuple(each.for_input(kind) for each in self.ingredients)
+        ingredients = tuple(ingredient.for_input(kind) for ingredient in self.ingredients)
         label_from = round(kind.label_from * self.schedule.epochs / Schedule.epochs)
         return replace(self, ingredients=ingredients, schedule=replace(self.schedule, label_from=label_from))
 
     def in_epochs(self, epochs: int) -> Recipe:
         """The same course in fewer or more epochs."""
         schedule = self.schedule.scaled(epochs)  # refuses what cannot be
-        ingredients = tuple(each.in_epochs(self.schedule.epochs, epochs) for each in self.ingredients)
+        ingredients = tuple(ingredient.in_epochs(self.schedule.epochs, epochs) for ingredient in self.ingredients)
         return replace(self, schedule=schedule, ingredients=ingredients)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records; of an ingredient also its phase and the epoch it `begins` in."""
 
-        def described(each: Ingredient) -> dict[str, Any]:
-            phase = {} if each.phase is None else {"phase": each.phase, "begins": each.start(self.schedule)}
-            return {"kind": type(each).__name__, **phase, **to_plain(each)}
+        def described(part: Ingredient) -> dict[str, Any]:
+            phase = {} if part.phase is None else {"phase": part.phase, "begins": part.start(self.schedule)}
+            return {"kind": type(part).__name__, **phase, **to_plain(part)}
 
-        parts = {each.name: described(each) for each in self.ingredients}
+        parts = {ingredient.name: described(ingredient) for ingredient in self.ingredients}
         plain = to_plain(self) | {"ingredients": parts, "adapts": self.adapts}
         return {name: value for name, value in plain.items() if name != "final" or value}
 

@@ -51,10 +51,10 @@ class Temperature(CheckedSettings):
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
         if self.bounds is None:
-            found = published.searched(sample, centred(sample), sample.shares(), mean_nll)
+            fitted = published.searched(sample, centred(sample), sample.shares(), mean_nll)
         else:
-            found = least_nll(sample, *self.bounds)
-        return from_temperature(*found, classes=sample.scores.shape[2])
+            fitted = least_nll(sample, *self.bounds)
+        return from_temperature(*fitted, classes=sample.scores.shape[2])
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class _Regression(CheckedSettings):
         if not self.full:
             anchor, mapped = torch.stack([anchor.sum(dim=1), anchor[:, -1]], dim=1), _scaled
         if self.solver == "sgd":
-            found = published.descended(mapped, scores, sample.labels, shares, anchor)
+            parameters = published.descended(mapped, scores, sample.labels, shares, anchor)
         else:  # from the anchor over the best T ≥ 1: the anchor has no curvature where margins are huge
             starts = least_nll(sample, 1.0, 1e6)[0][:, None, None] * anchor
             runs = zip(starts, scores, sample.labels, shares, strict=True)
-            found = torch.stack([softmax_regression(*run, anchor, mapped) for run in runs])
-        offset = found[..., -1]
+            parameters = torch.stack([softmax_regression(*run, anchor, mapped) for run in runs])
+        offset = parameters[..., -1]
         if self.full:
-            return Calibration(torch.ones_like(offset), offset, matrix=found[..., :-1])
-        return Calibration(found[..., 0], offset)
+            return Calibration(torch.ones_like(offset), offset, matrix=parameters[..., :-1])
+        return Calibration(parameters[..., 0], offset)
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class CPCS(CheckedSettings):
         size = largest[:, 0].exp() * weighted.weight.sum(1) / sample.weight.sum(1)  # the mean weight
         logits, shares = centred(weighted), weighted.shares()
         if self.bounds is None:
-            found = published.searched(sample, logits, shares * size[:, None], mean_brier)
+            fitted = published.searched(sample, logits, shares * size[:, None], mean_brier)
         else:
-            found = least(lambda each: mean_brier(each, sample.labels, shares), logits, shares, *self.bounds)
-        return from_temperature(*found, classes=sample.scores.shape[2])
+            fitted = least(lambda scaled: mean_brier(scaled, sample.labels, shares), logits, shares, *self.bounds)
+        return from_temperature(*fitted, classes=sample.scores.shape[2])
 
     def log_weights(self, evidence: Evidence) -> Tensor:
         """log p(target | x) − log p(source | x) of the source test windows, (run, window)."""
@@ -146,10 +146,10 @@ class CPCS(CheckedSettings):
         is_target = (torch.arange(features.shape[1], device=inputs.device) >= source.shape[1]).expand_as(weight)
         if self.solver == "newton":
             runs = zip(features, is_target, weight, strict=True)
-            found = torch.stack([domain_regression(*run) for run in runs])
+            regression = torch.stack([domain_regression(*run) for run in runs])
         else:
-            found = published.domain_regression(features, is_target, weight)
-        return (inputs * found[:, None, :-1]).sum(-1) + found[:, -1:]
+            regression = published.domain_regression(features, is_target, weight)
+        return (inputs * regression[:, None, :-1]).sum(-1) + regression[:, -1:]
 
 
 def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
@@ -225,14 +225,14 @@ def least(
 
     def score(place: Tensor) -> tuple[Tensor, Tensor]:
         """The loss at log T (…, run), and its derivative."""
-        result: Any = vjp(lambda each: loss(logits * (-each).exp()[..., None, None]), place)
+        result: Any = vjp(lambda logarithm: loss(logits * (-logarithm).exp()[..., None, None]), place)
         return result[0], result[1](torch.ones_like(place))[0]
 
     steps = min(max(math.ceil(math.log(upper / lower) / 0.05), 2), 1000)
     grid = torch.linspace(math.log(lower), math.log(upper), steps + 1, dtype=torch.float64, device=logits.device)
     size = max(1, 10_000_000 // max(1, logits.numel()))  # as many places at a time as make some ten million numbers
-    found = [score(places[:, None].repeat(1, len(logits))) for places in torch.split(grid, size)]
-    values, slopes = (torch.cat(column) for column in zip(*found, strict=True))
+    scores = [score(places[:, None].repeat(1, len(logits))) for places in torch.split(grid, size)]
+    values, slopes = (torch.cat(column) for column in zip(*scores, strict=True))
     # Saturated softmaxes give plateaus, equal to rounding; at their far end slopes may still know which way is down.
     lowest = (values <= values.amin(0) + 1e-14).long()
     left, right = lowest.argmax(0), len(values) - 1 - lowest.flip(0).argmax(0)
