@@ -121,9 +121,9 @@ class CAT:
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
         device, watch = chosen_device(self.device), None
         if target is not None and y_target is not None:
-            known, zeros = self._codes(y_target, "y_target", len(target)), np.zeros(len(target), dtype=np.int64)
+            truth, zeros = self._codes(y_target, "y_target", len(target)), np.zeros(len(target), dtype=np.int64)
             windows = Windows(unlabelled, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
-            watch = watcher([HeldBack(windows, known, known[order])], device)
+            watch = watcher([HeldBack(windows, truth, truth[order])], device)
         bar = training_progress(self.name, recipe.schedule.epochs) if self.progress else nullcontext()
         with bar as show:
             trained = train([Run(recipe, data, self.seed)], device, watch, progress=show)
@@ -210,11 +210,11 @@ class CAT:
             recipe = replace(recipe, encoder=self.encoder)
         if self.epochs is not None:
             return recipe.in_epochs(self.epochs)
-        begins = {each.name: each.start(recipe.schedule) for each in recipe.ingredients}
+        begins = {part.name: part.start(recipe.schedule) for part in recipe.ingredients}
         begins |= {} if recipe.calibration is None else {"calibration": recipe.schedule.calibrate_from}
-        for part, epoch in begins.items():
+        for name, epoch in begins.items():
             if epoch >= recipe.schedule.epochs:
-                late = f"'{part}' would begin in epoch {epoch} of {recipe.schedule.epochs}, which is never"
+                late = f"'{name}' would begin in epoch {epoch} of {recipe.schedule.epochs}, which is never"
                 raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
         return recipe
 
@@ -287,18 +287,18 @@ def read_windows(values: Any, name: str) -> Floats:
     except ValueError as error:
         raise InputError(f"the windows of {name} have different lengths; cut them to one length", name) from error
     if array.ndim not in (2, 3) or 0 in array.shape or array.dtype.kind not in "biuf":
-        given = f"{name} is an array of shape {array.shape} and type {array.dtype}"
-        raise InputError(f"{given}; give numbers, (window, sample) or (window, channel, sample)", name)
+        described = f"{name} is an array of shape {array.shape} and type {array.dtype}"
+        raise InputError(f"{described}; give numbers, (window, sample) or (window, channel, sample)", name)
     if array.ndim == 3 and array.shape[1] > array.shape[2]:
-        given = f"{name} has the shape {array.shape}, which is {array.shape[1]} channels of {array.shape[2]} samples"
-        raise InputError(f"{given}; the axes are (window, channel, sample), so give {name}.transpose(0, 2, 1)", name)
+        shape = f"{name} has the shape {array.shape}, which is {array.shape[1]} channels of {array.shape[2]} samples"
+        raise InputError(f"{shape}; the axes are (window, channel, sample), so give {name}.transpose(0, 2, 1)", name)
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
-        found = array.reshape(len(array), -1, array.shape[-1]).astype(np.float32, copy=False)
-    broken = ~np.isfinite(found).all(axis=(1, 2))
+        windows = array.reshape(len(array), -1, array.shape[-1]).astype(np.float32, copy=False)
+    broken = ~np.isfinite(windows).all(axis=(1, 2))
     if broken.any():
         first = f"first in window {broken.argmax()}"
         raise InputError(f"{name} holds NaN or infinite numbers, {first}; leave them out", name)
-    return found
+    return windows
 
 
 def read_labels(values: Any, name: str, windows: int) -> NDArray[Any]:

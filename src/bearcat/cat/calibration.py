@@ -49,10 +49,10 @@ def as_tensor(values: AnyArray) -> Tensor:
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
 
 
-def like(given: Array, result: Tensor) -> Array:
+def like(source: Array, result: Tensor) -> Array:
     """A result (run, …) as numpy if the input (run, window, class) was, and without the run axis if it had none."""
-    result = result if np.ndim(given) == 3 else result[0]
-    return result if isinstance(given, Tensor) else result.numpy()[()]  # [()] makes a scalar of an array without axes
+    result = result if np.ndim(source) == 3 else result[0]
+    return result if isinstance(source, Tensor) else result.numpy()[()]  # [()] makes a scalar of an array without axes
 
 
 def read(
@@ -97,8 +97,8 @@ def _windows(values: AnyArray, beside: Tensor, name: str) -> Tensor:
     tensor = as_tensor(values).to(beside.device)
     tensor = tensor[None] if tensor.ndim == 1 else tensor
     if tensor.shape != beside.shape[:2]:
-        wanted, given = tuple(beside.shape[:2]), tuple(tensor.shape)
-        raise InputError(f"{name} must hold one value per window, shape {wanted}, not {given}")
+        shapes = f"{tuple(beside.shape[:2])}, not {tuple(tensor.shape)}"
+        raise InputError(f"{name} must hold one value per window, shape {shapes}")
     return tensor
 
 
@@ -164,13 +164,13 @@ class Calibration:
 
     def apply(self, logits: Array) -> Array:
         """Calibrated logits, shape as given, in at least float32; a temperature keeps the set of largest exactly."""
-        given, result = self._mapped(logits)
-        return like(logits, self._order_kept(given, result))
+        before, after = self._mapped(logits)
+        return like(logits, self._order_kept(before, after))
 
     def probabilities(self, logits: Array) -> Array:
         """Softmax of the calibrated logits; a temperature keeps the set of most likely classes exactly."""
-        given, result = self._mapped(logits)
-        return like(logits, self._order_kept(given, result.softmax(-1)))
+        before, after = self._mapped(logits)
+        return like(logits, self._order_kept(before, after.softmax(-1)))
 
     def state(self) -> dict[str, Tensor]:
         """Contiguous tensors by name, for saving."""
@@ -192,19 +192,19 @@ class Calibration:
 
     def _mapped(self, logits: AnyArray) -> tuple[Tensor, Tensor]:
         """Logits as (run, window, class), before and after."""
-        given = logits if isinstance(logits, Tensor) else as_tensor(logits)  # with its history, unlike as_tensor
+        before = logits if isinstance(logits, Tensor) else as_tensor(logits)  # with its history, unlike as_tensor
         runs, classes = self.scale.shape
-        fits = (given.ndim == 3 and len(given) == runs) or (given.ndim == 2 and runs == 1)
-        if not fits or given.shape[-1] != classes:
-            wanted = f"({runs}, window, {classes})"
-            raise InputError(f"logits must have the shape {wanted} of this calibration, not {tuple(given.shape)}")
-        given = given[None] if given.ndim == 2 else given
-        given = given if given.dtype in (torch.float32, torch.float64) else given.float()
-        result = given * self.scale[:, None].to(given)  # no matrix product: those may be rounded to TF32 on a GPU
+        fits = (before.ndim == 3 and len(before) == runs) or (before.ndim == 2 and runs == 1)
+        if not fits or before.shape[-1] != classes:
+            shapes = f"({runs}, window, {classes}) of this calibration, not {tuple(before.shape)}"
+            raise InputError(f"logits must have the shape {shapes}")
+        before = before[None] if before.ndim == 2 else before
+        before = before if before.dtype in (torch.float32, torch.float64) else before.float()
+        after = before * self.scale[:, None].to(before)  # no matrix product: those may be rounded to TF32 on a GPU
         if self.matrix is not None:
-            matrix = self.matrix.to(given.device)
-            result = (result.to(matrix.dtype) @ matrix.transpose(1, 2)).to(given.dtype)
-        return given, result + self.bias[:, None].to(given)
+            matrix = self.matrix.to(before.device)
+            after = (after.to(matrix.dtype) @ matrix.transpose(1, 2)).to(before.dtype)
+        return before, after + self.bias[:, None].to(before)
 
     def _order_kept(self, before: Tensor, after: Tensor) -> Tensor:
         """Where only a temperature is applied, what has become equal to the largest is set one step below it."""
@@ -253,8 +253,8 @@ def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, 
     0.4
     """
     sample = read(probabilities, labels, weight)
-    confidence, hit, _, place = _binned(sample, bins)
-    gap = _per_bin(sample.weight * (confidence.double() - hit), place, bins)  # masses cancel: no bin is divided by
+    confidence, hit, _, of_bin = _binned(sample, bins)
+    gap = _per_bin(sample.weight * (confidence.double() - hit), of_bin, bins)  # masses cancel: no bin is divided by
     return like(probabilities, gap.abs().sum(-1) / sample.weight.sum(-1))
 
 
@@ -268,11 +268,12 @@ def reliability_bins(
     (array([nan, 0.5]), array([0., 1.]))
     """
     sample = read(probabilities, labels, weight)
-    confidence, hit, edges, place = _binned(sample, bins)
+    confidence, hit, edges, of_bin = _binned(sample, bins)
     columns = (torch.ones_like(hit), confidence.double(), hit)
-    mass, sure, right = (_per_bin(sample.weight * each, place, bins) for each in columns)
+    mass, sure, right = (_per_bin(sample.weight * values, of_bin, bins) for values in columns)
     shares = mass / sample.weight.sum(-1, keepdim=True)
-    return ReliabilityBins(*(like(probabilities, each) for each in (sure / mass, right / mass, shares, edges.double())))
+    numbers = sure / mass, right / mass, shares, edges.double()
+    return ReliabilityBins(*(like(probabilities, values) for values in numbers))
 
 
 def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
@@ -325,10 +326,10 @@ def _binned(sample: Sample, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     confidence = sample.scores.gather(-1, predicted)[..., 0].contiguous()
     steps = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device)
     edges = (steps / bins).to(confidence.dtype).expand(len(confidence), bins + 1).contiguous()
-    place = torch.searchsorted(edges[..., 1:-1].contiguous(), confidence)
-    return confidence, (predicted[..., 0] == sample.labels).double(), edges, place
+    of_bin = torch.searchsorted(edges[..., 1:-1].contiguous(), confidence)
+    return confidence, (predicted[..., 0] == sample.labels).double(), edges, of_bin
 
 
-def _per_bin(values: Tensor, place: Tensor, bins: int) -> Tensor:
+def _per_bin(values: Tensor, of_bin: Tensor, bins: int) -> Tensor:
     """Sums (…, bin) of values (…, window). A loop over bins: scattered additions have no fixed order on a GPU."""
-    return torch.stack([torch.where(place == number, values, 0.0).sum(-1) for number in range(bins)], dim=-1)
+    return torch.stack([torch.where(of_bin == number, values, 0.0).sum(-1) for number in range(bins)], dim=-1)

@@ -69,20 +69,20 @@ def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scores(
-    logits: Tensor, calibration: Calibration | None, labels: Tensor, wanted: Sequence[str] | None = None
+    logits: Tensor, calibration: Calibration | None, labels: Tensor, names: Sequence[str] | None = None
 ) -> dict[str, Tensor]:
-    """Accuracy and calibration of each run (run,), all or the wanted; windows without a known class do not count."""
+    """Accuracy and calibration of each run (run,), all or by name; windows without a known class do not count."""
     weight = (labels != UNKNOWN).to(logits.dtype)
-    known = labels.clamp(min=0)
+    codes = labels.clamp(min=0)
     plain = logits.softmax(dim=-1)
     calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
     measures: dict[str, Callable[..., Tensor]] = {"accuracy": accuracy, "ece": ece, "ece15": partial(ece, bins=15)}
-    every = {name: partial(measure, calibrated, known, weight) for name, measure in measures.items()}
-    every |= {f"{name}_uncalibrated": partial(measure, plain, known, weight) for name, measure in measures.items()}
-    every |= {"nll": partial(nll, calibrated, known, weight), "brier": partial(brier, calibrated, known, weight)}
+    every = {name: partial(measure, calibrated, codes, weight) for name, measure in measures.items()}
+    every |= {f"{name}_uncalibrated": partial(measure, plain, codes, weight) for name, measure in measures.items()}
+    every |= {"nll": partial(nll, calibrated, codes, weight), "brier": partial(brier, calibrated, codes, weight)}
     every["balanced_accuracy"] = partial(balanced_accuracy, calibrated, labels)
     every["macro_f1"] = partial(macro_f1, calibrated, labels)
-    return {name: every[name]() for name in wanted or every}
+    return {name: every[name]() for name in names or every}
 
 
 def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -120,13 +120,13 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Tr
             calibration = state.calibration if network is state.network else None
             source = state.batches.source_test, state.batches.source_test_labels
             for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
-                wanted = ("accuracy", "ece", "ece_uncalibrated")
-                for score, value in scores(predict(network, values)[0], calibration, labels, wanted).items():
+                names = ("accuracy", "ece", "ece_uncalibrated")
+                for score, value in scores(predict(network, values)[0], calibration, labels, names).items():
                     measured[f"{domain}_{score}_{name}"] = value
         if state.pseudo_labels is not None:
-            chosen = (state.pseudo_labels >= 0) & (train_labels != UNKNOWN)
-            right = (state.pseudo_labels == train_labels) & chosen
-            measured["pseudo_label_accuracy"] = right.sum(dim=1) / chosen.sum(dim=1)  # 0/0 is nan: none was selected
+            selected = (state.pseudo_labels >= 0) & (train_labels != UNKNOWN)
+            right = (state.pseudo_labels == train_labels) & selected
+            measured["pseudo_label_accuracy"] = right.sum(dim=1) / selected.sum(dim=1)  # 0/0 is nan: none was selected
         return measured
 
     return watch
@@ -164,26 +164,27 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
         "seeds": lambda: torch.tensor(batches.seeds, device=device),
     }
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
-    found = {name: available[name]() for name in needs_of(calibrator)}
-    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found))
+    needed = {name: available[name]() for name in needs_of(calibrator)}
+    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **needed))
 
 
 def expected_accuracy(logits: Tensor, labels: Tensor, target: Tensor, checks: Sequence[Checked]) -> Tensor:
     """The share of right predictions to expect on the target's training windows, (run,)."""
     likely = zip(*(each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, target)), strict=True)
-    found = [
+    expected = [
         expected_value(Source(source, codes), Target(unlabelled, checked.recording, checked.said))
         for (source, unlabelled), codes, checked in zip(likely, labels.cpu().numpy(), checks, strict=True)
     ]
-    return torch.tensor(found, dtype=torch.float64, device=logits.device)
+    return torch.tensor(expected, dtype=torch.float64, device=logits.device)
 
 
 def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:
     """That T was 1 in all epochs, if so: the calibrator changed nothing, and the method is the one without it."""
-    temperature = history.get("temperature")  # NaN before T_cal, and where it is more than a temperature
-    known = torch.empty(0) if temperature is None else temperature[:, run]
-    known = known[~known.isnan()]
-    if recipe.find(SelfTraining) is None or recipe.calibration is None or not len(known) or bool((known != 1).any()):
+    if recipe.find(SelfTraining) is None or recipe.calibration is None or "temperature" not in history:
+        return ()
+    temperature = history["temperature"][:, run]
+    temperature = temperature[~temperature.isnan()]  # NaN before T_cal, and where it is more than a temperature
+    if not len(temperature) or bool((temperature != 1).any()):
         return ()
     plain = replace(RECIPES[name], calibration=None, final=None) if name in RECIPES else None
     twin = next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")

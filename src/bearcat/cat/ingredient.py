@@ -2,7 +2,7 @@
 
 An ingredient is a frozen dataclass: its fields are its numbers, its methods act. A `Loss` is a term of the loss; a
 `BeforeTraining` changes the windows before the first step, `Augmentation` those of a step; `AfterEpoch` acts between
-epochs. The paper's own (teacher, SAM) stand in the loop by name. A loss of one's own is a function of one run:
+epochs. The paper's own (teacher, SAM) stand in the loop by name. A loss that you add is a function of one run:
 
 >>> def entropy(view):
 ...     return torch.special.entr(view.target_logits.softmax(-1)).sum(-1).mean()
@@ -68,10 +68,10 @@ def choice(*known: str, default: str | None = None) -> Any:
 
 def check_choices(settings: Any, prefix: str) -> None:
     """Refuses values of fields made by `choice` that are none of the known ones; the prefix is of the fields' names."""
-    for each in fields(settings):
-        value, known = getattr(settings, each.name), each.metadata.get("known")
+    for setting in fields(settings):
+        value, known = getattr(settings, setting.name), setting.metadata.get("known")
         if known is not None and value not in known:
-            raise InputError(f"setting '{prefix}{each.name}' is '{value}'{suggest(value, known)}")
+            raise InputError(f"setting '{prefix}{setting.name}' is '{value}'{suggest(value, known)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ class View:
 
     def of_run(self, run: int) -> View:
         """The same of one run, without the run axis."""
-        place = {name: 0 if name == "ramp" else run for name, value in vars(self).items() if torch.is_tensor(value)}
-        parts: dict[str, Any] = {name: getattr(self, name)[each] for name, each in place.items()}
+        tensors = {name: value for name, value in vars(self).items() if torch.is_tensor(value)}
+        parts: dict[str, Any] = {name: value[0 if name == "ramp" else run] for name, value in tensors.items()}
         return replace(self, **parts)
 
 
@@ -121,7 +121,7 @@ class View:
 class Ingredient:
     """One part of a method; the kinds below say what it does.
 
-    >>> [each.name for each in RECIPES["CAT*-Temperature"].ingredients]
+    >>> [part.name for part in RECIPES["CAT*-Temperature"].ingredients]
     ['labels', 'alignment', 'confusion', 'sharpness']
     """
 
@@ -155,7 +155,7 @@ class Ingredient:
 class Loss(Ingredient):
     """A term of the loss; by default one on the target that is on from T_DA to the end. `loss` is given all runs.
 
-    >>> [each.name for each in RECIPES["CAT*-Temperature"].ingredients if isinstance(each, Loss)]
+    >>> [loss.name for loss in RECIPES["CAT*-Temperature"].on(Loss, epoch=50)]
     ['labels', 'alignment', 'confusion']
     """
 
@@ -243,7 +243,7 @@ class TargetFinding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the record; fields without a value are left out."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
@@ -273,7 +273,7 @@ class BeforeTraining(Ingredient):
 class Augmentation(Ingredient):
     """A view of the target's windows, drawn anew in each step; the student and all losses see it.
 
-    >>> [each.name for each in RECIPES["AT-views"].ingredients if isinstance(each, Augmentation)]
+    >>> [view.name for view in RECIPES["AT-views"].on(Augmentation, epoch=50)]
     ['weak', 'strong']
     """
 

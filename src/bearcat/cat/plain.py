@@ -83,15 +83,15 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def count_features(module: nn.Module, shape: tuple[int, int], encoder: str) -> int:
     """How many features a module makes of windows of this shape (channel, point); InputError where it makes none."""
-    given = f"the encoder '{encoder}': its module"
+    subject = f"the encoder '{encoder}': its module"
     try:
-        found = module.eval()(torch.zeros(TRIED, *shape))
+        features = module.eval()(torch.zeros(TRIED, *shape))
     except Exception as error:
         cannot = f"cannot take windows of the shape (batch, {shape[0]}, {shape[1]}): {error_sentence(error)}"
-        raise InputError(f"{given} {cannot}; a plain module takes windows alone (docs/extend.md)") from error
-    if not isinstance(found, Tensor):
-        raise InputError(f"{given} returned {type(found).__name__}; return one tensor")
-    if found.ndim != 2 or len(found) != TRIED or found.shape[1] == 0 or not found.is_floating_point():
-        got = f"{tuple(found.shape)} of {found.dtype} for a batch of {TRIED}"
-        raise InputError(f"{given} made {got}; return features as numbers with a decimal point, (batch, feature)")
-    return found.shape[1]
+        raise InputError(f"{subject} {cannot}; a plain module takes windows alone (docs/extend.md)") from error
+    if not isinstance(features, Tensor):
+        raise InputError(f"{subject} returned {type(features).__name__}; return one tensor")
+    if features.ndim != 2 or len(features) != TRIED or features.shape[1] == 0 or not features.is_floating_point():
+        got = f"{tuple(features.shape)} of {features.dtype} for a batch of {TRIED}"
+        raise InputError(f"{subject} made {got}; return features as numbers with a decimal point, (batch, feature)")
+    return features.shape[1]

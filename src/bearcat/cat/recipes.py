@@ -181,12 +181,13 @@ class Recipe:
             raise InputError(f"setting '{name}' would leave every phase where it is; use epochs, which scales them")
         if part == "schedule":
             return replace(self, schedule=override(self.schedule, {setting: text}))
-        for place, each in enumerate(self.ingredients):
-            inner = each if each.name == part else getattr(each, part, None)  # or a part of it, such as the teacher
+        for ingredient in self.ingredients:  # or a part of one, such as the teacher
+            inner = ingredient if ingredient.name == part else getattr(ingredient, part, None)
             if is_dataclass(inner):
                 changed: Any = override(inner, {setting: text})
-                changed = changed if inner is each else replace(each, **{part: changed})
-                return replace(self, ingredients=(*self.ingredients[:place], changed, *self.ingredients[place + 1 :]))
+                changed = changed if inner is ingredient else replace(ingredient, **{part: changed})
+                others = (changed if other is ingredient else other for other in self.ingredients)
+                return replace(self, ingredients=tuple(others))
         if (named := PARTS.get(part.lower())) is not None:
             raise InputError(f"the settings of {part} begin with '{named[0]}'; use {named[0]}.{setting}")
         known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
