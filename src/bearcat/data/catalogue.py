@@ -82,8 +82,8 @@ class Problem:
         """A file that is wanted once but stands in no place, or in several."""
         if not places:
             return cls(name, f"{name}: missing in {root} ({what}); fetch or copy it there", domain)
-        found = " and ".join(place.relative_to(root).as_posix() for place in places)
-        return cls(name, f"{name}: found more than once ({found}); keep one of them", domain)
+        names = " and ".join(place.relative_to(root).as_posix() for place in places)
+        return cls(name, f"{name}: found more than once ({names}); keep one of them", domain)
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,8 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     elif root is None and (Path(name).exists() or "/" in name or os.sep in name):
         usual = _folder_of(Path(name))
     else:
-        known = [dataset for dataset in DATASETS if dataset != "folder"]
-        unknown = f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)"
+        named = [dataset for dataset in DATASETS if dataset != "folder"]
+        unknown = f"unknown dataset '{name}'{suggest(name, named)} (or give the path of your own folder)"
         raise InputError(f"{name}: {REMOVED[name]}" if name in REMOVED else unknown)
     return override(kind(root=root or usual), settings or {})  # type: ignore[call-arg]
 
@@ -127,11 +127,11 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
 
 def _fetch_file(download: Download, target: Path, records: dict[str, Any], progress: Progress) -> None:
     """Makes the file be there, verified and recorded."""
-    known, present = records.get(download.name, {}).get("sha256"), target.exists()
+    expected, present = records.get(download.name, {}).get("sha256"), target.exists()
     arrived = target if present else _receive(download, target, progress)
     sha256 = digest_file(arrived)
-    if known and sha256 != known:
-        sums = f"the SHA-256 {sha256[:12]}… and not the expected {known[:12]}…"
+    if expected and sha256 != expected:
+        sums = f"the SHA-256 {sha256[:12]}… and not the expected {expected[:12]}…"
         if present:
             raise InputError(f"{target} has {sums}: move it away and run the command again")
         arrived.unlink()

@@ -57,7 +57,7 @@ class FileReader:
             key = row.path, row.path.stat().st_mtime_ns
         signals = self._kept.pop(key, None) or read_signals(row.path, row.origin)
         self._kept[key] = signals  # behind the others, of which the first goes first
-        while sum(kept.size for kept in self._kept.values()) > KEPT_BYTES:
+        while sum(signals_kept.size for signals_kept in self._kept.values()) > KEPT_BYTES:
             del self._kept[next(iter(self._kept))]
         return replace(signals, origin=row.origin)
 
@@ -202,28 +202,28 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
     """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes."""
     rows = []
     for path in sorted(path for folder in folders or [""] for path in (root / folder).rglob("*")):
-        place = path.relative_to(root)
+        below_root = path.relative_to(root)
         for folder in folders:
             if path.is_relative_to(root / folder):  # a domain is called after its folder, wherever that lies
-                place = Path(Path(folder).name) / path.relative_to(root / folder)
-        origin = shown(place.as_posix())
-        if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
+                below_root = Path(Path(folder).name) / path.relative_to(root / folder)
+        origin = shown(below_root.as_posix())
+        if path.is_dir() or any(part.startswith((".", "__")) for part in below_root.parts):
             continue
-        first, *below = (shown(part) for part in place.parts)
+        first, *below = (shown(part) for part in below_root.parts)
         domain, label = first if below else "", below[0] if len(below) > 1 else None
         if not inside(root, path):
             sentence = f"{origin}: leads outside {root}; copy the file into the folder"
             problems.append(Problem(origin, sentence, domain, label))
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
-        elif len(place.parts) not in (2, 3):
+        elif len(below_root.parts) not in (2, 3):
             sentence = f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"
             problems.append(Problem(origin, sentence, domain, label))
         else:
             rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
     domains = {row.domain for row in rows}
-    there = folders or [path.name for path in root.iterdir() if path.is_dir()]
-    names = sorted(shown(Path(name).name) for name in there if not Path(name).name.startswith((".", "__")))
+    paths = folders or [path.name for path in root.iterdir() if path.is_dir()]
+    names = sorted(shown(Path(name).name) for name in paths if not Path(name).name.startswith((".", "__")))
     notes += [f"{name}: a folder without recordings" for name in names if name not in domains]
     return rows
 

@@ -366,8 +366,8 @@ def find_input(text: str) -> Input:
 
 def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> str:
     """The input that these recordings allow, as text."""
-    chosen = find_input(text).suited(recordings)
-    return text if chosen == find_input(text) else to_text(chosen, INPUTS)
+    suited = find_input(text).suited(recordings)
+    return text if suited == find_input(text) else to_text(suited, INPUTS)
 
 
 @dataclass(frozen=True)

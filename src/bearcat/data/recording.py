@@ -152,26 +152,27 @@ class Windows:
 
 
 def stated_speed(
-    origin: str, own: float | None, said: float | None, given: float | None = None, override: bool | None = None
+    origin: str, in_file: float | None, listed: float | None, usual: float | None = None, override: bool | None = None
 ) -> tuple[float | None, Finding | None]:
     """The stated speed (rpm) that counts, and what a person should know where the file says otherwise.
 
-    `said`, by a manifest or a folder's name, counts before the file's `own`, and that before the `given` one, which is
-    for all recordings; with `override` the given one counts before both (None: that cannot be asked for). InputError
-    where the given one is far from the file's own and would not count.
+    `listed`, by a manifest or a folder's name, counts before the one `in_file`, and that before the `usual` one for all
+    recordings; with `override` the usual one counts before both (None: that cannot be asked for). InputError where the
+    usual one is far from the file's and would not count.
     """
-    other = (given or said) if override else (said or given)
-    if own is None or not RANGES["rpm"].holds(own):
-        return other, None if own is None else Finding("impossible speed", "remark", {"rpm": own})
-    if other is None or (abs(other / own - 1) <= SAME and not override):
-        return said or own, None
-    if override or said:
-        said_otherwise = Finding("other speed", "remark", {"own": own, "given": other})
-        return other, None if abs(other / own - 1) <= SAME else said_otherwise
+    other = (usual or listed) if override else (listed or usual)
+    if in_file is None or not RANGES["rpm"].holds(in_file):
+        return other, None if in_file is None else Finding("impossible speed", "remark", {"rpm": in_file})
+    if other is None or (abs(other / in_file - 1) <= SAME and not override):
+        return listed or in_file, None
+    if override or listed:
+        finding = Finding("other speed", "remark", {"own": in_file, "given": other})
+        return other, None if abs(other / in_file - 1) <= SAME else finding
     instead = "leave the speed out" + ("" if override is None else ", or add --override")
-    if abs(other / own - 1) > SAME_SPEED:
-        raise InputError(f"{origin}: says that it turns at {own:g} rpm, and {other:g} rpm is given; {instead}", "rpm")
-    return own, Finding("own speed counts", "remark", {"own": own, "given": other})
+    if abs(other / in_file - 1) > SAME_SPEED:
+        differ = f"says that it turns at {in_file:g} rpm, and {other:g} rpm is given"
+        raise InputError(f"{origin}: {differ}; {instead}", "rpm")
+    return in_file, Finding("own speed counts", "remark", {"own": in_file, "given": other})
 
 
 def healthy_class(classes: Sequence[str]) -> str | None:

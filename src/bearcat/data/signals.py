@@ -120,8 +120,8 @@ def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None
     if channel is None:
         raise InputError(f"{origin}: holds {len(channels)} channels ({some_names(channels)}); choose one", "channel")
     if channel not in channels:
-        known = list(islice(channels, SOME_NAMES))
-        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, known)}", "channel")
+        names = list(islice(channels, SOME_NAMES))
+        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, names)}", "channel")
     return channel
 
 
@@ -295,7 +295,7 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
     elif isinstance(value, np.ndarray) and value.dtype == object:
         cells = value.ravel().tolist()[: MOST_CHANNELS + 1]
         names = [getattr(cell, "Name", None) for cell in cells]
-        if not all(isinstance(each, str) for each in names) or len(set(names)) < len(names):
+        if not all(isinstance(title, str) for title in names) or len(set(names)) < len(names):
             names = [str(number + 1) for number in range(len(cells))]
         inner = [("", cells[0])] if len(cells) == 1 else zip(names, cells, strict=True)
     if inner is None:

@@ -57,12 +57,12 @@ def shift_of(source: Recordings, target: Recordings) -> str:
     same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
     """
     names = {name: [{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS}
-    known = {name: None not in set.union(*sides) for name, sides in names.items()}
-    if _shared_faults(source, target) or (known["specimen"] and names["specimen"][1] <= names["specimen"][0]):
-        return "condition" if known["specimen"] else "unknown"
-    if known["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
+    complete = {name: None not in set.union(*sides) for name, sides in names.items()}
+    if _shared_faults(source, target) or (complete["specimen"] and names["specimen"][1] <= names["specimen"][0]):
+        return "condition" if complete["specimen"] else "unknown"
+    if complete["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
         return "machine"
-    return "specimen" if known["specimen"] else "unknown"
+    return "specimen" if complete["specimen"] else "unknown"
 
 
 def trust_shift(source: Recordings, target: Recordings) -> str:
@@ -164,9 +164,9 @@ def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int],
     blocks = all(count >= _test_block(count) + 2 * gap + 1 for count in counts)
     classes = list(grouped(source, lambda info: info.label).values())
     names = [{info.specimen for info in infos} for infos in (*classes, target)]
-    known, several = None not in set.union(*names), all(len(infos) > 1 for infos in names[:-1])
+    complete, several = None not in set.union(*names), all(len(infos) > 1 for infos in names[:-1])
     many = min(map(len, classes)) >= 5 and len(target) >= 10
-    if blocks and known and several and set.union(*names[:-1]).isdisjoint(names[-1]):
+    if blocks and complete and several and set.union(*names[:-1]).isdisjoint(names[-1]):
         return "specimen"
     if many and not (blocks and np.median(counts) >= 10 * gap):
         return "recording"
@@ -231,10 +231,10 @@ def _stratified(strata: Integers, random: np.random.Generator) -> NDArray[np.boo
     order = np.lexsort((random.permutation(len(sizes)), -(ideal - take)))
     take[order[:rest]] += 1
     take = np.clip(take, np.minimum(1, sizes - 1), np.maximum(sizes - 1, 0))
-    chosen = np.zeros(len(strata), dtype=bool)
+    in_share = np.zeros(len(strata), dtype=bool)
     for stratum, count in enumerate(take):
-        chosen[random.permutation(np.flatnonzero(members == stratum))[:count]] = True
-    return chosen
+        in_share[random.permutation(np.flatnonzero(members == stratum))[:count]] = True
+    return in_share
 
 
 def _blocks(windows: Windows, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -318,10 +318,10 @@ def held_out(
     units = np.arange(len(row)) if alone else row
     of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
     members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
-    chosen: list[int] = []
+    units_held: list[int] = []
     for code in np.unique(kinds):
         shuffled = random.permutation(members[kinds == code])
-        chosen += shuffled[: min(max(1, round(share * len(shuffled))), len(shuffled) - 1)].tolist()
-    if not chosen:
+        units_held += shuffled[: min(max(1, round(share * len(shuffled))), len(shuffled) - 1)].tolist()
+    if not units_held:
         raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
-    return np.isin(units, chosen)
+    return np.isin(units, units_held)

@@ -200,15 +200,15 @@ def survey(
             channel, rate, samples = read_alike(recordings, channel, rate, problems)
         else:
             samples = {recording.origin: recording.samples(channel, rate) for recording in recordings}
-        length, readable = preparation.length, [each for each in recordings if each.origin in samples]
-        good = usable(readable, lambda each: check_length(each.origin, samples[each.origin], length), problems)
+        readable, length = [recording for recording in recordings if recording.origin in samples], preparation.length
+        good = usable(readable, lambda item: check_length(item.origin, samples[item.origin], length), problems)
     except InputError as error:
         problems.append(Problem(error.field or "channel", str(error)))
         good = []
     read = [(replace(recording.info(), rate=rate or recording.rate), samples[recording.origin]) for recording in good]
     groups = grouped(read, lambda item: (item[0].domain, item[0].label or UNLABELLED))
     order = product(catalogue.domains, [*catalogue.classes, UNLABELLED])
-    classes = {place: groups[place] for place in order if place in groups}
+    classes = {group: groups[group] for group in order if group in groups}
     infos = [info for group in classes.values() for info, _ in group]
     if sentence := different_rates({info.rate: info.domain for info in reversed(infos)}):
         problems.append(Problem("rate", sentence))
@@ -243,5 +243,5 @@ def odd_rates(recordings: Sequence[RecordingInfo]) -> Iterator[str]:
         return
     for recording in recordings:
         if recording.rate != usual:
-            own = "does not say its rate" if recording.rate is None else f"is at {recording.rate:g} Hz"
-            yield f"{recording.origin}: {own}, while {most} others are at {usual:g} Hz; check how it was recorded"
+            rate = "does not say its rate" if recording.rate is None else f"is at {recording.rate:g} Hz"
+            yield f"{recording.origin}: {rate}, while {most} others are at {usual:g} Hz; check how it was recorded"

@@ -72,8 +72,8 @@ class Split:
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            known = f"{suggest(self.scheme, SCHEMES)} (use one of {', '.join(SCHEMES)})"
-            raise InputError(f"unknown split '{self.scheme}'{known}")
+            suggestion = f"{suggest(self.scheme, SCHEMES)} (use one of {', '.join(SCHEMES)})"
+            raise InputError(f"unknown split '{self.scheme}'{suggestion}")
 
 
 @dataclass(frozen=True)
@@ -309,13 +309,13 @@ def _drawn(mix: Mix, recordings: Sequence[RecordingInfo], random: np.random.Gene
     return drawn
 
 
-def _only_recordings(split: SplitTask, chosen: NDArray[np.bool_]) -> SplitTask:
+def _only_recordings(split: SplitTask, drawn: NDArray[np.bool_]) -> SplitTask:
     """The split with these recordings of the target; the others' windows are in no part of it."""
-    windows = chosen[split.target.recording]
-    place, number = np.cumsum(windows) - 1, np.cumsum(chosen) - 1
-    train, test = (place[part[windows[part]]] for part in (split.target_train, split.target_test))
-    order = number[split.target_order[chosen[split.target_order]]]
-    target = of_recordings(split.target, chosen.tolist())
+    windows = drawn[split.target.recording]
+    window_number, recording_number = np.cumsum(windows) - 1, np.cumsum(drawn) - 1
+    train, test = (window_number[part[windows[part]]] for part in (split.target_train, split.target_test))
+    order = recording_number[split.target_order[drawn[split.target_order]]]
+    target = of_recordings(split.target, drawn.tolist())
     return replace(split, target=target, target_train=train, target_test=test, target_order=order)
 
 

@@ -175,10 +175,10 @@ def _shaft_turns(
 ) -> Doubles:
     """The shaft's angle in turns at each sample, (time,): its speed wanders as an Ornstein-Uhlenbeck process."""
     offset = SPEED_SPREAD * generator.standard_normal()
-    kept = math.exp(-2 * math.pi * SPEED_BANDWIDTH / rate)
+    decay = math.exp(-2 * math.pi * SPEED_BANDWIDTH / rate)
     steps = generator.standard_normal(samples)
-    steps[1:] *= math.sqrt(1 - kept**2)
-    wander = physics.speed_fluctuation * scipy.signal.lfilter([1.0], [1.0, -kept], steps)
+    steps[1:] *= math.sqrt(1 - decay**2)
+    wander = physics.speed_fluctuation * scipy.signal.lfilter([1.0], [1.0, -decay], steps)
     return np.cumsum(condition.shaft * np.maximum(1 + offset + wander, 0.1)) / rate
 
 
@@ -287,9 +287,9 @@ def _inner_path(physics: MachinePhysics, rate: float, force: float) -> Doubles:
     """The same for the inner race, whose strikes drive the modes in other proportions and arrive weaker and duller."""
     table = _modes(physics, force)
     table[:-1, 2] *= physics.inner_participation
-    kept = math.exp(-2 * math.pi * physics.inner_cutoff / rate)
-    gain = physics.inner_gain * (1 - kept)
-    return np.asarray(scipy.signal.lfilter([gain], [1.0, -kept], _ringing(table, rate)))
+    decay = math.exp(-2 * math.pi * physics.inner_cutoff / rate)
+    gain = physics.inner_gain * (1 - decay)
+    return np.asarray(scipy.signal.lfilter([gain], [1.0, -decay], _ringing(table, rate)))
 
 
 def _ringing(table: Doubles, rate: float) -> Doubles:
