@@ -325,12 +325,15 @@ class Diagnoses(Sequence[Diagnosis]):
         return {action: counted[action] for action in ACTIONS}
 
     @property
+    def outcomes(self) -> dict[str, int]:
+        """The same without zeros, the worst first; of those to be checked, undecided ones apart."""
+        counted = Counter(row.state if row.state in UNDECIDED else row.decision.action for row in self)
+        return {outcome: counted[outcome] for outcome in (ALARM, CHECK, *UNDECIDED, OK) if counted[outcome]}
+
+    @property
     def summary(self) -> str:
-        """How many recordings are what, in one line, the worst first; undecided ones are to be checked too."""
-        undecided, counts = {state: sum(row.state == state for row in self) for state in UNDECIDED}, self.counts
-        checks = counts[CHECK] - sum(undecided.values())
-        counts = {ALARM: counts[ALARM], CHECK: checks, **undecided, OK: counts[OK]}
-        parts = [f"{number} {action}" for action, number in counts.items() if number]
+        """The same in one line."""
+        parts = [f"{number} {outcome}" for outcome, number in self.outcomes.items()]
         return f"{len(self)} recording{'s' * (len(self) != 1)}: {', '.join(parts) or 'none'}."
 
     @property

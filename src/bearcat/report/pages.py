@@ -160,9 +160,8 @@ def write_recordings_page(found: Diagnoses, path: Path, title: str) -> Path:
 
 
 def _counted(found: Diagnoses) -> list[tuple[str, str, str]]:
-    """The parts of the summary: what, and how many."""
-    parts = found.summary.partition(": ")[2].rstrip(".").split(", ") if found else []
-    return [(what, number, "") for number, _, what in (part.partition(" ") for part in parts)]
+    """How many recordings are what."""
+    return [(outcome, str(number), "") for outcome, number in found.outcomes.items()]
 
 
 def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
