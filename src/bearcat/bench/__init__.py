@@ -73,10 +73,7 @@ class RunStore:
 
     def settled(self, run: str) -> bool:
         """Whether nothing is left to do: the run is finished, or it failed."""
-        return self.finished(run) or (self.folder(run) / FAILURE).exists()
-
-    def finished(self, run: str) -> bool:
-        return (self.folder(run) / RECORD).exists()
+        return any((self.folder(run) / name).exists() for name in (RECORD, FAILURE))
 
     def lock(self, run: str) -> FileIO | None:
         """Makes the run ours until the lock is closed or the process ends; None where another process has it."""

@@ -57,13 +57,9 @@ class Execution:
     trained: set[str] = field(default_factory=set)  # the runs that this execution has finished
 
     @property
-    def known(self) -> dict[str, RunSpec]:
+    def by_identity(self) -> dict[str, RunSpec]:
         """The runs by their identities; several cells of a grid may share one."""
         return {spec.identity: spec for spec in self.specs}
-
-    @property
-    def pending(self) -> list[RunSpec]:
-        return [spec for spec in self.known.values() if not self.store.settled(spec.identity)]
 
     def fail(self, spec: RunSpec, sentence: str, traceback: str = "") -> None:
         """Marks a run, which must be ours, as failed."""
@@ -89,9 +85,10 @@ Executor = Callable[[Sequence[RunSpec], Execution], None]
 
 def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> None:
     """Runs what is missing and no other process has."""
-    for spec in execution.known.values():
+    runs, store = execution.by_identity, execution.store
+    for spec in runs.values():
         _make_ready(spec, execution, retry_failed)
-    while free := [spec for spec in execution.pending if execution.store.owner(spec.identity) is None]:
+    while free := [spec for run, spec in runs.items() if not store.settled(run) and store.owner(run) is None]:
         executor(free, execution)
 
 
@@ -152,7 +149,7 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
     """
     library, groups = execution.library, defaultdict[Hashable, list[RunSpec]](list)
     recipes, pending = {spec.recipe for spec in specs}, {spec.identity for spec in specs}
-    for spec in execution.known.values():
+    for spec in execution.by_identity.values():
         if spec.recipe not in recipes:
             continue
         try:
