@@ -1,4 +1,4 @@
-"""The record of a run: what a finished run says of itself, as values with types, and how it is written and read.
+"""The record of a finished run as typed values, and how it is written and read.
 
 record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it.
 docs/record.md lists its entries. Nothing here needs torch.
@@ -74,7 +74,7 @@ Reliability = Mapping[str, Mapping[str, RecordedBins | None] | None]
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Which model `bearcat adapt` recommends: its recipe, whether it is adapted, the folder of its run, and why."""
+    """The model that `bearcat adapt` recommends, and why."""
 
     recipe: str
     adapted: bool
@@ -88,7 +88,7 @@ class SavedModel:
 
 @dataclass(frozen=True)
 class LabelledRecordings:
-    """What labels of some recordings said, and did to the recommended model (`bearcat check`)."""
+    """How many labels of recordings agreed, and how they changed the recommended model (`bearcat check`)."""
 
     recordings: int
     right: int
@@ -97,7 +97,7 @@ class LabelledRecordings:
 
 @dataclass(frozen=True)
 class Estimates:
-    """What is known of the run without target labels."""
+    """Estimates that need no target labels."""
 
     mean_confidence: float | None
     accuracy: Mapping[str, float | None]  # by estimator; None where it is not a number
@@ -131,7 +131,7 @@ def _entry(kind: Callable[[Any], Kind], *path: str) -> Kind:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that determines a run but its seed, as plain values, and what others need to know of it."""
+    """Everything that determines a run but its seed, as plain values; those that reports need by name."""
 
     values: Mapping[str, Any]
     dataset = _entry(str, "data", "name")
@@ -177,7 +177,7 @@ def task_words(task: str, mix: str) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that is known of a finished run."""
+    """A finished run."""
 
     scores: Scores
     estimates: Estimates

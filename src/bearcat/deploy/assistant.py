@@ -1,6 +1,6 @@
-"""`bearcat mcp`: an assistant asks about recordings and watched machines, by the Model Context Protocol over stdio.
+"""`bearcat mcp`: the Model Context Protocol over stdio, for assistants that ask about recordings and machines.
 
-Every tool only reads. Files lie below one folder, and names of others are escaped (docs/deploy.md).
+Every tool only reads. Files lie below one folder, and untrusted names are escaped (docs/deploy.md).
 
 >>> make_assistant(Path("plant"), store="plant.db").run("stdio")
 """
@@ -50,7 +50,7 @@ def escaped(value: Any, hidden: str) -> Any:
 
 
 def recordings_below(root: Path) -> list[Path]:
-    """Files below the folder of formats that are read; links out of it are left out."""
+    """Recordings below the folder, without links that lead out of it."""
     found = [path for path in find_files([root]) if path != root and path.suffix.lower() in FORMATS]
     return [path for path in found if path.is_file() and real_path(path).is_relative_to(root)]
 

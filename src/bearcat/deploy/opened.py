@@ -1,6 +1,6 @@
-"""Models as they are opened: dense layers of a folder in numpy, ONNX files, and torch where a network needs it.
+"""Opens models: dense layers of a folder in numpy, ONNX files, and torch if the network needs it.
 
-A model may come from anywhere, so its metadata are read by type and range before anything is built of them.
+A model may come from anywhere, so types and ranges of its metadata are checked before anything else is read.
 
 >>> open_model(Path("out/model")).outputs(windows)   # windows as recorded (window, channel, sample)
 >>> open_model(Path("bearing.onnx"))                 # pip install 'bearcat[runtime]'
@@ -46,7 +46,7 @@ Parts = dict[str, dict[str, Array]]  # tensors by what they are of: network, cal
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Metadata:
-    """What both formats say of a model, by type and range. rpm, channel and bearing are of the adapted target."""
+    """The metadata of both formats, checked. rpm, channel and bearing are those of the adapted target."""
 
     classes: tuple[str, ...]
     channels: int
@@ -81,11 +81,11 @@ class Metadata:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Predictor(Metadata, ABC):
-    """What all models have in common."""
+    """The interface of all models."""
 
     metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, limits, versions, …
-    familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
-    place: Path | None = None  # which it was read from
+    familiarity: Familiarity | None = None  # limits of familiar windows, fitted on the adapted target
+    place: Path | None = None  # the folder or file it was read from
 
     def __reduce__(self) -> tuple[Callable[[Path], Predictor], tuple[Path | None]]:
         return opened_once, (self.place,)  # another process opens it for itself
@@ -106,7 +106,7 @@ class Predictor(Metadata, ABC):
         return self.classify(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
 
     def tried(self) -> Self:
-        """The model; ValueError where what it says of a window does not fit its metadata."""
+        """The model; ValueError where its outputs do not fit its metadata."""
         outputs = self.classify(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
         if outputs.log_probabilities.shape[1] != len(self.classes):
             raise ValueError("it gives other classes")
@@ -116,12 +116,12 @@ class Predictor(Metadata, ABC):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What of "rate", "rpm" and "bearing" its input needs."""
+        """Those of "rate", "rpm" and "bearing" that its input needs."""
         return find_input(self.preparation.input).needs
 
     @property
     def sampling_rate(self) -> float | None:
-        """Of the windows it takes, where that is known."""
+        """The rate of its windows; None: not known."""
         return self.preparation.rate or self.rate
 
 

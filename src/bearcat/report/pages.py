@@ -1,7 +1,7 @@
-"""Tables and pages of HTML: of diagnosed recordings, and of one run, for the engineer and then for researchers.
+"""Pages of HTML with tables and figures: of diagnosed recordings, and of one run, first for engineers.
 
-A page is one file: style, script and figures are inside, it can be read without its script, and whatever comes from
-users' data (names of classes, domains, methods) goes through the template's escaping.
+A page is one file with style, script and figures inside. It can be read without its script, and the template escapes
+all names that come from users' data.
 
 >>> write_recordings_page(bearcat.diagnose("plant"), Path("page.html"), "Plant")
 >>> write_run_page(Path("bearcat-out"))
@@ -44,7 +44,7 @@ SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a ru
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One place in a table: the text, and the number behind it (percent where the text is)."""
+    """One cell of a table: the text, and the number behind it (percent where the text is)."""
 
     text: str
     value: float | None = None
@@ -84,7 +84,7 @@ def latex(table: Table) -> str:
     bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
     marks = pandas.DataFrame(bold, columns=header)
     styler = texts.style.hide(axis="index").apply(lambda _: marks, axis=None)
-    # After the \\ of the line before, a star or a bracket would be taken for its argument.
+    # After the \\ of the line before, a star or a bracket would be its argument.
     styler = styler.format(lambda text: "{}" + text if text[:1] in ("*", "[") else text, escape="latex")
     tabular = styler.format_index(escape="latex", axis=1).to_latex(
         hrules=True, column_format="".join("r" if number else "l" for number in numeric)
@@ -100,20 +100,20 @@ def file_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands under it, in this order."""
+    """A heading and what follows it, in this order."""
 
     title: str
     sentences: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[ReportFigure, ...] = ()
-    decision: str = ""  # stands first, in larger letters
-    cards: bool = False  # figures stand beside each other, and tables are never behind a click
+    decision: str = ""  # first, in larger letters
+    cards: bool = False  # figures side by side, and the list of recordings
     research: bool = False  # all of it is behind a click
 
 
 def templates() -> Any:
-    """The template engine, with escaping on; an error that says what to install, before anything is drawn."""
+    """The template engine, which escapes; InputError says what to install, before anything is drawn."""
     jinja2 = library("jinja2", "report")
     strict = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
@@ -165,13 +165,13 @@ def _counted(found: Diagnoses) -> list[tuple[str, str, str]]:
 
 
 def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
-    """The recordings, worst first, and the evidence of those that somebody has to look at."""
+    """The recordings, worst first, and the evidence of those that need a person."""
     rows = found.worst_first.table()
-    for row, each in zip(rows, found.worst_first, strict=True):
-        row["why"] = each.sentence
-        folder = each.machine == str(Path(each.recording.partition("#")[0]).parent)  # which the path says already
-        row |= {"machine": "" if folder else each.machine or "", "bearing": each.bearing or ""}
-        row["rpm"] = "" if each.rpm is None else f"{each.rpm:.0f}"
+    for row, diagnosis in zip(rows, found.worst_first, strict=True):
+        row["why"] = diagnosis.sentence
+        folder = str(Path(diagnosis.recording.partition("#")[0]).parent)  # the path says it already
+        row["machine"] = "" if diagnosis.machine in (folder, None) else str(diagnosis.machine)
+        row |= {"bearing": diagnosis.bearing or "", "rpm": "" if diagnosis.rpm is None else f"{diagnosis.rpm:.0f}"}
     used = {name: sorted({row[name] for row in rows} - {""}) for name in USED}
     common = {name: values[0] for name, values in used.items() if len(values) == 1 and len(rows) > 1}
     others = [name for name in (rows[0] if rows else ()) if name not in (*FIRST, *HIDDEN, *USED)]
@@ -186,8 +186,8 @@ def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
     cells = tuple(tuple(TableEntry(row.get(name, ""), status=name == "decision") for name in names) for row in rows)
     table = Table("recordings", title, note, tuple(names), cells)
     sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
-    drawn = [each for each in found.urgent if each.drawing is not None]
-    pictures = tuple(figures.draw_evidence(each, CARD) for each in drawn[:MOST_DRAWN])
+    drawn = [diagnosis for diagnosis in found.urgent if diagnosis.drawing is not None]
+    pictures = tuple(figures.draw_evidence(diagnosis, CARD) for diagnosis in drawn[:MOST_DRAWN])
     if not pictures:
         return sections
     left_out = len(drawn) - len(pictures)
@@ -216,7 +216,7 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
 
 
 def _first_sections(record: Record) -> list[Section]:
-    """What to do with the model, the target's recordings, worst first, and their evidence: what an engineer reads."""
+    """For engineers: what to do with the model, the target's recordings, worst first, and their evidence."""
     sentences = record.sentences
     said = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
     problems = tuple(record.problems.values())

@@ -1,4 +1,4 @@
-"""Finished runs for a report, read from their folders alone, and what must be said of them.
+"""Finished runs for a report, read from their folders alone, and their caveats.
 
 A run's folder holds record.json, predictions.csv and curves.csv (docs/record.md); a report is made of many such
 folders, or of one. Nothing here needs torch: reports are made where nothing can be trained.
@@ -168,7 +168,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# Kinds of trouble that one record shows: what it is called, whether a run has it, and what to say of those that do.
+# Troubles of a single run: name, test of the record, and sentence.
 TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
     ("Failed", lambda record: record.failed,
      "the loss turned NaN or infinite and training was stopped; the numbers mean nothing"),
@@ -185,7 +185,7 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
 
 
 def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
-    """What a reader must know of these runs, worst first, each with the runs it is about."""
+    """Warnings about these runs, worst first, each with the runs it is about."""
     said = []
     if missing:
         kinds = Counter(run.kind for run in missing)
@@ -207,7 +207,7 @@ def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Cavea
 
 
 def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """What the windows are, how many, and the epochs; where runs differ, all there is. Of no runs, nothing."""
+    """Windows, their numbers and the epochs, as ranges where runs differ; nothing without runs."""
     if not results:
         return ()
 
