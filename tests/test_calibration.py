@@ -232,22 +232,18 @@ def test_target_confidence_is_the_estimate_and_never_cooler_than_the_source():
     torch.testing.assert_close(sure[:2], torch.tensor([0.5, 0.55]).double(), atol=1e-7, rtol=0)
     assert fitted.temperature[2] == source.temperature[2]  # as sure as the source says, and no surer
     assert (fitted.temperature >= source.temperature).all()
-    rows = evidence.target_logits[1].tolist()
-    slow = reference.as_sure_as(rows, [1.0] * len(rows), 0.55, reference.places(1.0, 50.0, 1000))
-    assert fitted.temperature[1] == pytest.approx(slow, rel=0.01)
 
 
 def test_pseudocal_fits_mixtures_of_unlike_windows():
     evidence = make(runs=1)
     other = partners(60, torch.tensor([7]))[0]
     assert sorted(other.tolist()) == list(range(60))
-    assert all(own != place for place, own in enumerate(other.tolist()))
-    labels = evidence.target_logits[0].argmax(-1).tolist()
-    mixed, kept = reference.mixtures(evidence.target_features[0].tolist(), labels, other.tolist(), 0.65)
-    logits = (torch.tensor(mixed, dtype=torch.float64) @ HEAD).tolist()
-    slow = min(
-        reference.places(1.0, 100.0, 2000), key=lambda place: reference.nll(logits, kept, [1] * len(kept), place)
-    )
+    assert (other != torch.arange(60)).all()
+    features, labels = evidence.target_features[0], evidence.target_logits[0].argmax(-1)
+    unlike = labels != labels[other]
+    logits = ((0.65 * features + 0.35 * features[other])[unlike] @ HEAD).tolist()
+    larger, weights = labels[unlike].tolist(), [1.0] * int(unlike.sum())
+    slow = min(reference.places(1.0, 100.0, 2000), key=lambda place: reference.nll(logits, larger, weights, place))
     assert PseudoCal().fit(evidence).temperature.item() == pytest.approx(slow, rel=0.004)
 
 

@@ -71,34 +71,9 @@ def accuracy(rows: Rows, labels: Sequence[int], weights: Sequence[float]) -> flo
     return mean(hits, weights)
 
 
-def confidence(logits: Rows, weights: Sequence[float], temperature: float) -> float:
-    return mean([max(softmax(row, temperature)) for row in logits], weights)
-
-
 def places(low: float, high: float, steps: int) -> list[float]:
     """Temperatures in equal ratios."""
     return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-
-
-def as_sure_as(logits: Rows, weights: Sequence[float], wanted: float, temperatures: Sequence[float]) -> float:
-    """The first of rising temperatures at which the windows are no surer than wanted; the last if there is none."""
-    for temperature in temperatures:
-        if confidence(logits, weights, temperature) <= wanted:
-            return temperature
-    return temperatures[-1]
-
-
-def mixtures(
-    features: Rows, labels: Sequence[int], other: Sequence[int], share: float
-) -> tuple[list[list[float]], list[int]]:
-    """Features of pairs with unlike labels, mixed, and the labels of their larger parts."""
-    mixed, kept = [], []
-    for window, partner in enumerate(other):
-        if labels[window] != labels[partner]:
-            pairs = zip(features[window], features[partner], strict=True)
-            mixed.append([share * own + (1 - share) * others for own, others in pairs])
-            kept.append(labels[window])
-    return mixed, kept
 
 
 def window_agreement(predicted: Sequence[int], recordings: Sequence[int]) -> float:
