@@ -287,7 +287,6 @@ def test_labels_move_a_temperature_as_far_as_their_number_allows():
     [
         ("Vektor", "'Vector'"), ("Vector:solver=adam", "solver"), ("CPCS:solver=sgd", "solver"),
         ("Temperature:bounds=2,1", "bounds"), ("CPCS:bounds=0,1", "bounds"),
-        ("Matrix:ridge=1", "unknown setting 'ridge'"),
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(text, word):

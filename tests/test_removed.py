@@ -6,6 +6,7 @@ import tomllib
 import pytest
 
 from bearcat.adaptation import make_recipe
+from bearcat.cat import find_calibrator
 from bearcat.cat.networks import find_encoder
 from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
 from bearcat.data import open_dataset
@@ -63,7 +64,8 @@ def test_an_old_grid_names_what_to_write(command, tmp_path, text, instead):
 @pytest.mark.parametrize(
     ("old", "instead"),
     [
-        (lambda: find_encoder("silero"), "cnn"),
+        (lambda: find_encoder("silero"), "cnn"), (lambda: find_calibrator("Vector:ridge=1"), "1e-4"),
+        (lambda: find_calibrator("CPCS:resampling=over"), "solver=scikit-learn"),
         (lambda: make_recipe("AT", "time", 3, {"labels.ramp_up": "1"}), "labels.weight"),
         (lambda: open_dataset("collection"), "manifest"), (lambda: open_dataset("femto"), "manifest"),
         (lambda: open_dataset("ims"), "manifest"),

@@ -25,6 +25,8 @@ Settings = TypeVar("Settings")
 # Settings of v0.3 that have another name or place today, some by the class that had them.
 REMOVED = {
     "ramp_up": "set labels.weight",
+    "ridge": "it is 1e-4 for vector and matrix scaling, and 1 for CPCS",
+    "CPCS.resampling": "solver=scikit-learn draws the smaller domain again too",
     "label_by": "list the files in a manifest, with labels of your own",
     "Paderborn.channel": "list the files in a manifest for another channel than the first",
     "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
