@@ -159,37 +159,33 @@ class KnownStates(BeforeTraining):
 
     def prepare(self, data: tasks.TrainingData) -> Prepared:
         """The same for all runs: draws depend on nothing but the source."""
-        chosen, codes = self._chosen(data), state_codes(data.classes)
+        shapes, codes = self._shapes(data), state_codes(data.classes)
         finding = JoinedStates(
-            adapted=False, states=tuple(dict.fromkeys(state for _, state, _ in chosen)),
-            benches=tuple(dict.fromkeys(bench for bench, _, _ in chosen)),
+            adapted=False, states=tuple(dict.fromkeys(state for _, state, _ in shapes)),
+            benches=tuple(dict.fromkeys(bench for bench, _, _ in shapes)),
         )  # fmt: skip
-        if not chosen:
+        if not shapes:
             return Prepared(data, finding=finding)
         source, random = data.source_train, np.random.default_rng(0)
         mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
-        numbers = self._numbers(data, chosen)
-        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, chosen, strict=True)]
+        states = [state for _, state, _ in shapes]
+        # A class gets as many windows as the source's classes have on average, however many benches know it.
+        average = len(source) / len(data.classes)
+        numbers = [max(1, round(average / states.count(state))) for state in states]
+        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, shapes, strict=True)]
         values = np.concatenate(drawn).reshape(-1, *mean.shape) * scale + mean
-        labels = np.repeat([codes[state] for _, state, _ in chosen], numbers)
-        groups = np.repeat(np.arange(len(chosen)), numbers)
+        labels = np.repeat([codes[state] for state in states], numbers)
+        groups = np.repeat(np.arange(len(shapes)), numbers)
         added = joined(source, values.astype(np.float32), labels, groups)
         return Prepared(replace(data, source_train=added), finding=finding)
 
-    def _chosen(self, data: tasks.TrainingData) -> list[tuple[str, str, StateShape]]:
+    def _shapes(self, data: tasks.TrainingData) -> list[tuple[str, str, StateShape]]:
         """Bench, state and shape of what joins: none where fewer than two classes stand for a state."""
-        benches, codes = shipped_states()[1], state_codes(data.classes)
-        every = ((bench, state, shape) for bench, states in benches.items() for state, shape in states.items())
-        kept = [(bench, state, shape) for bench, state, shape in every if bench not in self.without and state in codes]
-        return kept if len({state for _, state, _ in kept}) > 1 else []
-
-    def _numbers(self, data: tasks.TrainingData, chosen: list[tuple[str, str, StateShape]]) -> list[int]:
-        """Windows to draw of each: a class gets as many as the source's classes have on average, however many benches
-        know it.
-        """
-        states = [state for _, state, _ in chosen]
-        each = len(data.source_train) / len(data.classes)
-        return [max(1, round(each / states.count(state))) for state in states]
+        codes, shapes = state_codes(data.classes), list[tuple[str, str, StateShape]]()
+        for bench, states in shipped_states()[1].items():
+            if bench not in self.without:
+                shapes += [(bench, state, shape) for state, shape in states.items() if state in codes]
+        return shapes if len({state for _, state, _ in shapes}) > 1 else []
 
 
 def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:

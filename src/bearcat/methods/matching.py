@@ -172,8 +172,8 @@ def _shifted(
     for part, state in ((data.source_train, states.train), (data.source_test, states.test)):
         parts.append(replace(part, values=part.values.copy()))
         for code in range(len(data.classes)):
-            mine = [offset for number, offset in offsets.items() if states.owner[number] == code]
-            usual = np.mean(mine, axis=0) if mine else common
+            of_class = [offset for number, offset in offsets.items() if states.owner[number] == code]
+            usual = np.mean(of_class, axis=0) if of_class else common
             for number in np.unique(state[part.labels == code]).tolist():
                 offset = offsets.get(number, usual).reshape(part.values.shape[1:]).astype(part.values.dtype)
                 parts[-1].values[(part.labels == code) & (state == number)] += offset
@@ -182,8 +182,8 @@ def _shifted(
 
 def _only_class(codes: Integers) -> int:
     """The one class that a cluster's windows are known to be of; UNKNOWN where there is none, or several."""
-    found = np.unique(codes[codes != tasks.UNKNOWN])
-    return int(found[0]) if len(found) == 1 else tasks.UNKNOWN
+    classes = np.unique(codes[codes != tasks.UNKNOWN])
+    return int(classes[0]) if len(classes) == 1 else tasks.UNKNOWN
 
 
 def likelihood_gain(
@@ -200,25 +200,25 @@ def likelihood_gain(
 
     def likelihood(shift: Floats, free: bool) -> float:
         shares, variance = np.full(len(centres), 1 / len(centres)), np.inf
-        found = -np.inf
+        reached = -np.inf
         for _ in range(ROUNDS):
             squares = np.where(possible, _squares(clusters, centres, shift), np.inf)
             if not np.isfinite(variance):
                 variance = max(float(squares.min(axis=1).mean()) / axes, floor)
-            each = np.log(shares) - squares / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
-            most = each.max(axis=1, keepdims=True)
-            total = most[:, 0] + np.log(np.exp(each - most).sum(axis=1))
-            earlier, found = found, float(total.sum())
-            if found - earlier < 1e-9 * abs(found):
+            joint = np.log(shares) - squares / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
+            most = joint.max(axis=1, keepdims=True)
+            total = most[:, 0] + np.log(np.exp(joint - most).sum(axis=1))
+            earlier, reached = reached, float(total.sum())
+            if reached - earlier < 1e-9 * abs(reached):
                 break
-            likely = np.exp(each - total[:, None])  # (cluster, state)
+            likely = np.exp(joint - total[:, None])  # (cluster, state)
             shares = np.maximum(likely.mean(axis=0), LEAST_SHARE)
             shares = shares / shares.sum()
             if free:
                 shift = (clusters - likely @ centres).mean(axis=0)
             scatter = (likely * _squares(clusters, centres, shift)).sum()
             variance = max(float(scatter) / clusters.size, floor)
-        return found
+        return reached
 
     penalty = axes / 2 * np.log(len(clusters))
     return likelihood(offset, True) - likelihood(np.zeros(axes), False) - float(penalty)
@@ -236,7 +236,7 @@ def _common_share(clusters: Floats, centres: Floats, offset: Floats) -> float:
     """How much of the reference's offset other classes share: 1 or 0, what suits the other clusters; ½ without any."""
     if not len(clusters):
         return 0.5
-    shifted, unshifted = (_squares(clusters, centres, each).min(axis=1).sum() for each in (offset, 0.0 * offset))
+    shifted, unshifted = (_squares(clusters, centres, by).min(axis=1).sum() for by in (offset, 0.0 * offset))
     return 1.0 if shifted < unshifted else 0.0
 
 
@@ -253,8 +253,9 @@ def discriminant_space(
     """
     most = MOST_WINDOWS // classes
     members = [np.flatnonzero(labels == code) for code in range(classes)]
-    kept = np.concatenate([own[np.linspace(0, len(own) - 1, min(len(own), most)).astype(int)] for own in members])
-    values, labels = values[kept].astype(np.float64), labels[kept]
+    sample = [rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)] for rows in members]
+    used = np.concatenate(sample)
+    values, labels = values[used].astype(np.float64), labels[used]
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     deviation = np.where(deviation > 1e-6 * np.abs(mean), deviation, 1.0)
     scaled = (values - mean) / deviation
@@ -319,14 +320,14 @@ def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers | 
     from scipy.optimize import linear_sum_assignment
 
     owner = np.arange(len(centres)) if owner is None else owner
-    given = known[:, None] == owner
-    forbidden = (known[:, None] != tasks.UNKNOWN) & ~given
+    required = known[:, None] == owner
+    forbidden = (known[:, None] != tasks.UNKNOWN) & ~required
 
     def one_to_one(distance: Floats) -> Integers:
-        found, far = np.full(len(clusters), tasks.UNKNOWN), distance.max() * len(clusters) + 1
-        rows, columns = linear_sum_assignment(np.where(forbidden, far, distance - 2 * far * given))
-        found[rows] = columns
-        return found
+        matched, far = np.full(len(clusters), tasks.UNKNOWN), distance.max() * len(clusters) + 1
+        rows, columns = linear_sum_assignment(np.where(forbidden, far, distance - 2 * far * required))
+        matched[rows] = columns
+        return matched
 
     def owners(states: Integers) -> Integers:
         return np.where(states == tasks.UNKNOWN, tasks.UNKNOWN, owner[states])
@@ -335,11 +336,11 @@ def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers | 
     paired = states != tasks.UNKNOWN
     matched = centres[states[paired]]
     scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
-    given_to, mine = known != tasks.UNKNOWN, owners(states)
+    certain, best = known != tasks.UNKNOWN, owners(states)
     others = [
         other
         for other in _changed(states, len(centres))
-        if np.array_equal(owners(other)[given_to], known[given_to]) and not np.array_equal(owners(other), mine)
+        if np.array_equal(owners(other)[certain], known[certain]) and not np.array_equal(owners(other), best)
     ]
     next_left = min((_left(clusters, centres, other) for other in others), default=np.inf)
     margin = next_left / left if left > 0 else np.inf
