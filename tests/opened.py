@@ -1,4 +1,4 @@
-"""A page in a headless Chromium, with what it said and whom it asked."""
+"""A page in a headless Chromium, with the errors it reported and the addresses it asked for."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from pathlib import Path
 
 
 class Opened:
-    """A page in a file is given nothing from outside. Pages without `options` share a window, for a window takes longer
-    to open than a page; nothing that our pages do outlives them."""
+    """An open page in a window with these `options`. A page in a file gets nothing from outside."""
 
     def __init__(self, browser, address: str | Path, **options) -> None:
-        if not options and not browser.contexts:
-            browser.new_context().new_page()  # with its last page, a window would close
-        self.context = browser.new_context(**options) if options else browser.contexts[0]
-        self.page, self.owned = self.context.new_page(), bool(options)
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page.on(
-            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
+            "console", lambda line: self.errors.append(line.text) if line.type in ("error", "warning") else None
         )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -30,6 +27,4 @@ class Opened:
         return self
 
     def __exit__(self, *_) -> None:
-        self.page.close()
-        if self.owned:
-            self.context.close()
+        self.context.close()

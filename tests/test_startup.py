@@ -50,11 +50,11 @@ def folder(tmp_path_factory) -> Path:
     [
         ("--help", f"{HEAVY} {PARTS}", 12),
         ("adapt --help", f"{HEAVY} {PARTS}", 12),
-        ("methods", "torch scipy sklearn matplotlib pandas", 40),
-        (f"diagnose {DIAGNOSE}", SPECTRA, 40),
+        ("methods", "torch scipy sklearn matplotlib pandas", 18),
+        (f"diagnose {DIAGNOSE}", SPECTRA, 38),
         (f"predict model {DIAGNOSE}", SPECTRA, 60),
         (f"predict general {DIAGNOSE}", SPECTRA, 60),
-        ("adapt --data . --source pump --target fan --epochs 1 --window 1024", "", 89),
+        ("adapt --data . --source pump --target fan --epochs 1 --window 1024", "", 86),
     ],
 )
 def test_a_command_imports_what_it_needs(folder, words, heavy, most):
