@@ -205,8 +205,9 @@ def serve(
         fleet = fleet_pages(request.store)
 
     def started(address: str) -> None:
-        machines = "" if fleet is None else f" and watched machines at {address}/fleet"
-        print(f"{model or 'bearcat diagnose'} is served at {address}{machines} (Ctrl-C stops it)", flush=True)
+        models = [] if fleet is not None and model is None else [f"{model or 'bearcat diagnose'} at {address}"]
+        machines = [] if fleet is None else [f"watched machines at {address}/fleet"]
+        print(f"Serving {' and '.join(models + machines)} (Ctrl-C stops it)", flush=True)
 
     run(model, request, started, options.print_decision, fleet)
 
