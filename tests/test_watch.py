@@ -4,13 +4,13 @@ kills it and fills the disk."""
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,15 @@ def watch(root: Path, place: Path, *words: object, fresh: bool = False) -> Any:
     return commands.bearcat("watch", root, "--store", place, "--once", "--rpm", 1500, *options, *words, fresh=fresh)
 
 
+def query(place: Path, statement: str) -> list[Any]:
+    with closing(sqlite3.connect(place)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
 def content(place: Path) -> dict[str, list[Any]]:
     """All that a store holds."""
-    connection = sqlite3.connect(place)
-    names = ("meta", "points", "recordings", "snapshots", "events")
-    found = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in names}
-    connection.close()
-    return found
+    tables = ("meta", "points", "recordings", "snapshots", "events")
+    return {name: query(place, f"SELECT * FROM {name} ORDER BY 1") for name in tables}
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +92,14 @@ def test_once_prints_machines_worst_first_and_ends_by_the_worst(plant, watched):
     again = watch(plant, place, "--format", "json")
     assert json.loads(again.stdout)["points"][0]["machine"] == "fan 20"
     assert content(place) == before, "nothing is read twice"
-    rows = list(csv.DictReader(io.StringIO(watch(plant, place, "--format", "csv").stdout)))
+    rows = list(csv.DictReader(watch(plant, place, "--format", "csv").stdout.splitlines()))
     assert rows[0]["status"] == "alarm"
 
 
 def rows_in(place: Path) -> int:
-    try:
-        connection = sqlite3.connect(f"file:{place}?mode=ro", uri=True)
-        try:
-            return int(connection.execute("SELECT count(*) FROM snapshots").fetchone()[0])
-        finally:
-            connection.close()
-    except sqlite3.OperationalError:
-        return 0
+    with suppress(sqlite3.OperationalError):  # its tables are not there yet
+        return int(query(place, "SELECT count(*) FROM snapshots")[0][0]) if place.exists() else 0
+    return 0
 
 
 def until(done: Callable[[], bool], process: Any = None, seconds: float = 60) -> None:
@@ -211,10 +208,7 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
     (tmp_path / "empty").mkdir()
     newer = tmp_path / "newer.db"
     shutil.copy(place, newer)
-    connection = sqlite3.connect(newer)
-    connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
-    connection.commit()
-    connection.close()
+    query(newer, "UPDATE meta SET value = '99' WHERE name = 'version'")
     watched = (root, "--store", place, "--once")
     for words, named in (
         ((tmp_path / "empty", "--store", tmp_path / "a.db", "--once"), "no recording"),
@@ -240,22 +234,19 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
 
 def test_people_use_the_store(watched, tmp_path):
     place = tmp_path / "plant.db"
-    with sqlite3.connect(watched[0]) as connection:
-        connection.execute(f"VACUUM INTO '{place}'")
-    connection.close()
+    query(watched[0], f"VACUUM INTO '{place}'")
     assert commands.bearcat("watch", "acknowledge", place, "fan 20/DE", "--note", "grease").returncode == 0
     with Store.open(place) as store:
         assert store.fleet().exit_status != 1
         assert "grease" in store.events("fan 20")[-1].sentence
     assert commands.bearcat("watch", "export", place, "--out", tmp_path / "all.csv").returncode == 0
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
     assert len(rows) == 3 * (LEARNT + 8)
     assert {"machine", "point", "time", "rms", "p_value", "reasons"} <= set(rows[0])
     assert commands.bearcat("watch", "baseline", place, "pump 1/DE").returncode == 0
     assert commands.bearcat("watch", "forget", place, "fan 20", "--yes").returncode == 0
     with Store.open(place) as store:
-        assert {(each.machine, each.point, each.status) for each in store.fleet()} >= {("pump 1", "DE", "ok")}
-        assert {each.machine for each in store.fleet()} == {"pump 1"}
+        assert [(point.machine, point.point) for point in store.fleet()] == [("pump 1", "DE"), ("pump 1", "NDE")]
 
 
 def test_in_python_the_fleet_is_a_table(small):

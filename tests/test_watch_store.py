@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,10 +157,9 @@ def test_a_damaged_store_is_never_ok(tmp_path, command, table, column, value):
     with Store.open(place, write=True, create=True) as store:
         store.choose_rule({})
         filled(store, 3, alarm=1)
-    with sqlite3.connect(place) as connection:
+    with closing(sqlite3.connect(place)) as connection, connection:
         where = " WHERE name = 'rule'" if table == "meta" else ""
         connection.execute(f"UPDATE OR IGNORE {table} SET {column} = ?{where}", (value,))
-    connection.close()
     status, _, said = command("report", place, "--out", tmp_path / "page.html")
     assert status in (0, 2)
     assert ("damaged" in said) == (status == 2)
@@ -171,9 +170,8 @@ def test_a_damaged_store_is_never_ok(tmp_path, command, table, column, value):
 def test_what_is_no_store_is_refused_and_left_alone(tmp_path):
     text, other, empty = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "empty.db"
     text.write_text("no store")
-    with sqlite3.connect(other) as connection:
+    with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE songs (name TEXT)")
-    connection.close()
     before = other.read_bytes()
     empty.touch()
     os.mkfifo(tmp_path / "pipe")
