@@ -65,19 +65,18 @@ def test_it_fits_a_phone(browser, page: Path):
 @pytest.fixture(scope="module")
 def server(plant: Path, tmp_path_factory: pytest.TempPathFactory):
     running = Server(tmp_path_factory.mktemp("server"), "--store", plant)
-    assert running.url.endswith("/fleet"), "where the page is"
     with httpx.Client(base_url=f"http://{running.place.netloc}", timeout=60) as client:
         yield client
     running.stop()
 
 
-def test_the_page_is_served_where_no_model_is(server: httpx.Client):
+def test_the_page_is_served_without_a_model(server: httpx.Client):
     page = server.get("/fleet")
     assert page.status_code == 200
     assert page.text.count('<tr role="row" class=') == 30
     assert server.get("/fleet", params={"machine": "pump 99"}).status_code == 404
-    assert server.get("/model").status_code == 404, "no model is served"
-    assert server.get("/").headers["location"] == "/fleet"
+    described = server.get("/model").json()
+    assert (described["decision"], described["fleet"]) == (None, True), "recordings are diagnosed too"
 
 
 def test_the_served_page_leads_to_its_machines(browser, server: httpx.Client):

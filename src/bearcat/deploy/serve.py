@@ -46,7 +46,7 @@ from bearcat.requests import DiagnoseRequest, ServeRequest
 try:
     import uvicorn
     from fastapi import FastAPI, Request, Response
-    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+    from fastapi.responses import HTMLResponse, JSONResponse
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.requests import ClientDisconnect
 except ImportError as error:
@@ -164,15 +164,14 @@ def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
     return JSONResponse({"reason": reason, "field": field}, status)
 
 
-def make_app(served: Served | None, limits: ServeRequest, loopback: bool = True, fleet: Pages | None = None) -> FastAPI:
-    """The application: for recordings, for pages of watched machines, or for both."""
+def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet: Pages | None = None) -> FastAPI:
+    """The application: for recordings, and for pages of watched machines."""
     app = FastAPI(title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
     if loopback:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
-    if served is not None:
-        _add_recordings(app, served, limits)
+    _add_recordings(app, served, limits, fleet is not None)
     if fleet is not None:
-        _add_fleet(app, fleet, first=served is None)
+        _add_fleet(app, fleet)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -182,9 +181,10 @@ def make_app(served: Served | None, limits: ServeRequest, loopback: bool = True,
     return app
 
 
-def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest) -> None:
+def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest, watched: bool) -> None:
     """The addresses for recordings, and the page to drop them on."""
     description = served.describe({name: getattr(limits, name) for name in ("max_bytes", "timeout", "concurrency")})
+    description["fleet"] = watched
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
@@ -222,8 +222,8 @@ def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest) -> None:
         return HTMLResponse(page)
 
 
-def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
-    """The page of watched machines; `first`: there is no other page."""
+def _add_fleet(app: FastAPI, fleet: Pages) -> None:
+    """The page of watched machines."""
 
     @app.get("/fleet", response_class=HTMLResponse)
     def show_fleet(machine: str | None = None) -> Response:
@@ -233,30 +233,22 @@ def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
         except InputError as error:
             return _refuse(404 if error.field == "machine" else 503, str(error), error.field)
 
-    if first:
-
-        @app.get("/", include_in_schema=False)
-        async def forward() -> Response:
-            return RedirectResponse("/fleet")
-
 
 def serve(
     path: Path | None, request: ServeRequest, say: Callable[[str], None] = print,
     warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
 ) -> None:  # fmt: skip
-    """Serves the model, pages of watched machines, or both, until SIGTERM or SIGINT; then finishes what was accepted.
+    """Diagnoses recordings, with the model or without one, and shows watched machines, until SIGTERM or SIGINT; then
+    finishes what was accepted.
 
-    With neither, recordings are diagnosed by fault lines and the general model. `say` is called with the address once
-    connections are taken, `warn` with the model before that.
+    `say` is called with the address once connections are taken, `warn` with the model before that.
     """
     if "BEARCAT_TOKEN" in os.environ:  # who set it counts on it
         raise InputError("BEARCAT_TOKEN: was removed; let a reverse proxy ask for a password (docs/deploy.md)")
-    served = None
-    if path is not None:
-        warn(model := open_model(path))
-        served = Served(model, AlarmRule.of(model.classes, request.alarm or None))
-    elif fleet is None:
-        served = Served(None, AlarmRule.of((), request.alarm or None))
+    model = None if path is None else open_model(path)
+    if model is not None:
+        warn(model)
+    served = Served(model, AlarmRule.of(() if model is None else model.classes, request.alarm or None))
     config = uvicorn.Config(
         make_app(served, request, is_loopback(request.host), fleet), http="h11", ws="none", log_level="warning",
         access_log=False, server_header=False, proxy_headers=False, limit_concurrency=request.concurrency + 1,
