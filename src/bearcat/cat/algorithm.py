@@ -76,7 +76,7 @@ def train(
     recipe, schedule = state.recipe, state.recipe.schedule
     T_PL = schedule.label_from  # T_DA is where the alignment's losses begin (Ingredient.start)
     T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
-    labels = recipe.find(SelfTraining)
+    self_training = recipe.find(SelfTraining)
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
     with torch_settings(state.precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
@@ -86,23 +86,25 @@ def train(
             if recipe.target_pass:
                 published.predict_in_training(state, state.student, live=True)
 
-            # The teacher is calibrated on the source's test split (Eqs. 6 to 9); published code: at the epoch's end.
+            # The teacher is calibrated on the source's test split (Eqs. 6 to 9). The published code does so at the end
+            # of an epoch; a run that begins in a later one has to catch up here.
             at_end = recipe.calibrate == "end"
             if epoch >= T_cal and (not at_end or (epoch > T_cal and state.calibration is None)):
                 evaluate.calibrate(state)
 
-            # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12).
-            if labels and epoch >= (0 if labels.teacher.early else T_PL):
+            # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12). A teacher that exists earlier
+            # and whose first counts differ is the published code's.
+            if self_training and epoch >= (0 if self_training.teacher.early else T_PL):
                 if state.teacher is None:
                     state.teacher = copy.deepcopy(state.student).requires_grad_(False)
-                if epoch == T_PL and labels.first_counts == "student":
+                if epoch == T_PL and self_training.first_counts == "student":
                     teacher.ema_update(state.teacher, state.student, 0.0)
                 counted = None
-                if labels.counts_mode == "training":
-                    counted = published.predict_in_training(state, state.teacher, labels.teacher.dropout)
+                if self_training.counts_mode == "training":
+                    counted = published.predict_in_training(state, state.teacher, self_training.teacher.dropout)
                 if epoch >= T_PL:
-                    teacher.set_thresholds(labels, state, counted)
-                if epoch == T_PL and labels.first_counts == "early":
+                    teacher.set_thresholds(self_training, state, counted)
+                if epoch == T_PL and self_training.first_counts == "early":
                     teacher.ema_update(state.teacher, state.student, 0.0)
 
             feed.fill(epoch, state.ramps(epoch))
@@ -132,27 +134,30 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
     """One iteration: the teacher follows and labels, SAM climbs, the student and the domain classifier learn."""
     recipe, schedule = state.recipe, state.recipe.schedule
     T_PL = schedule.label_from
-    labels, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
+    self_training, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
     views = recipe.on(Augmentation, epoch)
     batch = feed.next(state.with_target(epoch), sizes)
 
-    # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20)
-    if labels and epoch >= labels.follows_from(schedule):
-        teacher.ema_update(state.teacher, state.student, labels.teacher.momentum)
+    # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20). Algorithm 1 ends a step with it; here it begins the next one.
+    if self_training and epoch >= self_training.follows_from(schedule):
+        teacher.ema_update(state.teacher, state.student, self_training.teacher.momentum)
 
     # Pseudo-labels: calibrated confidence above the threshold of the class (Eqs. 5, 13 and 14).
     labelled = _augmented(state, batch, [view for view in views if view.of_teacher])
-    state.batch_labels = teacher.pseudo_labels(labels, state, labelled) if labels and epoch >= T_PL else None
+    state.batch_labels = None
+    if self_training and epoch >= T_PL:
+        state.batch_labels = teacher.pseudo_labels(self_training, state, labelled)
     batch = _augmented(state, labelled, [view for view in views if not view.of_teacher])
 
-    # SAM's first pass: uphill to where the task loss is highest nearby (SDAT, Section 3.4.1).
+    # SAM's first pass: uphill to where the task loss L_C + L_PL + L_MCC is highest nearby (SDAT, Section 3.4.1; the
+    # paper's text names L_C alone, the published code climbs all three).
     weights = [weight for weight in state.student.parameters() if weight.requires_grad]
     if sharpness:
         L_task, _ = objective(state, feed, batch, epoch, climbed=True)
         gradients = torch.autograd.grad(L_task.sum(), weights, materialize_grads=True)
         before = climb(weights, gradients, sharpness.radius)
-        if labels and labels.relabel and epoch >= T_PL:
-            state.batch_labels = teacher.pseudo_labels(labels, state, labelled)
+        if self_training and self_training.relabel and epoch >= T_PL:
+            state.batch_labels = teacher.pseudo_labels(self_training, state, labelled)
     if state.batch_labels is not None:
         state.add("pseudo_label_share", state.batch_labels[1].float().mean(dim=1))
 
@@ -203,11 +208,11 @@ def objective(
             return OFF
         return loss.loss(replace(view, ramp=feed.ramp(loss.name), module=state.modules.get(loss.name)))
 
-    labels, mcc, dc = (recipe.find(kind) for kind in (SelfTraining, Confusion, Adversarial))
-    more = [loss for loss in on if loss not in (labels, mcc, dc)]  # of other methods
+    self_training, mcc, dc = (recipe.find(kind) for kind in (SelfTraining, Confusion, Adversarial))
+    more = [loss for loss in on if loss not in (self_training, mcc, dc)]  # of other methods
 
     L_C = losses.supervised(view.source_logits, view.labels)  # Eq. 15
-    L_PL = term(labels)  # Eq. 16, from T_PL on
+    L_PL = term(self_training)  # Eq. 16, from T_PL on
     L_MCC = term(mcc)  # from T_DA on
     L_more = {loss.name: term(loss) for loss in more if not loss.aligns}
     if separate and any(loss.aligns for loss in on):
@@ -216,7 +221,7 @@ def objective(
     L_more |= {loss.name: term(loss) for loss in more if loss.aligns}
 
     L_CAT = L_C + L_PL + L_MCC + L_DC + sum(L_more.values())
-    named = {loss.name: value for loss, value in ((labels, L_PL), (mcc, L_MCC), (dc, L_DC)) if loss in on}
+    named = {loss.name: value for loss, value in ((self_training, L_PL), (mcc, L_MCC), (dc, L_DC)) if loss in on}
     terms = {"supervised": L_C} | named | L_more
     return L_CAT, {name: value for name, value in terms.items() if isinstance(value, Tensor)}
 

@@ -247,7 +247,7 @@ class ReliabilityBins(Generic[Array]):
 
 
 def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10) -> Array:
-    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
+    """Expected calibration error (Eq. 4) of the predicted class: |accuracy − confidence|, averaged by the mass of bins.
 
     >>> round(float(ece(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))), 3)
     0.4

@@ -74,7 +74,10 @@ class Adversarial(Alignment):
 
 
 def domain(source_logits: Tensor, target_logits: Tensor) -> Tensor:
-    """Binary cross-entropy of the domain classifier, source 1, target 0: mean over all windows of both domains."""
+    """Binary cross-entropy of the domain classifier (Eq. 17), source 1, target 0, (run,).
+
+    The mean over all windows of both domains, as in the published code: half of the text's sum of two means.
+    """
     parts = functional.softplus(-source_logits), functional.softplus(target_logits)
     return torch.cat(parts, dim=1).mean(dim=1)
 
@@ -126,7 +129,7 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Sharpness(Ingredient):
-    """Sharpness-aware minimisation of the task loss: SDAT (Rangwani et al. 2022), the paper's asterisk beside MCC.
+    """Sharpness-aware minimisation of L_C + L_PL + L_MCC: SDAT (Rangwani et al. 2022), the paper's asterisk beside MCC.
 
     >>> RECIPES["DANN*"].find(Sharpness).radius
     0.05

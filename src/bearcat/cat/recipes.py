@@ -1,7 +1,8 @@
 """Methods are values: a recipe lists its ingredients, its calibrator, its encoder and when things happen.
 
 The table everyone opens first is GROUPS, at the end. There is one training loop and it never asks for a recipe's name.
-Defaults are the paper's, and where its text and the published code differ, the code's (docs/method.md names both).
+Defaults are the paper's and, where its text and the published code differ, mostly the code's: published.py has what
+the code does and our default does not (docs/method.md has the table).
 Nothing here imports torch.
 
 >>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(QUICK_EPOCHS)
