@@ -32,7 +32,7 @@ from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, 
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import RECORD, Record
-from bearcat.requests import AdaptRequest
+from bearcat.settings import AdaptRequest
 from tests.commands import bearcat, start
 
 SIMPLE = {"severities": "4", "faults": "inner,outer", "seconds": "1"}

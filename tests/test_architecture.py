@@ -14,7 +14,7 @@ LAYERS = [
     {"errors"},
     {"findings", "sentences"},
     {"settings", "storage"},
-    {"plugins", "requests"},
+    {"plugins"},
     {"data"},
     {"diagnosis"},
     {"record"},

@@ -17,7 +17,7 @@ from bearcat.deploy.serve import Served, make_app
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
-from bearcat.requests import ServeRequest
+from bearcat.settings import ServeRequest
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import Event, PointStatus, RecordingFile, Snapshot
 from bearcat.watch.store import Store

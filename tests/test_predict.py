@@ -30,7 +30,7 @@ from bearcat.diagnosis.decision import UNREADABLE
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.errors import InputError
-from bearcat.requests import DiagnoseRequest
+from bearcat.settings import DiagnoseRequest
 from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat

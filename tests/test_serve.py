@@ -30,7 +30,7 @@ from bearcat.deploy.opened import open_model
 from bearcat.deploy.serve import QUERY, Served, is_loopback, make_app, serve
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
-from bearcat.requests import ServeRequest
+from bearcat.settings import ServeRequest
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
 
 RATE, LENGTH = 12_000, 256

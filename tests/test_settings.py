@@ -11,8 +11,7 @@ import pytest
 
 from bearcat.deploy.serve import QUERY
 from bearcat.errors import InputError
-from bearcat.requests import AdaptRequest, DiagnoseRequest, WatchRequest
-from bearcat.settings import override
+from bearcat.settings import AdaptRequest, DiagnoseRequest, WatchRequest, override
 from tests.test_docs import KNOWN
 
 

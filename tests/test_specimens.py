@@ -18,7 +18,7 @@ from bearcat.data.splits import SAME_BEARINGS, UNKNOWN_BEARINGS
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.requests import AdaptRequest
+from bearcat.settings import AdaptRequest
 from tests.conftest import make_recording
 from tests.test_folder import manifest, put
 

@@ -21,7 +21,7 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.errors import InputError
-from bearcat.requests import WatchRequest
+from bearcat.settings import WatchRequest
 from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.store import Store
 from bearcat.watch.watching import Watching, given_of

@@ -23,7 +23,7 @@ from bearcat.deploy.diagnose import Recorded
 from bearcat.deploy.diagnose import diagnose as run
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
-from bearcat.requests import AdaptRequest, DiagnoseRequest
+from bearcat.settings import AdaptRequest, DiagnoseRequest
 
 if TYPE_CHECKING:
     from bearcat.adaptation.adapt import Adaptation

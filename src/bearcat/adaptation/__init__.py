@@ -44,8 +44,7 @@ from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report.results import Cell
-from bearcat.requests import AdaptRequest
-from bearcat.settings import cache_folder, pairs, spell_out, to_plain
+from bearcat.settings import AdaptRequest, cache_folder, pairs, spell_out, to_plain
 from bearcat.storage import digest_json
 
 Made = TypeVar("Made")

@@ -17,7 +17,7 @@ from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
 
 from bearcat.errors import InputError, csv_cell, shown, to_json
-from bearcat.requests import ADVANCED, Request
+from bearcat.settings import ADVANCED, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -14,8 +14,7 @@ from typer import Argument, Option
 from bearcat.cli import options
 from bearcat.cli.options import Commands, print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError
-from bearcat.requests import DataRequest, DiagnoseRequest
-from bearcat.settings import pairs
+from bearcat.settings import DataRequest, DiagnoseRequest, pairs
 
 if TYPE_CHECKING:
     from bearcat.data import Preparation, Recording

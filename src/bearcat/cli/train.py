@@ -12,7 +12,7 @@ from typer import Argument, Exit, Option
 from bearcat.cli import options
 from bearcat.cli.options import Commands, Names, Root, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, suggest
-from bearcat.requests import AdaptRequest
+from bearcat.settings import AdaptRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

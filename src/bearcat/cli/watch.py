@@ -15,7 +15,7 @@ from typer import Argument, Option
 from bearcat.cli import options
 from bearcat.cli.options import Commands, print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, to_json
-from bearcat.requests import ServeRequest, WatchRequest
+from bearcat.settings import ServeRequest, WatchRequest
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import Fleet, PointStatus

@@ -18,7 +18,7 @@ from bearcat.data.stream import FORMATS
 from bearcat.deploy.diagnose import diagnose as diagnosed
 from bearcat.deploy.find import find_files
 from bearcat.errors import InputError, shown, to_json
-from bearcat.requests import DiagnoseRequest
+from bearcat.settings import DiagnoseRequest
 from bearcat.storage import real_path
 
 try:

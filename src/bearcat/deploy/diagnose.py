@@ -50,7 +50,7 @@ from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, speed_course, speed_of_channel
 from bearcat.errors import InputError
 from bearcat.findings import SHOWN_LINE, Finding
-from bearcat.requests import DiagnoseRequest
+from bearcat.settings import DiagnoseRequest
 
 if TYPE_CHECKING:
     from bearcat.deploy.opened import Predictor

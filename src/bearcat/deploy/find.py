@@ -29,7 +29,7 @@ from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
 from bearcat.findings import PRIOR, Finding
-from bearcat.requests import DiagnoseRequest
+from bearcat.settings import DiagnoseRequest
 from bearcat.storage import real_path
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie

@@ -41,7 +41,7 @@ from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError, suggest, to_json
 from bearcat.report.figures import draw_evidence
-from bearcat.requests import DiagnoseRequest, ServeRequest
+from bearcat.settings import DiagnoseRequest, ServeRequest
 
 try:
     import uvicorn

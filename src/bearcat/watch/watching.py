@@ -26,7 +26,7 @@ from bearcat import __version__
 from bearcat.deploy.diagnose import in_processes
 from bearcat.deploy.find import Given, measurements_of_file
 from bearcat.errors import InputError, shown
-from bearcat.requests import DiagnoseRequest, PointRequest, WatchRequest
+from bearcat.settings import DiagnoseRequest, PointRequest, WatchRequest
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess, unreadable
 from bearcat.watch.folder import Arrival, WatchedFolder
