@@ -87,15 +87,16 @@ def find_recordings(path) -> list[FoundRecording]:
     return [recording for point in points for recording in point.recordings]
 
 
-def test_lost_samples_stand_still_and_many_spoil_their_own_channel(tmp_path):
+def test_lost_samples_are_interpolated_and_many_spoil_their_own_channel(tmp_path):
     values = noise(3)
     values[777:787, 0] = np.nan
-    values[777:877, 1] = np.inf
+    values[777:1078, 1] = np.inf
     write_wav(tmp_path / "a.wav", values)
     few, many, good = find_recordings(tmp_path / "a.wav")
-    expected = np.where(np.isfinite(values[:, 0]), values[:, 0], values[776, 0])
-    np.testing.assert_array_equal(np.concatenate(list(few.open().blocks)), expected)
-    with pytest.raises(InputError, match="100 of 30000 .*777"):
+    expected = values[:, 0].copy()
+    expected[776:788] = np.linspace(values[776, 0], values[787, 0], 12)
+    np.testing.assert_allclose(np.concatenate(list(few.open().blocks)), expected, rtol=1e-5)
+    with pytest.raises(InputError, match="301 of 30000 .*777"):
         list(many.open().blocks)
     assert sum(block.size for block in good.open().blocks) == len(values)
 

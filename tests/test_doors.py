@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bearcat
@@ -139,3 +140,44 @@ def test_the_same_recordings_through_six_doors(tmp_path, own):
     assert compare(folder, tmp_path / "out" / "model", rpm=RPM, bearing=BEARING) == 8
     files = [path for path in sorted(folder.iterdir()) if path.name != "broken.wav"]
     assert watched(tmp_path / "plant", files, tmp_path / "plant.db", rpm=RPM, bearing=BEARING) == len(files)
+
+
+def test_a_hundred_lost_samples_cost_no_recording_by_any_door(tmp_path, own):
+    """Of ten seconds of an outer race fault: in each format, with and without a model, in `adapt` and in `watch`."""
+    signal = draw("outer", 3, seconds=10.0)
+    signal[50_000:50_100] = np.nan
+    text = [
+        "time,a",
+        *(f"{time:.7f},{value:.9g}" for time, value in zip(np.arange(signal.size) / 12_000, signal, strict=True)),
+    ]
+    folder = tmp_path / "lost"
+    _wav(folder / "float.wav", signal)
+    np.savez(folder / "array.npz", a=signal, fs=12_000.0)
+    (folder / "nan.csv").write_text("\n".join(text))
+    (folder / "empty.csv").write_text("\n".join(text).replace("nan", ""))
+    adapted = own / "1480rpm" / "lost.wav"
+    _wav(adapted, signal)
+    adapt_and_predict(own, tmp_path / "out", "900rpm", "1480rpm", "--bearing", BEARING)
+    adapted.unlink()
+    assert compare(folder, tmp_path / "out" / "model", rpm=RPM, bearing=BEARING) == 4
+    assert watched(tmp_path / "plant", sorted(folder.iterdir()), tmp_path / "plant.db", rpm=RPM, bearing=BEARING) == 4
+    found = [*bearcat.diagnose(sorted(folder.iterdir()), rpm=RPM, bearing=BEARING),
+             bearcat.diagnose(signal, rate=12_000, rpm=RPM, bearing=BEARING)[0]]  # fmt: skip
+    for diagnosis in found:
+        gaps = [finding for finding in diagnosis.findings if finding.kind == "gaps"]
+        assert [(finding.severity, finding.values["samples"]) for finding in gaps] == [("remark", 100)]
+        assert (diagnosis.state, diagnosis.decision.action) == ("outer race", "alarm")
+
+
+def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path, own):
+    signal = draw("outer", 3, seconds=1.0)
+    signal[5000:5121] = np.nan
+    _wav(tmp_path / "lost" / "a.wav", signal)
+    (found,) = bearcat.diagnose([tmp_path / "lost"], rpm=RPM, bearing=BEARING)
+    assert (found.state, found.decision.action) == ("unreadable", "check")
+    assert "121 of 12000 samples" in found.problem.args[0]
+    (tmp_path / "plant" / "m" / "p").mkdir(parents=True)
+    shutil.copy(tmp_path / "lost" / "a.wav", tmp_path / "plant" / "m" / "p" / "2024-05-01T10-00-00.wav")
+    result = run("watch", tmp_path / "plant", "--store", tmp_path / "plant.db", "--once", "--format", "json")
+    assert [point["status"] for point in json.loads(result.stdout)["points"]] == ["check"]
+    assert run("data", "check", tmp_path / "lost").returncode == 2

@@ -20,11 +20,13 @@ from bearcat.data import Folder, cached_windows, load
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.inputs import Preparation
 from bearcat.data.recording import (
+    Gaps,
     RecordingInfo,
     Windows,
     change_rate,
     count_windows,
     cut,
+    parts_of,
     standardise,
 )
 from bearcat.data.windows import prepare
@@ -74,6 +76,26 @@ def test_samples_that_are_no_numbers_are_named_with_their_place(bad):
     signal = signal.astype(np.float64)
     with np.errstate(over="ignore"), pytest.raises(InputError, match=r"x\.csv: 2 of 100 .*the first at sample 7;"):
         make_recording(signal, origin="x.csv")
+
+
+@pytest.mark.parametrize("sizes", [[60, 40], [1] * 100, [50, 3, 2, 45]])
+def test_gaps_are_filled_and_counted_block_by_block(sizes):
+    signal = np.arange(100, dtype=np.float32)
+    signal[[0, 50, 51, 52, 99]] = np.nan
+    gaps = Gaps("x.csv")
+    filled = np.concatenate([gaps.fill(block) for block in np.split(signal, np.cumsum(sizes)[:-1])])
+    assert np.isfinite(filled).all()
+    assert (gaps.samples, gaps.missing, gaps.first) == (100, 5, 0)
+    np.testing.assert_array_equal(filled[np.isfinite(signal)], signal[np.isfinite(signal)])
+    with pytest.raises(InputError, match="5 of 100 .*sample 0"):
+        gaps.check()
+
+
+def test_parts_of_a_recording_keep_their_own_gaps():
+    signal = np.zeros(1000)
+    signal[[499, 500, 501]] = np.nan
+    first, second = parts_of(make_recording(signal, rate=100.0), 5.0)
+    assert (first.gaps.tolist(), second.gaps.tolist()) == ([499], [0, 1])
 
 
 def test_a_signal_needs_one_axis_and_a_positive_rate_and_samples():

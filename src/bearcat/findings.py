@@ -28,8 +28,8 @@ Derived = Literal[
 ]  # fmt: skip
 # What is noticed once, while a recording is read and measured.
 Observed = Literal[
-    "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "no vibration", "band limited",
-    "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "multiple of speed",
+    "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "gaps", "no vibration",
+    "band limited", "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "multiple of speed",
     "speed channel differs", "impossible speed", "other rate", "other speed", "own speed counts", "statements differ",
     "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
     "missing frequencies",
@@ -113,7 +113,7 @@ IMPULSIVE = 4.0
 
 # A recording (docs/diagnose.md).
 CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples at the limits that asks for a check, and that is beyond use
-STILL, STUCK = 64, 0.001  # samples in a row of one value, and the share of all in such runs, that are dropouts
+STILL, STUCK = 64, 0.001  # samples in a row of one value; the share in such runs, and of gaps, to be checked
 HUM = 0.99  # share of the power at multiples of the mains' frequency
 EMPTY, EDGE = 1e-4, 0.7  # power density beside the octave below that is nothing; the share of the range usual for that
 STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below

@@ -197,6 +197,7 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "dropouts": lambda values: (
         f"{percent(values['share'], '.2g')} of the samples stand still: dropouts; check the cable"
     ),
+    "gaps": fixed("{samples} of {of} samples are NaN or infinite and were interpolated; check logger and cable"),
     "no vibration": lambda values: (
         f"the signal {UNLIKE[values['like']]}; choose another channel if this is no vibration"
     ),

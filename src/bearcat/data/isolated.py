@@ -33,7 +33,7 @@ import numpy as np
 import bearcat.data.signals as signals
 import bearcat.data.stream as streams
 from bearcat.data.signals import Samples, Signals, TooLargeError
-from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite, only_stream
+from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite_stream, only_stream
 from bearcat.errors import InputError
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
@@ -105,7 +105,7 @@ def open_channels(
                 return {name: partial(open_stream, path, name) for name in sizes}
 
     def stream(name: str, origin: str) -> Stream:
-        return Stream(origin, rate, finite(origin, blocks[name]), name, speeds.get(name))
+        return finite_stream(origin, rate, blocks[name], name, speeds.get(name))
 
     return {name: partial(stream, name) for name in sizes}
 

@@ -30,7 +30,7 @@ SEGMENT = 4096  # samples, of those whose statistics are averaged
 LARGEST_PRODUCT = 1 << 20  # numbers that are copied for a product of matrices
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 SAME, SAME_SPEED = 1e-3, 0.03  # by which two speeds are one, and by which one may be given for the other
-GAPS = 0.0005  # of the samples, which a logger may lose without harm
+MOST_GAPS = 0.01  # share of the samples that may be NaN or infinite
 ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class to other bearings
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
@@ -82,6 +82,7 @@ class Recording(RecordingInfo):
     """
 
     signal: Floats  # (time,), finite and not empty
+    gaps: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # samples that were NaN or infinite
     speed: Floats | None = None  # (time,) rpm, where it was recorded with the signal; `rpm` is its mean then
     own_rpm: float | None = None  # as the file states it, whether it counts or not
     declared: Declared = field(default_factory=Declared)  # for the zone of ISO 20816-3
@@ -94,7 +95,11 @@ class Recording(RecordingInfo):
             raise InputError(f"{self.origin}: holds no samples; remove the file or record it again")
         with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
             signal = np.ascontiguousarray(signal, dtype=np.float32)
-        signal = without_gaps(signal, self.origin)
+        if (gaps := np.flatnonzero(~np.isfinite(signal))).size:
+            filling = Gaps(self.origin)
+            signal = filling.fill(signal)
+            filling.check()
+            object.__setattr__(self, "gaps", gaps)
         if self.speed is not None:
             if self.speed.shape != signal.shape:
                 raise InputError(f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many")
@@ -107,17 +112,34 @@ class Recording(RecordingInfo):
         object.__setattr__(self, "signal", signal)
 
 
-def without_gaps(samples: Floats, origin: str, first: int = 0) -> Floats:
-    """Samples (time,), of which a few that are NaN or infinite stand still; more are refused, counted from `first`."""
-    good = np.isfinite(samples)
-    if good.all():
-        return samples
-    bad = np.flatnonzero(~good)
-    if bad.size > GAPS * samples.size:
-        many = f"{bad.size} of {samples.size} samples are NaN or infinite, the first at sample {first + bad[0]}"
-        raise InputError(f"{origin}: {many}; cut them out or interpolate them")
-    last_good = np.maximum.accumulate(np.where(good, np.arange(samples.size), good.argmax()))
-    return np.asarray(samples[last_good])
+@dataclass
+class Gaps:
+    """Fills samples that are NaN or infinite by straight lines while a recording is read, and counts them."""
+
+    origin: str
+    samples: int = 0
+    missing: int = 0
+    first: int = 0  # sample that is missing
+    last: float = 0.0  # value before the block
+
+    def fill(self, block: Floats) -> Floats:
+        """The next samples (time,), all finite."""
+        good = np.isfinite(block)
+        if not good.all():
+            numbers, gaps = np.flatnonzero(good), np.flatnonzero(~good)
+            self.first = self.first if self.missing else self.samples + int(gaps[0])
+            self.missing += gaps.size
+            block = block.copy()
+            block[gaps] = np.interp(gaps, numbers, block[numbers]) if numbers.size else self.last
+        if block.size:
+            self.samples, self.last = self.samples + block.size, float(block[-1])
+        return block
+
+    def check(self) -> None:
+        """InputError where too much of the recording is missing."""
+        if self.missing > MOST_GAPS * self.samples:
+            many = f"{self.missing} of {self.samples} samples are NaN or infinite, the first at sample {self.first}"
+            raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +260,7 @@ def parts_of(recording: Recording, seconds: float) -> list[Recording]:
             recording,
             signal=recording.signal[first : first + size],
             speed=None if recording.speed is None else recording.speed[first : first + size],
+            gaps=recording.gaps[(recording.gaps >= first) & (recording.gaps < first + size)] - first,
             origin=f"{recording.origin} {first / recording.rate:g}-{(first + size) / recording.rate:g} s",
         )
         for first in range(0, recording.signal.size - size + 1, size)

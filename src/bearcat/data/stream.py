@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bearcat.data.channels import is_speed, unit_of, vibrations
-from bearcat.data.recording import Floats, without_gaps
+from bearcat.data.recording import Floats, Gaps
 from bearcat.data.signals import (
     BLOCK,
     TIME_NAMES,
@@ -147,6 +147,16 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
         return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
 
+    def parse_with_gaps(rows: list[str]) -> Samples:
+        """A cell that is empty is a gap, as pandas writes them."""
+        try:
+            return parse(rows)
+        except ValueError:
+            if delimiter is None:
+                raise
+            cells = [row.split(delimiter) for row in map(trimmed, rows)]
+            return parse([delimiter.join(cell.strip(' "') or "nan" for cell in row) for row in cells])
+
     def is_numeric(row: str) -> bool:
         with suppress(ValueError):
             return parse([row]).size > 0
@@ -155,7 +165,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
-    values = parse(lines[start:])
+    values = parse_with_gaps(lines[start:])
     above = [
         [shown(text.strip().strip('"')) for text in trimmed(row).split(delimiter)]
         for row in lines[max(start - 2, 0) : start]
@@ -167,7 +177,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
 
     def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
         before = np.empty(0)
-        for part in chain([head], (dict(zip(head, parse(rows).T, strict=True)) for rows in blocks)):
+        for part in chain([head], (dict(zip(head, parse_with_gaps(rows).T, strict=True)) for rows in blocks)):
             if rate is not None:
                 times = np.concatenate([before, part[times_name] * unit])
                 rate_here = rate_of(origin, times_name, times)
@@ -308,17 +318,25 @@ class Stream:
     blocks: Iterator[Floats]
     channel: str | None = None  # its name in the file
     rpm: float | None = None  # as the file states it, whatever it is
+    gaps: Gaps | None = None  # of the blocks that were read
+
+
+def finite_stream(
+    origin: str, rate: float | None, blocks: Iterable[Floats], channel: str | None = None, rpm: float | None = None
+) -> Stream:
+    """A stream whose gaps are filled; reading to the end raises InputError where there are too many."""
+    gaps = Gaps(origin)
+
+    def filled() -> Iterator[Floats]:
+        for block in blocks:
+            yield gaps.fill(block)
+        gaps.check()
+
+    return Stream(origin, rate, filled(), channel, rpm, gaps)
 
 
 def only_stream(origin: str, content: Iterator[Any]) -> Stream:
     """The only channel of what `read_channels` yields."""
     rate, sizes, speeds = next(content)
     (name,) = sizes
-    return Stream(origin, rate, finite(origin, (block for _, block in content)), name, speeds.get(name))
-
-
-def finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
-    count = 0
-    for block in blocks:
-        yield without_gaps(block, origin, count)
-        count += block.size
+    return finite_stream(origin, rate, (block for _, block in content), name, speeds.get(name))

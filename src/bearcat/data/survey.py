@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 
-import numpy as np
-
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.channels import vibrations
 from bearcat.data.folder import FolderEntry
@@ -79,24 +77,22 @@ def measure(entry: Entry) -> Measurement:
     info = entry.row.metadata(signals)
     channels, problems = dict[str, ChannelMeasurement](), list[str]()
     for name, samples in signals.channels.items():
-        problem = None
+        problem = oddity = None
         try:
-            entry.row.recording(signals, name)
+            oddity = _oddity(entry.row.recording(signals, name).signal)
         except InputError as error:
             problem = str(error)
             problems.append(problem)
-        channels[name] = ChannelMeasurement(len(samples), _oddity(samples), problem)
+        channels[name] = ChannelMeasurement(len(samples), oddity, problem)
     if problems and len(problems) == len(channels):
         raise InputError(problems[0])
     return Measurement(channels=channels, **vars(info))
 
 
 def _oddity(samples: Floats) -> str | None:
-    """What is odd about the beginning of a recording (time,), if it is finite, which reading checks."""
-    limits, beginning = SignalLimits(), samples[:MEASURED]
-    if not np.isfinite(beginning).all():
-        return None
-    limits.add(beginning)
+    """What is odd about the beginning of a recording (time,)."""
+    limits = SignalLimits()
+    limits.add(samples[:MEASURED])
     if limits.low == limits.high:
         return f"does not change ({limits.low:g} throughout); check its sensor"
     if limits.clipped >= CLIPPED:

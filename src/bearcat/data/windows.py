@@ -43,7 +43,7 @@ from bearcat.storage import abandoned, digest_json, write_atomically
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
-VERSION = 7  # of the cache's layout and of what `prepare` computes: raise it when either changes
+VERSION = 8  # of the cache's layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 
 

@@ -260,7 +260,8 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         if orders is None:
             bearing = given.bearing_of(found, assumed)
             orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
-        check = QualityCheck(own_rate, unit_of(found.channel or "") or given.declared_of(found).unit)
+        unit = unit_of(found.channel or "") or given.declared_of(found).unit
+        check = QualityCheck(own_rate, unit, stream.gaps)
         beginning, blocks = _beginning(check.observe(stream.blocks), own_rate)
         axes.append(_Axis(found, stream, check, beginning, blocks))
         speed = _tacho(tacho, given.rate, stated, clock)
@@ -331,6 +332,8 @@ def _tacho(
     stream, speed = found.open(), None
     own = rate if stream.rate is None else clock * stream.rate
     samples, _ = _beginning(stream.blocks, own)
+    if stream.gaps is not None:
+        stream.gaps.check()
     if own is not None and samples.size:
         speed = speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
     if speed is None and found.states_speed and own is not None:

@@ -24,7 +24,7 @@ from bearcat.data.channels import Declared, described, points_of, vibrations
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_name
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.manifest import MANIFEST, ManifestRow
-from bearcat.data.recording import Floats, Recording, parts_of, stated_speed
+from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_speed
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
@@ -389,11 +389,12 @@ def _read_measurements(entry: Entry, rate: float | None, cut: float | None) -> l
 
 
 def _stream_of(recording: Recording, samples: Floats, rate: float | None = None) -> Stream:
-    origin, own = recording.origin, recording.own_rpm
-    return Stream(origin, recording.rate or rate, iter([samples]), recording.channel, own)
+    gaps = Gaps(recording.origin, samples.size, recording.gaps.size)
+    stated = recording.rate or rate, iter([samples]), recording.channel, recording.own_rpm
+    return Stream(recording.origin, *stated, gaps)
 
 
 def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:
     """A signal (time,) as a recording to diagnose."""
     recording = Recording(signal=signal, rate=rate, domain="", origin=origin)
-    return FoundRecording(partial(Stream, origin, rate, iter([recording.signal])), origin)
+    return FoundRecording(partial(_stream_of, recording, recording.signal), origin)

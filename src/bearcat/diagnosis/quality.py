@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit
-from bearcat.data.recording import SEGMENT, Floats, power_density, unlike_vibration
+from bearcat.data.recording import SEGMENT, Floats, Gaps, power_density, unlike_vibration
 from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.errors import InputError
 from bearcat.findings import (
@@ -67,10 +67,10 @@ class Quality:
 
 
 class QualityCheck:
-    """Collects what is needed of one channel; `unit` is that of its samples, where it is known."""
+    """Collects what is needed of one channel; `unit` is that of its samples, where it is known; `gaps` were filled."""
 
-    def __init__(self, rate: float | None = None, unit: str | None = None) -> None:
-        self.rate, self.unit, self.limits = rate, unit, SignalLimits()
+    def __init__(self, rate: float | None = None, unit: str | None = None, gaps: Gaps | None = None) -> None:
+        self.rate, self.unit, self.gaps, self.limits = rate, unit, gaps, SignalLimits()
         self._sums, self._offset = np.zeros(2), 0.0
         self._still = 0  # samples in runs of one value, of STILL or more inside a block
         self._beginning: list[Floats] = []
@@ -116,11 +116,14 @@ class QualityCheck:
         return Quality(None, (*self._sample_findings(count), *self._spectrum_findings(power)), rms)
 
     def _sample_findings(self, count: int) -> Iterator[Finding]:
-        """On clipped samples and dropouts."""
+        """On clipped samples, dropouts and gaps."""
         if self.limits.clipped > CLIPPED:
             yield Finding("clipped", "check", {"share": self.limits.clipped})
         if self._still > STUCK * count:
             yield Finding("dropouts", "check", {"share": self._still / count})
+        if self.gaps is not None and self.gaps.missing:
+            many = self.gaps.missing > STUCK * count
+            yield Finding("gaps", "check" if many else "remark", {"samples": self.gaps.missing, "of": count})
 
     def _silent(self, rms: float) -> Finding | None:
         """Why there is no signal: it does not change, or it is noise of the converter or of the sensor alone."""
