@@ -103,8 +103,8 @@ def work(way: str, folder: Path) -> None:
         use_one_core()
     from bearcat.data.bearing import find_bearing
 
-    new = importlib.util.find_spec("bearcat.deploy.diagnose") is not None  # else v0.3
-    module: Any = importlib.import_module(f"bearcat.deploy.{'diagnose' if new else 'predict'}")
+    new = importlib.util.find_spec("bearcat.deploy.predict") is None  # else v0.3
+    module: Any = importlib.import_module(f"bearcat.deploy{'' if new else '.predict'}")
     models: Any = importlib.import_module("bearcat.deploy.opened") if new else module
 
     def run(file: Path, model: Any, given: Any) -> Any:

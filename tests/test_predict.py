@@ -21,8 +21,8 @@ from bearcat.api import diagnose
 from bearcat.data.bearing import find_bearing
 from bearcat.data.isolated import open_stream
 from bearcat.data.recording import spectral_shape
+from bearcat.deploy import diagnose as diagnose_units
 from bearcat.deploy.ask import at_rate_of, cut_stream, resampled
-from bearcat.deploy.diagnose import diagnose as diagnose_units
 from bearcat.deploy.find import FoundUnit, Given, find_files
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.opened import open_model

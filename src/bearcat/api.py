@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.manifest import MANIFEST
-from bearcat.deploy.diagnose import Recorded
-from bearcat.deploy.diagnose import diagnose as run
+from bearcat.deploy import Recorded
+from bearcat.deploy import diagnose as run
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.settings import AdaptRequest, DiagnoseRequest

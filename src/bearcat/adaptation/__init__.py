@@ -33,7 +33,7 @@ from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import cached_windows, fingerprint, metadata
-from bearcat.deploy.diagnose import MeasuredPoint, evidence_of, measure_unit
+from bearcat.deploy import MeasuredPoint, evidence_of, measure_unit
 from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.lines import FAULTS

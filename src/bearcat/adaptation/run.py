@@ -33,7 +33,7 @@ from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
-from bearcat.deploy.diagnose import evidence_of, examine, network_evidence
+from bearcat.deploy import evidence_of, examine, network_evidence
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check

@@ -77,7 +77,7 @@ def _diagnose(
     files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: list[str]
 ) -> int:
     """Prints the diagnoses of recordings, a table worst first; the exit status."""
-    from bearcat.deploy.diagnose import diagnose as run
+    from bearcat.deploy import diagnose as run
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED
 
     diagnoses = run(files, model, healthy, request)
@@ -144,7 +144,7 @@ def report(
         summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)
     else:
-        from bearcat.deploy.diagnose import diagnose as run
+        from bearcat.deploy import diagnose as run
         from bearcat.deploy.opened import open_model
         from bearcat.report.pages import read_results, write_recordings_page
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.diagnose import diagnose as diagnosed
+from bearcat.deploy import diagnose as diagnosed
 from bearcat.deploy.find import find_files
 from bearcat.errors import InputError, shown, to_json
 from bearcat.settings import DiagnoseRequest

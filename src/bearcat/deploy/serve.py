@@ -33,7 +33,7 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.isolated import open_upload
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import FORMATS
-from bearcat.deploy.diagnose import diagnose
+from bearcat.deploy import diagnose
 from bearcat.deploy.find import FoundRecording, FoundUnit, Given, alone
 from bearcat.deploy.opened import Predictor, open_model
 from bearcat.diagnosis.lines import FAULTS

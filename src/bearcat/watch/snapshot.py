@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy.diagnose import measure_points
+from bearcat.deploy import measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import PhysicsEvidence

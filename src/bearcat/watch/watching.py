@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
-from bearcat.deploy.diagnose import in_processes
+from bearcat.deploy import in_processes
 from bearcat.deploy.find import Given, measurements_of_file
 from bearcat.errors import InputError, shown
 from bearcat.settings import DiagnoseRequest, PointRequest, WatchRequest
