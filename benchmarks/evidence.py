@@ -134,7 +134,7 @@ def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> 
     from bearcat.adaptation import Library
     from bearcat.bench import identify, open_store
     from bearcat.bench.execute import Execution, execute, in_stacks
-    from bearcat.report.results import Result
+    from bearcat.report import Result
 
     torch.set_num_threads(1)
     kept, library, last = open_store(store, create=True), Library(), None

@@ -32,7 +32,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnosis
 from bearcat.findings import SURE, UNITED
-from bearcat.report.results import Result
+from bearcat.report import Result
 
 PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
 UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bearcat.report.results import Result, read_result
+from bearcat.report import Result, read_result
 
 
 def tiny_run(folder: Path) -> None:

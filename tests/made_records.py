@@ -20,7 +20,7 @@ from bearcat.diagnosis.decision import decide
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.record import Record
-from bearcat.report.results import Cell, Result
+from bearcat.report import Cell, Result
 from bearcat.storage import digest
 from tests.pooled import by_model
 

@@ -18,9 +18,9 @@ from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.record import DomainScores, FittedCalibration, Scores
+from bearcat.report import Cell, Missing, Result, caveats
 from bearcat.report.figures import ReportFigure
 from bearcat.report.pages import Table, TableEntry, latex
-from bearcat.report.results import Cell, Missing, Result, caveats
 from tests.conftest import BLANK
 from tests.made_records import bare_record, made_result
 

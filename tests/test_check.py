@@ -33,7 +33,7 @@ from bearcat.diagnosis.decision import Estimate, LabelCheck, ModelEvidence, deci
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.report.results import Cell, Result, read_result
+from bearcat.report import Cell, Result, read_result
 from tests.made_records import made_result, sealed
 from tests.pooled import by_model
 from tests.reference import checks as reference

@@ -11,8 +11,7 @@ import pytest
 from bearcat.bench.report import critical_difference
 from bearcat.bench.stats import compare
 from bearcat.record import RecordedBins
-from bearcat.report import figures
-from bearcat.report.results import Cell
+from bearcat.report import Cell, figures
 from tests.made_records import made_result
 
 METHODS = ("source-only", "DANN", "AT*", "CAT*-Temperature", "CAT*-Vector")

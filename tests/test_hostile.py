@@ -20,7 +20,7 @@ from bearcat.data.stream import Stream
 from bearcat.deploy.ask import at_rate_of, resampled
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.report.results import read_result
+from bearcat.report import read_result
 from bearcat.storage import digest_json
 from tests.conftest import make_recording
 from tests.test_artefact import made_model, save_model

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bearcat.errors import InputError
+from bearcat.report import Cell
 from bearcat.report.pages import write_run_page
-from bearcat.report.results import Cell
 from tests.made_records import made_diagnosis, made_result
 
 

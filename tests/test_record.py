@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bearcat.record import Record
-from bearcat.report.results import Cell
+from bearcat.report import Cell
 from tests.made_records import made_diagnosis, made_result, sealed
 
 CELL = Cell("rig", "time", "a→b", "CAT*-Temperature", 3)

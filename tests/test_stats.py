@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bearcat.bench.stats import ALPHA, bootstrap, cliques, compare, holm, ranks, signed_rank
 from bearcat.errors import InputError
 from bearcat.record import DomainScores, Scores
-from bearcat.report.results import Cell, Result
+from bearcat.report import Cell, Result
 from tests.made_records import bare_record
 from tests.reference import stats as twin
 

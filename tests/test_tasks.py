@@ -22,7 +22,7 @@ from bearcat.data.windows import prepare
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.report.results import read_result
+from bearcat.report import read_result
 from bearcat.settings import override
 from tests.conftest import make_recording
 from tests.reference import plant as twin

@@ -43,7 +43,7 @@ from bearcat.methods.before_training import has_several_states, state_codes, wit
 from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
-from bearcat.report.results import Cell
+from bearcat.report import Cell
 from bearcat.settings import AdaptRequest, cache_folder, pairs, spell_out, to_plain
 from bearcat.storage import digest_json
 

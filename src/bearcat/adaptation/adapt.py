@@ -37,7 +37,7 @@ from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
 from bearcat.methods.target_calibration import updated_temperature
 from bearcat.record import CHECKPOINT, RECORD, LabelledRecordings, Record, SavedModel
-from bearcat.report.results import BESIDE, Predictions, ordered_names, read_result
+from bearcat.report import BESIDE, Predictions, ordered_names, read_result
 from bearcat.storage import read_regular
 
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels

@@ -41,7 +41,7 @@ from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
-from bearcat.report.results import BESIDE, read_result
+from bearcat.report import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a name and its epochs

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from bearcat.errors import InputError
 from bearcat.record import RECORD, Record
-from bearcat.report.results import Missing, Result
+from bearcat.report import Missing, Result
 from bearcat.storage import digest_json, read_json, write_json
 
 if TYPE_CHECKING:

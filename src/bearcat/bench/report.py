@@ -28,7 +28,19 @@ from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.errors import InputError, csv_cell
 from bearcat.record import DomainScores
-from bearcat.report import figures
+from bearcat.report import (
+    Caveat,
+    Cell,
+    Missing,
+    Result,
+    caveats,
+    data_sentences,
+    figures,
+    numbered,
+    ordered_methods,
+    ordered_names,
+    ordered_tasks,
+)
 from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style, library
 from bearcat.report.pages import (
     NOTHING,
@@ -41,18 +53,6 @@ from bearcat.report.pages import (
     percent_entry,
     templates,
     write_page,
-)
-from bearcat.report.results import (
-    Caveat,
-    Cell,
-    Missing,
-    Result,
-    caveats,
-    data_sentences,
-    numbered,
-    ordered_methods,
-    ordered_names,
-    ordered_tasks,
 )
 from bearcat.sentences import count
 from bearcat.storage import write_atomically

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 
 from bearcat.errors import InputError
-from bearcat.report.results import Floats, Result
+from bearcat.report import Floats, Result
 from bearcat.sentences import count
 
 ALPHA = 0.05

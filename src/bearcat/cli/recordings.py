@@ -138,8 +138,8 @@ def report(
             summary = write_fleet_page(store, out, machine).summary
     elif finished:
         from bearcat.diagnosis.recording import Diagnoses
+        from bearcat.report import read_result
         from bearcat.report.pages import write_run_page
-        from bearcat.report.results import read_result
 
         summary = Diagnoses(read_result(place).record.recordings).summary
         write_run_page(place, out)

@@ -211,7 +211,7 @@ def bench_report(
 
 def _only_tasks(specs: Sequence[RunSpec], texts: Sequence[str]) -> list[RunSpec]:
     """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
-    from bearcat.report.results import numbered
+    from bearcat.report import numbered
 
     tasks = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
     names = {text.replace(":", "→"): text for text in texts}

@@ -1,1 +1,226 @@
-"""Figures, tables and pages made from data and records, without torch."""
+"""Finished runs for a report, read from their folders alone, and their caveats.
+
+A run's folder holds record.json, predictions.csv and curves.csv (docs/record.md); a report is made of many such
+folders, or of one. Nothing here needs torch: reports are made where nothing can be trained.
+
+>>> result = read_result(Path("bearcat-out"))
+>>> result.score("target", "accuracy"), caveats([result], [])
+(0.913, [])
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.cat.recipes import RECIPES
+from bearcat.data.benches import CONDITIONS
+from bearcat.data.splits import SENTENCES, specimens_sentence
+from bearcat.errors import InputError, from_csv_cell
+from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
+from bearcat.sentences import count
+
+Floats = NDArray[np.float64]
+BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """Which run of a comparison: a method on a task of a dataset, with an input and a seed."""
+
+    dataset: str
+    input: str
+    task: str  # source→target
+    method: str  # as the grid calls it
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.method}, {self.task}, {self.input}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Of the target test windows: labels are "" where unknown."""
+
+    recording: tuple[str, ...]
+    label: tuple[str, ...]
+    predicted: tuple[str, ...]
+    confidence: Floats
+    log_probabilities: Floats  # (window, class) calibrated
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One finished run."""
+
+    cell: Cell
+    record: Record
+    folder: Path
+
+    def score(self, domain: str, name: str) -> float | None:
+        """A score of "source" or "target" as a fraction; None where there are no labels or no number."""
+        found: float | None = getattr(getattr(self.record.scores, domain), name, None)
+        return found
+
+    @property
+    def saved(self) -> Result:
+        """The run whose model stands in this run's folder: itself, or the unadapted one beside it."""
+        place = "." if self.record.saved is None else self.record.saved.folder
+        return self if place == "." else read_result(self.folder / place)
+
+    @cached_property
+    def beside(self) -> list[Result]:
+        """Finished runs in this run's folder that it is compared with, in the order of RECIPES."""
+        names = ordered_names(path.parent.name[len(BESIDE) :] for path in self.folder.glob(f"{BESIDE}*/{RECORD}"))
+        return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        rows = _rows(self.folder / PREDICTIONS)
+        recording, label, predicted = (
+            tuple(from_csv_cell(row[name]) for row in rows) for name in ("recording", "label", "predicted")
+        )
+        confidence = np.array([float(row["confidence"]) for row in rows])
+        spread = np.array([row["log_probabilities"].split() for row in rows], dtype=np.float64)
+        return Predictions(recording, label, predicted, confidence, spread)
+
+    @cached_property
+    def curves(self) -> dict[str, Floats]:
+        """Columns of curves.csv over epochs; nan where a number did not exist."""
+        rows = _rows(self.folder / CURVES)
+        return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A planned run without a result, and why: `kind` is "not run", "running", "failed" or "damaged"."""
+
+    cell: Cell
+    kind: str
+    detail: str = ""
+
+    @property
+    def reason(self) -> str:
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A sentence, and the runs, tasks or settings it is about."""
+
+    kind: str  # a word or two, for the eye
+    text: str
+    items: tuple[str, ...] = ()
+
+
+def read_result(folder: Path) -> Result:
+    """The run in this folder."""
+    try:
+        record = Record.read(folder)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder / RECORD}: does not exist; give the folder of a finished run") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{error}; train the run again") from error
+    settings = record.settings
+    cell = Cell(settings.dataset, settings.input, settings.task, settings.recipe_name, record.seed)
+    return Result(cell, record, folder)
+
+
+def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:
+    """The methods of these runs, as RECIPES lists them, others after by the alphabet."""
+    return ordered_names(result.cell.method for result in results)
+
+
+def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
+    known = list(RECIPES)
+    return tuple(sorted(set(methods), key=lambda name: (known.index(name) if name in RECIPES else len(known), name)))
+
+
+def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
+    """The tasks of these runs: Paderborn's conditions in their order, numbers in names by size, the rest by letter."""
+
+    def key(task: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", numbered(task))  # without int(), which refuses some thousand digits
+        return [(len(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
+
+    return tuple(sorted({run.cell.task for run in runs}, key=key))
+
+
+def numbered(task: str) -> str:
+    """The task with Paderborn's conditions by number, as the paper has them; other domains keep their names."""
+    for number, name in enumerate(CONDITIONS):
+        task = task.replace(name, str(number))
+    return task
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file whose checksum the record has confirmed."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# Troubles of a single run: name, test of the record, and sentence.
+TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
+    ("Failed", lambda record: record.failed,
+     "the loss turned NaN or infinite and training was stopped; the numbers mean nothing"),
+    ("Collapsed", lambda record: record.collapsed,
+     "every target window is given the same class: an ECE near zero is no merit there"),
+    ("Temperature at its bound", lambda record: record.at_bound,
+     "the temperature ended at its bound: the source gives calibration too little to go by"),
+    ("Classes never predicted", lambda record: not record.collapsed and record.never_predicted,
+     "some class is never predicted on the target"),
+    ("Bearings", lambda record: record.specimens and record.shift in SENTENCES,
+     "bearings of the target are those of the source, or nobody named them: other bearings are not tested"),
+    ("No labels", lambda record: record.scores.target is None, "the target has no labels, so nothing could be scored"),
+)  # fmt: skip
+
+
+def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
+    """Warnings about these runs, worst first, each with the runs it is about."""
+    said = []
+    if missing:
+        kinds = Counter(run.kind for run in missing)
+        counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        text = f"{len(missing)} of {count(len(results) + len(missing), 'planned run')} without a result ({counted})."
+        said.append(Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing)))
+    for kind, concerns, text in TROUBLES:
+        runs = [run for run in results if concerns(run.record)]
+        by_method = Counter(run.cell.method for run in runs)
+        counted = ", ".join(f"{name} {by_method[name]}" for name in ordered_names(by_method))
+        if runs:
+            said.append(
+                Caveat(kind, f"In {len(runs)} of {count(len(results), 'run')} {text} ({counted}).",
+                       tuple(str(run.cell) for run in runs) if len(runs) < len(results) else ())
+            )  # fmt: skip
+    if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
+        said.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
+    return said
+
+
+def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
+    """Windows, their numbers and the epochs, as ranges where runs differ; nothing without runs."""
+    if not results:
+        return ()
+
+    def every(name: str) -> str:
+        values = sorted({getattr(run.record.settings, name, getattr(run.record.data, name, "")) for run in results})
+        return " to ".join(map(str, dict.fromkeys((values[0], values[-1]))))
+
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    data = (
+        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
+        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')};"
+        f" {every('source_train')} windows of the source and {every('target_train')} of the target to learn from."
+        f" Epochs: {every('epochs')}."
+    )
+    specimens = [specimens_sentence(run.record.specimens) for run in results if run.record.specimens]
+    return data, *specimens[:1]

@@ -29,7 +29,7 @@ from bearcat.diagnosis.drawing import draw
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import RecordedBins, Reliability
-from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
+from bearcat.report import Floats, Result, ordered_methods, ordered_tasks
 from bearcat.storage import write_atomically
 
 if TYPE_CHECKING:

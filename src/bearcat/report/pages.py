@@ -23,9 +23,8 @@ from bearcat.diagnosis.decision import ACTIONS
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.report import figures
+from bearcat.report import Caveat, Result, caveats, data_sentences, figures, read_result
 from bearcat.report.figures import ReportFigure, library
-from bearcat.report.results import Caveat, Result, caveats, data_sentences, read_result
 from bearcat.sentences import count
 from bearcat.storage import check_regular, read_json, write_atomically
 
