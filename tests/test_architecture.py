@@ -12,7 +12,7 @@ ROOT = Path(bearcat.__file__).parent
 # Each layer may import from itself and from those above it. docs/design.md shows the same list.
 LAYERS = [
     {"errors"},
-    {"findings", "sentences"},
+    {"findings"},
     {"settings", "storage"},
     {"plugins"},
     {"data"},

@@ -10,8 +10,18 @@ from typing import get_args
 import pytest
 
 import bearcat
-from bearcat.findings import MOST_REASONS, SEVERITIES, Finding, Kind, highest, most_severe, unique
-from bearcat.sentences import SENTENCES, reasons, sentence
+from bearcat.findings import (
+    MOST_REASONS,
+    SENTENCES,
+    SEVERITIES,
+    Finding,
+    Kind,
+    highest,
+    most_severe,
+    reasons,
+    sentence,
+    unique,
+)
 from bearcat.settings import from_plain, to_plain
 
 LINE = {"state": "outer race", "line": "BPFO", "multiple": 1, "hertz": 107.7, "level": 22.4, "clarity": "strong"}

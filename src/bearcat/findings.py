@@ -1,15 +1,17 @@
-"""What was noticed of a recording or of a model, as data: a kind, a severity, and the numbers behind it.
+"""What was noticed of a recording or of a model: a kind, a severity, and the numbers behind it; and each kind in words.
 
-The decision is the highest severity; `bearcat.sentences` says each kind in words, for people alone.
+The decision is the highest severity. The sentences at the end are for people; nothing in the program reads them again.
 
 >>> findings = [Finding("clipped", "check", {"share": 0.02}), Finding("no baseline", "remark")]
 >>> highest(findings), [finding.kind for finding in most_severe(findings)]
 ('check', ['clipped'])
+>>> sentence(Finding("mains hum", "check", {"hertz": 50.0}))
+'nearly all of the signal is mains hum (50 Hz and multiples); check cable and grounding'
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -131,3 +133,250 @@ ZONES = {
     (1, "rigid"): (2.3, 4.5, 7.1), (1, "flexible"): (3.5, 7.1, 11.0),
     (2, "rigid"): (1.4, 2.8, 4.5), (2, "flexible"): (2.3, 4.5, 7.1),
 }  # fmt: skip
+
+
+# All wording of findings: one sentence for each kind.
+
+Values = Mapping[str, Any]
+RUNNING = "check sensor and cable, and whether the machine runs"
+UNLIKE = {  # why a channel is no vibration
+    "constant": "does not change",
+    "slow": "changes slowly, as temperature or load do",
+    "pulses": "stands at one level with pulses to one side, as a tachometer does",
+}
+# What the accuracy to expect has been tested on, and what not, by the kind of past runs.
+TESTED = {
+    "condition": "tested on other loads and speeds, not on other bearings",
+    "specimen": "tested on other bearings and machines",
+    "machine": "tested on other machines",
+    "one bearing": "the source has one bearing of a damaged class, so what another one costs is not tested; add a"
+    " second",
+    "unknown": "which bearings these are is not known, so they may be others; name each recording's specimen",
+}
+
+
+def sentence(finding: Finding) -> str:
+    """The finding in words: a part of a sentence, which begins in lower case and ends without a full stop."""
+    return SENTENCES[finding.kind](finding.values)
+
+
+def sentences(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(sentence, findings)))
+
+
+def reasons(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Why a recording was decided so."""
+    return sentences(most_severe(findings))
+
+
+def capitalised(text: str) -> str:
+    """The text as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:]}{'.' * bool(text)}"
+
+
+def line_words(values: Values) -> str:
+    """A line of the envelope spectrum: `2 × BPFO 53.8 Hz, 24 dB`."""
+    name = values["line"] if values["multiple"] == 1 else f"{values['multiple']} × {values['line']}"
+    return f"{name} {values['hertz']:.1f} Hz, {values['level']:.0f} dB"
+
+
+def percent(share: float, digits: str = ".0f") -> str:
+    return f"{100 * share:{digits}} %"
+
+
+def fixed(text: str) -> Callable[[Values], str]:
+    """The text with the values where it names them."""
+    return lambda values: text.format(**values)
+
+
+def _fault_line(values: Values) -> str:
+    change = f", {values['change']:.0f} dB above the {values['by']}" if "change" in values else ""
+    return f"{line_words(values)} ({values['clarity']}{change})"
+
+
+def _physics_contradicts(values: Values) -> str:
+    return f"physics finds {values['state']} ({line_words(values)})" if "line" in values else "physics finds no fault"
+
+
+def _unknown_bearing(values: Values) -> str:
+    what = f"strikes {values['order']:.2f} times a turn ({values['hertz']:.1f} Hz, {values['level']:.0f} dB above other"
+    parts = []
+    if values["shaft_multiple"] is not None:
+        off = values["order"] / values["shaft_multiple"] - 1
+        parts.append(f"{values['shaft_multiple']} × shaft, at a speed {100 * off:+.1f} % from the one used")
+    for part in ("outer race", "inner race"):
+        names = values["bearings"][part]
+        if names:
+            parts.append(f"{part} of {', '.join(names[:2])}{', …' * (len(names) > 2)}")
+    explained = f"explained by {' or '.join(parts)}" if parts else "no bearing of the table explains it"
+    return f"{what} orders); {explained}"
+
+
+def _zone(values: Values) -> str:
+    what = f"{values['written']} ({values['low']:g}–{values['high']:g} Hz)"
+    return f"{what} is zone {values['zone']} of ISO 20816-3 (group {values['group']}, {values['mounting']})"
+
+
+def _wrong_speed(values: Values) -> str:
+    measured = f"the shaft line is at {values['rpm']:.0f} rpm ({values['level']:.0f} dB)"
+    used = {
+        "measured": f"; {values['rpm']:.0f} rpm is used",
+        "fault lines": f", and is made of strikes; {values.get('corrected', 0):.0f} rpm, which they fit, is used",
+        "trusted": ", which is kept",
+        "fits": ", which is kept: lines of the bearing fit it",
+    }
+    return f"{measured}, not at the stated {values['stated']:.0f} rpm{used[values['used']]}"
+
+
+def _multiple_of_speed(values: Values) -> str:
+    times, stated = values["multiple"], values["stated"]
+    what = f"{times:.0f} × " if times > 1 else f"1/{1 / times:.0f} of "
+    line = f"no line at the stated {stated:.0f} rpm, and one of {values['level']:.0f} dB that says {what}it"
+    return f"{line}; {stated:.0f} rpm is used; check whether it is right"
+
+
+def _standing_still(values: Values) -> str:
+    below = "nothing beside" if values["below"] is None else f"{values['below']:.0f} dB below"
+    return f"the machine stands still: {below} its other {values['recordings']} recordings; check whether it runs"
+
+
+def _dead_axis(values: Values) -> str:
+    return f"{values['axis']}: {SENTENCES[values['cause']](values)}"
+
+
+def _statements_differ(values: Values) -> str:
+    what = {
+        "rpm": "the stated {stated:g} rpm and the given {given:g} rpm differ",
+        "bearing": "the stated bearing ({stated}) and the given one differ",
+        "unknown bearing": "the stated bearing ({stated}) is called unknown",
+    }[values["about"]].format(**values)
+    return f"{what}: {'the given counts' if values['overridden'] else 'the stated counts, unless overridden'}"
+
+
+def _own_speed_counts(values: Values) -> str:
+    counts = f"its own {values['own']:g} rpm counts, and not the given {values['given']:g} rpm"
+    return f"{counts}; leave the speed out, or override it"
+
+
+def _usual_lines(values: Values) -> str:
+    levels = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
+    lines = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
+    return f"{lines}; without these recordings: {values['without']}" if "without" in values else lines
+
+
+def _nothing_learnt(values: Values) -> str:
+    right, chance = percent(values["right"]), percent(values["chance"])
+    return (
+        f"it learnt nothing of use: {right} of held-out source windows are right, chance is {chance}; check labels,"
+        " channel and rate of the source, or train for longer"
+    )
+
+
+def _label_recordings(values: Values) -> str:
+    names = f", such as {', '.join(values['recordings'])}" if values["recordings"] else ""
+    return f"label {'more' if values['labelled'] else 'some'} recordings{names}"
+
+
+def _no_fault(values: Values) -> str:
+    what = f"{values['recordings']} recording{'s' * (values['recordings'] > 1)}"
+    return f"no fault was found in {what}; up to {percent(values['high'])} of such may be faulty all the same"
+
+
+SENTENCES: Mapping[str, Callable[[Values], str]] = {
+    # No signal.
+    "empty": fixed("the recording holds no samples; record it again"),
+    "constant": fixed("the sensor gives no signal: all samples are {value:g}; check sensor and cable"),
+    "few values": fixed("the sensor gives no signal: {values} different values only; " + RUNNING),
+    "sensor noise": fixed("the sensor gives no signal: {rms:.2g} {unit} is noise of the sensor; " + RUNNING),
+    "standing still": _standing_still,
+    # What the witnesses say together.
+    "fault line": _fault_line,
+    "model class": lambda values: f"the model says {values['label']} ({percent(values['probability'])})",
+    "lines of unknown bearing": _unknown_bearing,
+    "no lines of unknown bearing": fixed(
+        "no lines of an unknown bearing stand out (strongest at {order:.2f} × shaft, {level:.0f} dB above other"
+        " orders); name the bearing to be sure"
+    ),
+    "zone": _zone,
+    "no zone": fixed("no zone of ISO 20816-3: {missing}"),
+    "unfamiliar": fixed("unlike anything the model was adapted to"),
+    "physics contradicts": _physics_contradicts,
+    "model contradicts": fixed("the model says {state}"),
+    "refused model": fixed("the model is not to be used"),
+    "impulsive without line": fixed("something strikes at no fault line"),
+    "not enough evidence": fixed("the evidence is not enough"),
+    "windows disagree": lambda values: f"windows disagree ({percent(values['agreement'])} agree)",
+    # What physics reads.
+    "value outside range": fixed(
+        "{value:g} {unit} is outside the {low:g} to {high:g} {unit} of the recordings this was made from"
+    ),
+    "speed at edge": fixed("the lines fit best at the edge of the search, {rpm:.0f} rpm; check the speed"),
+    "estimated geometry": fixed(
+        "the geometry of {bearing} is an estimate and may be a ball off; compare its data sheet"
+    ),
+    # What is noticed while reading and measuring.
+    "unreadable": fixed("{problem}"),
+    "not diagnosed": fixed("{problem}"),
+    "dead axis": _dead_axis,
+    "axis apart": fixed("{axis} cannot be read together with {first}"),
+    "clipped": lambda values: f"{percent(values['share'], '.2g')} of the samples are clipped; record with less gain",
+    "dropouts": lambda values: (
+        f"{percent(values['share'], '.2g')} of the samples stand still: dropouts; check the cable"
+    ),
+    "gaps": fixed("{samples} of {of} samples are NaN or infinite and were interpolated; check logger and cable"),
+    "no vibration": lambda values: (
+        f"the signal {UNLIKE[values['like']]}; choose another channel if this is no vibration"
+    ),
+    "band limited": fixed(
+        "nothing is above {hertz:.0f} Hz: filtered, or brought from a lower rate to {rate:g} Hz; check the rate"
+    ),
+    "mains hum": fixed("nearly all of the signal is mains hum ({hertz:g} Hz and multiples); check cable and grounding"),
+    "cross-talk": fixed("{fault} lines are cross-talk: {decibels:.0f} dB louder at {owner}"),
+    "speed not found": fixed("the speed is not known and was not found in the signal; give it (--rpm)"),
+    "varying speed": lambda values: f"the speed varies by ± {percent(values['share'])} within the recording",
+    "wrong speed": _wrong_speed,
+    "multiple of speed": _multiple_of_speed,
+    "speed channel differs": fixed("the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both"),
+    "impossible speed": fixed("its own speed of {rpm:g} rpm is impossible, and is ignored"),
+    "other rate": fixed("it says that it is at {own:g} Hz, and the given {given:g} Hz counts"),
+    "other speed": fixed("it says that it turns at {own:g} rpm, and {given:g} rpm counts"),
+    "own speed counts": _own_speed_counts,
+    "statements differ": _statements_differ,
+    "no baseline": fixed("no healthy recording of this point at this speed was named, so there is no baseline"),
+    "no lines read": fixed("no physics check: {problem}"),
+    "measured speed": fixed("nobody says its speed; the model is given the measured {rpm:.0f} rpm"),
+    "usual speed": fixed("taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm"),
+    "model without rate": fixed("the model does not know the rate it was trained at, so {rate:g} Hz may not be that"),
+    "rate assumed": fixed("does not say its rate, and is taken to be at {rate:g} Hz"),
+    "resampled": fixed("resampled from {rate:g} Hz to the model's {to:g} Hz"),
+    "missing frequencies": fixed(
+        "the model was trained on frequencies above {hertz:g} Hz, which this recording has not"
+    ),
+    "lines of baseline": _usual_lines,
+    # Of a model.
+    "training broke down": fixed("training broke down: the loss became NaN or infinite"),
+    "nothing learnt": _nothing_learnt,
+    "one class": fixed("every target window is called '{label}'"),
+    "outvoted": fixed(
+        "physics names another fault on {missed} of {compared} recordings; diagnose these with bearcat diagnose"
+    ),
+    "no confidence": fixed("its confidences are not numbers"),
+    "low accuracy": fixed("the expected accuracy is too low"),
+    "labelled": fixed("{right} of {recordings} labelled recordings are diagnosed correctly"),
+    "label recordings": _label_recordings,
+    "accuracy unknown": fixed("the accuracy to expect on the target is not known here; bearcat adapt estimates it"),
+    "tested on": lambda values: TESTED[values["shift"]],
+    "physics differs": fixed("physics differs on {contradicted} of {compared} recordings"),
+    "no check models": fixed("no check models could be fitted, so the estimate rests on confidence alone"),
+    "not calibrated": fixed("confidence is not calibrated"),
+    "no fault among recordings": _no_fault,
+}
+
+
+def count(number: int, what: str, several: str | None = None) -> str:
+    """ "1 run", "2 runs"."""
+    return f"{number} {what if number == 1 else several or what + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

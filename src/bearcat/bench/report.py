@@ -27,6 +27,7 @@ from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compa
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.errors import InputError, csv_cell
+from bearcat.findings import count
 from bearcat.record import DomainScores
 from bearcat.report import (
     Caveat,
@@ -54,7 +55,6 @@ from bearcat.report.pages import (
     templates,
     write_page,
 )
-from bearcat.sentences import count
 from bearcat.storage import write_atomically
 
 ALL = "all datasets"  # the name of the group that holds the tasks of every dataset

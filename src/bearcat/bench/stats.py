@@ -23,8 +23,8 @@ import numpy as np
 from scipy import stats
 
 from bearcat.errors import InputError
+from bearcat.findings import count
 from bearcat.report import Floats, Result
-from bearcat.sentences import count
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it

@@ -25,10 +25,12 @@ from bearcat.findings import (
     SLACK,
     Finding,
     Severity,
+    capitalised,
     highest,
+    reasons,
+    sentences,
     unique,
 )
-from bearcat.sentences import capitalised, reasons, sentences
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK

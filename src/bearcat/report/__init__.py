@@ -26,8 +26,8 @@ from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.data.splits import SENTENCES, specimens_sentence
 from bearcat.errors import InputError, from_csv_cell
+from bearcat.findings import count
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
-from bearcat.sentences import count
 
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with

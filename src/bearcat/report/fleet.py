@@ -25,9 +25,9 @@ import numpy as np
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.errors import InputError, shown, suggest
+from bearcat.findings import count
 from bearcat.report.figures import shortened
 from bearcat.report.pages import NOTHING, templates
-from bearcat.sentences import count
 from bearcat.storage import write_atomically
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import MEASUREMENTS, Event, Fleet, PointStatus, TrendRow, written_time

@@ -22,10 +22,10 @@ from typing import Any
 from bearcat.diagnosis.decision import ACTIONS
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
+from bearcat.findings import count
 from bearcat.record import Record
 from bearcat.report import Caveat, Result, caveats, data_sentences, figures, read_result
 from bearcat.report.figures import ReportFigure, library
-from bearcat.sentences import count
 from bearcat.storage import check_regular, read_json, write_atomically
 
 NOTHING = "–"

@@ -19,8 +19,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding
-from bearcat.sentences import reasons, sentence
+from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding, reasons, sentence
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, written_time
 from bearcat.watch.usual import (

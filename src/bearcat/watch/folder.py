@@ -28,7 +28,7 @@ from bearcat.data.folder import speed_in_name
 from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest, time_in
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, shown
-from bearcat.sentences import listed
+from bearcat.findings import listed
 
 AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
 LONGEST_NAME = 200  # characters of a machine or a point

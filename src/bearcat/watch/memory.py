@@ -26,8 +26,7 @@ from bearcat.diagnosis.lines import FAULTS, Loudness
 from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import GROWN, Finding
-from bearcat.sentences import sentence
+from bearcat.findings import GROWN, Finding, sentence
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (

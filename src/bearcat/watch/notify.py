@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bearcat.errors import InputError, shown
-from bearcat.sentences import count
+from bearcat.findings import count
 from bearcat.watch.snapshot import Event, written_time
 from bearcat.watch.store import Store
 

@@ -24,8 +24,7 @@ from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import Finding
-from bearcat.sentences import count, sentence, sentences
+from bearcat.findings import Finding, count, sentence, sentences
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
 # Of each measurement: its title and its unit; None: the unit of the signal.
