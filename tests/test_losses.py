@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 from bearcat.cat import View, loss_of, losses, teacher
-from bearcat.cat.algorithm import climb
 from bearcat.cat.losses import reverse_gradient
+from bearcat.cat.sam import climb
 from bearcat.fast import Randomness
 from tests.reference import loop as reference
 

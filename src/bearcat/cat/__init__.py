@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
     from bearcat.cat.evaluate import CALIBRATORS, find_calibrator
     from bearcat.cat.ingredient import AfterEpoch, Augmentation, BeforeTraining, Ingredient, Loss, View, choice, loss_of
-    from bearcat.cat.losses import Adversarial, Confusion, Sharpness
+    from bearcat.cat.losses import Adversarial, Confusion
     from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
     from bearcat.cat.recipes import RECIPES, Recipe, Schedule, find_recipe
+    from bearcat.cat.sam import Sharpness
     from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
     from bearcat.cat.teacher import SelfTraining, Teacher
 

@@ -8,7 +8,7 @@ Symbols are the paper's. Three phases begin at T_DA, T_PL and, for calibration, 
     from T_cal on   its confidence is calibrated on the source before labels are selected (Section 3.2)
 
 Settings and their values are in recipes.py (`Schedule`, `Recipe`), each loss in losses.py, the teacher in teacher.py,
-calibrators in scaling.py, the networks of Table 2 in networks.py. What the published code does otherwise
+SAM in sam.py, calibrators in scaling.py, the networks of Table 2 in networks.py. What the published code does otherwise
 is in published.py. The first axis of every tensor is the run: one training, or a stack of them (fast/). A run gives the
 same result alone, in any stack, and after a resume. Nothing here has, or could reach, a target label.
 
@@ -29,8 +29,9 @@ from torch import Tensor
 
 from bearcat.cat import evaluate, losses, published, teacher
 from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, View
-from bearcat.cat.losses import Adversarial, Confusion, Sharpness
+from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.recipes import Recipe
+from bearcat.cat.sam import Sharpness, climb
 from bearcat.cat.state import Checkpoint, TrainingState, begin, set_rate
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
@@ -74,7 +75,7 @@ def train(
     state = begin(runs, device, precision, path)
     saved = Checkpoint(state, checkpoint, checkpoint_seconds, identity)
     recipe, schedule = state.recipe, state.recipe.schedule
-    T_PL = schedule.label_from  # T_DA is where the alignment's losses begin (Ingredient.start)
+    T_PL = schedule.label_from
     T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
     self_training = recipe.find(SelfTraining)
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
@@ -177,20 +178,6 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
         state.add(f"loss_{name}", value)
 
 
-def climb(weights: Sequence[Tensor], gradients: Sequence[Tensor], radius: float) -> list[Tensor]:
-    """Moves every run's weights uphill by the radius (SAM, Foret et al. 2021): w + radius · g/‖g‖, the norm over all of
-    a run's weights. Returns what they were.
-    """
-    with torch.no_grad():
-        before = [weight.detach().clone() for weight in weights]
-        norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients]
-        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-        scale = torch.full_like(norm, radius) / (norm + 1e-12)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
-    return before
-
-
 def objective(
     state: TrainingState, feed: Feed, batch: Batch, epoch: int, climbed: bool = False
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -199,6 +186,7 @@ def objective(
     What is `climbed` in SAM's first pass is everything but losses that compare the domains.
     """
     recipe, schedule = state.recipe, state.recipe.schedule
+    T_DA, T_PL = schedule.align_from, schedule.label_from
     on = [loss for loss in recipe.on(Loss, epoch) if not climbed or loss.climbs(schedule, epoch)]
     separate = recipe.passes == "separate"
     view = student_pass(state, batch, any(loss.uses_target for loss in on if not (separate and loss.aligns)))
@@ -212,12 +200,12 @@ def objective(
     more = [loss for loss in on if loss not in (self_training, mcc, dc)]  # of other methods
 
     L_C = losses.supervised(view.source_logits, view.labels)  # Eq. 15
-    L_PL = term(self_training)  # Eq. 16, from T_PL on
-    L_MCC = term(mcc)  # from T_DA on
+    L_PL = term(self_training) if epoch >= T_PL else OFF  # Eq. 16
+    L_MCC = term(mcc) if epoch >= T_DA else OFF
     L_more = {loss.name: term(loss) for loss in more if not loss.aligns}
     if separate and any(loss.aligns for loss in on):
         view = student_pass(state, batch, with_target=True, joint=True)
-    L_DC = term(dc)  # Eq. 17, from T_DA on
+    L_DC = term(dc) if epoch >= T_DA else OFF  # Eq. 17
     L_more |= {loss.name: term(loss) for loss in more if loss.aligns}
 
     L_CAT = L_C + L_PL + L_MCC + L_DC + sum(L_more.values())

@@ -1,4 +1,4 @@
-"""The losses of the paper: L_C, L_MCC and L_DC (Section 3.4), and SAM's settings; L_PL is in teacher.py.
+"""The losses of the paper: L_C, L_MCC and L_DC (Section 3.4); L_PL is in teacher.py.
 
 The first axis is the run, and a loss is one number for each, (run,). Where both domains stand in one batch, the
 source's windows come first.
@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Ingredient, Loss, Tensor, View, choice, functional, networks, nn, torch
+from bearcat.cat.ingredient import Loss, Tensor, View, choice, functional, networks, nn, torch
 
 if TYPE_CHECKING:
     from bearcat.cat.recipes import Schedule
@@ -125,16 +125,3 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
     rows = (share * probabilities).sum(dim=1)  # (run, class): what is no confusion
     return 1 - rows.mean(dim=1)
-
-
-@dataclass(frozen=True)
-class Sharpness(Ingredient):
-    """Sharpness-aware minimisation of L_C + L_PL + L_MCC: SDAT (Rangwani et al. 2022), the paper's asterisk beside MCC.
-
-    >>> RECIPES["DANN*"].find(Sharpness).radius
-    0.05
-    """
-
-    name = "sharpness"
-    reads_target = False
-    radius: float = 0.05

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from bearcat.cat import published
 from bearcat.cat.ingredient import KINDS, Ingredient, check_choices, choice
-from bearcat.cat.losses import Adversarial, Confusion, Sharpness
+from bearcat.cat.losses import Adversarial, Confusion
+from bearcat.cat.sam import Sharpness
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, suggest
 from bearcat.methods import alignments, views
