@@ -224,22 +224,18 @@ def test_structs_cells_and_times_of_matlab_give_channels_and_their_rate(tmp_path
     assert (list(found.channels), found.rate) == (channels.split(), pytest.approx(rate))
 
 
-def test_a_rate_that_the_file_contradicts_is_refused_and_used_where_it_overrides(tmp_path, outer, command):
+def test_a_rate_that_the_file_contradicts_is_refused_and_corrected_by_a_manifest(tmp_path, outer, command):
     wavfile.write(tmp_path / "a.wav", RATE, outer)
     status, _, problem = command("diagnose", tmp_path / "a.wav", *WORDS, "--rate", 2 * RATE)
     assert status == 2
-    for word in ("a.wav", "16000 Hz", "32000 Hz", "--rate", "override"):
+    for word in ("a.wav", "16000 Hz", "32000 Hz", "--rate", "manifest.csv"):
         assert word in problem
-    (kept,) = bearcat.diagnose(tmp_path / "a.wav", rate=RATE, **KNOWN)
-    assert kept.state == "outer race"
-    (other,) = bearcat.diagnose(tmp_path / "a.wav", rate=2 * RATE, override=True, trust_speed=True, **KNOWN)
-    assert other.physics.rate == 2 * RATE
-    assert {finding.kind: finding.values for finding in other.findings}["other rate"] == {
-        "own": RATE,
-        "given": 2 * RATE,
-    }
-    (changed,) = bearcat.diagnose(tmp_path / "a.wav", rate=0.8 * RATE, override=True, trust_speed=True, **KNOWN)
-    assert changed.state != kept.state
+    (right,) = bearcat.diagnose(tmp_path / "a.wav", rate=RATE, **KNOWN)
+    assert right.state == "outer race"
+    manifest(tmp_path, f"path,domain,rate\na.wav,pump,{0.8 * RATE}\n")
+    (corrected,) = bearcat.diagnose(tmp_path / "a.wav", trust_speed=True, **KNOWN)
+    assert corrected.physics.rate == 0.8 * RATE
+    assert corrected.state != right.state
 
 
 @pytest.mark.parametrize(
@@ -261,26 +257,22 @@ def test_a_number_states_the_speed_of_the_channels_it_is_about(tmp_path, variabl
 
 
 @pytest.mark.parametrize(
-    ("own", "said", "given", "override", "expected"),
+    ("in_file", "listed", "usual", "expected"),
     [
-        (None, None, 1480, None, 1480), (1500, None, None, None, 1500), (1500, None, 1500.5, None, 1500),
-        (1500, 1480, None, None, "1480 with a note"), (1500, 1480, 900, None, "1480 with a note"),
-        (1500, None, 1480, None, "1500 with a note"), (1500, None, 1440, None, "refused"),
-        (1500, None, 1440, False, "refused, or --override"), (1500, None, 1440, True, "1440 with a note"),
-        (1500, 900, None, True, "900 with a note"), (1500, None, None, True, 1500),
-        (0.0, None, None, None, "None with a note"), (-5.0, None, 1480, None, "1480 with a note"),
-        (float("nan"), 1480, None, None, "1480 with a note"), (1e9, None, None, False, "None with a note"),
+        (None, None, 1480, 1480), (1500, None, None, 1500), (1500, None, 1500.5, 1500),
+        (1500, 1480, None, "1480 with a note"), (1500, 1480, 900, "1480 with a note"),
+        (1500, None, 1480, "1500 with a note"), (1500, None, 1440, "refused"), (1500, 900, None, "900 with a note"),
+        (0.0, None, None, "None with a note"), (-5.0, None, 1480, "1480 with a note"),
+        (float("nan"), 1480, None, "1480 with a note"), (1e9, None, None, "None with a note"),
     ],
 )  # fmt: skip
-def test_which_speed_counts(own, said, given, override, expected):
-    """`own` the file's, `said` a manifest's, `given` an option's."""
-    if str(expected).startswith("refused"):
+def test_which_speed_counts(in_file, listed, usual, expected):
+    if expected == "refused":
         with pytest.raises(InputError, match="a.mat.*1500 rpm.*1440 rpm") as refused:
-            stated_speed("a.mat", own, said, given, override)
+            stated_speed("a.mat", in_file, listed, usual)
         assert refused.value.field == "rpm"
-        assert ("--override" in str(refused.value)) == ("--override" in expected)
         return
-    rpm, finding = stated_speed("a.mat", own, said, given, override)
+    rpm, finding = stated_speed("a.mat", in_file, listed, usual)
     assert f"{rpm} with a note" == expected if finding is not None else rpm == expected
 
 
@@ -292,11 +284,8 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
     assert (status, found["state"], found["speed"]["stated"]) == (1, "outer race", 1500)
     status, _, problem = command(*words, "--rpm", 1965)
     assert status == 2
-    for word in ("a.mat", "1500 rpm", "1965 rpm", "--rpm", "--override"):
+    for word in ("a.mat", "1500 rpm", "1965 rpm", "--rpm", "manifest.csv"):
         assert word in problem
-    _, output, notes = command(*words, "--rpm", 1965, "--override")
-    assert json.loads(output)["recordings"][0]["physics"]["rpm"] == 1965
-    assert "1965 rpm" in notes
     assert "1510 rpm" in command(*words, "--rpm", 1510)[2]
     (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.mat,pump,1510,6203\n")
     (listed,) = bearcat.diagnose(tmp_path)
@@ -304,22 +293,18 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
     assert {finding.kind: finding.values for finding in listed.findings}["other speed"] == {"own": 1500, "given": 1510}
 
 
-def test_speed_and_bearing_fill_what_a_manifest_leaves_empty_and_override_it_with_a_note(tmp_path, outer, command):
-    for name in ("said.wav", "silent.wav"):
+def test_speed_and_bearing_fill_what_a_manifest_leaves_empty(tmp_path, outer, command):
+    for name in ("full.wav", "silent.wav"):
         wavfile.write(tmp_path / name, RATE, outer + np.float32(1e-6 * len(name)))
-    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\nsaid.wav,a,1965,6203\nsilent.wav,a,,\n")
+    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\nfull.wav,a,1965,6203\nsilent.wav,a,,\n")
     words = ("diagnose", tmp_path, *WORDS, "--trust-speed", "--format", "json")
     _, output, notes = command(*words)
-    said, silent = json.loads(output)["recordings"]
-    assert (said["physics"]["rpm"], silent["physics"]["rpm"]) == (1965, 1500)
-    assert silent["state"] == "outer race" != said["state"]
-    assert re.search(r"said\.wav.*1965 rpm.*1500 rpm.*overrid", notes)
-    assert said["recording"] == str(tmp_path / "said.wav"), "a path that leads there"
-    _, output, notes = command(*words, "--override")
-    said, silent = json.loads(output)["recordings"]
-    assert said["physics"]["rpm"] == silent["physics"]["rpm"] == 1500
-    assert said["state"] == "outer race"
+    listed, silent = json.loads(output)["recordings"]
+    assert (listed["physics"]["rpm"], silent["physics"]["rpm"]) == (1965, 1500)
+    assert silent["state"] == "outer race" != listed["state"]
+    assert re.search(r"full\.wav.*1965 rpm.*1500 rpm", notes)
     assert "silent.wav" not in notes
+    assert listed["recording"] == str(tmp_path / "full.wav"), "a path that leads there"
 
 
 def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
@@ -344,11 +329,11 @@ def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
     "words",
     [
         ("diagnose", "x", "--rpm", 1, "--rpm", 2), ("data", "show", "x", "--out", "a", "--out", "b"),
-        ("diagnose", "x", "--override", "--override"),
+        ("diagnose", "x", "--trust-speed", "--trust-speed"),
     ],
 )  # fmt: skip
 def test_an_option_given_twice_is_an_error_that_names_it(command, words):
     status, _, problem = command(*words)
     assert status == 2
-    assert re.search(r"--\w+: is given 2 times", problem)
+    assert re.search(r"--[\w-]+: is given 2 times", problem)
     assert problem.count("\n") == 1

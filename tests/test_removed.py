@@ -11,6 +11,7 @@ from bearcat.cat.networks import find_encoder
 from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
 from bearcat.data import open_dataset
 from bearcat.errors import InputError
+from bearcat.settings import DiagnoseRequest
 from bearcat.watch.notify import Notifier
 from tests.commands import ROOT
 
@@ -28,7 +29,7 @@ METHOD = '[[method]]\nmethod = "{}"\n'
         ("adapt --method AT --method-set encoder=silero", "cnn"), ("adapt --set clearance=1", "specimen"),
         ("adapt --data femto", "manifest"),
         ("adapt --fail-on alarm", "predict"), ("report a --out a.pdf", "print"),
-        ("bench run a --limit-seconds 60", "timeout"), ("diagnose a --bpfo 3.6", "bpfi="), ("predict a b --by window", "open_model"), ("diagnose a --png b", "bearcat report"),
+        ("diagnose a --override", "manifest"), ("bench run a --limit-seconds 60", "timeout"), ("diagnose a --bpfo 3.6", "bpfi="), ("predict a b --by window", "open_model"), ("diagnose a --png b", "bearcat report"),
         ("predict a b --min-confidence=0.8", "confidence"), ("diagnose a.mf4", ".npz"), ("diagnose a.unv", ".npz"),
         ("serve --token x", "proxy"), ("watch a --webhook https://host/x", "json://"),
         ("watch a --mail=smtp://host", "mailto://"), ("watch --mqtt mqtt://x", "--notify mqtt://"),
@@ -68,7 +69,7 @@ def test_an_old_grid_names_what_to_write(command, tmp_path, text, instead):
         (lambda: find_calibrator("CPCS:resampling=over"), "solver=scikit-learn"),
         (lambda: make_recipe("AT", "time", 3, {"labels.ramp_up": "1"}), "labels.weight"),
         (lambda: open_dataset("collection"), "manifest"), (lambda: open_dataset("femto"), "manifest"),
-        (lambda: open_dataset("ims"), "manifest"),
+        (lambda: open_dataset("ims"), "manifest"), (lambda: DiagnoseRequest.of(override=True), "manifest"),
         (lambda: open_dataset("paderborn", ROOT, {"channel": "x"}), "manifest"),
         (lambda: open_dataset("paderborn", ROOT, {"label_by": "type"}), "manifest"),
         (lambda: Notifier(["echo"], print), "json://"), (lambda: Notifier(["smtp://host"], print), "mailto://"),

@@ -52,8 +52,8 @@ EXAMPLES = [
     ),
     (
         "statements differ",
-        {"about": "rpm", "stated": 1500.0, "given": 900.0, "overridden": False},
-        "the stated 1500 rpm and the given 900 rpm differ: the stated counts, unless overridden",
+        {"about": "rpm", "stated": 1500.0, "given": 900.0},
+        "the stated 1500 rpm and the given 900 rpm differ: the stated counts",
     ),
     ("label recordings", {"labelled": False, "recordings": ["a", "b"]}, "label some recordings, such as a, b"),
 ]  # fmt: skip

@@ -32,7 +32,7 @@ Derived = Literal[
 Observed = Literal[
     "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "gaps", "no vibration",
     "band limited", "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "multiple of speed",
-    "speed channel differs", "impossible speed", "other rate", "other speed", "own speed counts", "statements differ",
+    "speed channel differs", "impossible speed", "other speed", "own speed counts", "statements differ",
     "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
     "missing frequencies",
 ]  # fmt: skip
@@ -248,14 +248,13 @@ def _statements_differ(values: Values) -> str:
     what = {
         "rpm": "the stated {stated:g} rpm and the given {given:g} rpm differ",
         "bearing": "the stated bearing ({stated}) and the given one differ",
-        "unknown bearing": "the stated bearing ({stated}) is called unknown",
     }[values["about"]].format(**values)
-    return f"{what}: {'the given counts' if values['overridden'] else 'the stated counts, unless overridden'}"
+    return f"{what}: the stated counts"
 
 
 def _own_speed_counts(values: Values) -> str:
     counts = f"its own {values['own']:g} rpm counts, and not the given {values['given']:g} rpm"
-    return f"{counts}; leave the speed out, or override it"
+    return f"{counts}; leave the speed out, or correct it in a manifest"
 
 
 def _usual_lines(values: Values) -> str:
@@ -338,7 +337,6 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "multiple of speed": _multiple_of_speed,
     "speed channel differs": fixed("the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both"),
     "impossible speed": fixed("its own speed of {rpm:g} rpm is impossible, and is ignored"),
-    "other rate": fixed("it says that it is at {own:g} Hz, and the given {given:g} Hz counts"),
     "other speed": fixed("it says that it turns at {own:g} rpm, and {given:g} rpm counts"),
     "own speed counts": _own_speed_counts,
     "statements differ": _statements_differ,

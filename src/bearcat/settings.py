@@ -39,6 +39,7 @@ REMOVED = {
     "Paderborn.channel": "list the files in a manifest for another channel than the first",
     "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
+    "DiagnoseRequest.override": "correct what files state in a manifest's columns 'rate', 'rpm' and 'bearing'",
     "Method.recipe": "write method = …",
     "AdaptRequest.recipe": "it is called 'method'",
 }
@@ -249,7 +250,6 @@ class DiagnoseRequest(PointRequest):
     """Of `diagnose`, `predict`, `report` and the server."""
 
     rate: float | None = option(None, "Sampling rate of files that do not state it.", "HZ", group=RECORDINGS)
-    override: bool = option(False, "--rate, --rpm and --bearing override what files state.", group=ADVANCED)
     alarm: tuple[str, ...] = option(
         (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
     )

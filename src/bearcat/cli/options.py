@@ -211,6 +211,7 @@ REMOVED = {
     "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
     "--by": "bearcat.deploy.opened.open_model gives the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",
+    "--override": "correct what files state in a manifest's columns 'rate', 'rpm' and 'bearing'",
     "--png": "bearcat report draws the evidence on one page",
     "--decimals": "runs.csv has every digit",
     "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",

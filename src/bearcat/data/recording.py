@@ -174,26 +174,23 @@ class Windows:
 
 
 def stated_speed(
-    origin: str, in_file: float | None, listed: float | None, usual: float | None = None, override: bool | None = None
+    origin: str, in_file: float | None, listed: float | None, usual: float | None = None
 ) -> tuple[float | None, Finding | None]:
     """The stated speed (rpm) that counts, and what a person should know where the file says otherwise.
 
     `listed`, by a manifest or a folder's name, counts before the one `in_file`, and that before the `usual` one for all
-    recordings; with `override` the usual one counts before both (None: that cannot be asked for). InputError where the
-    usual one is far from the file's and would not count.
+    recordings. InputError if the usual one is far from the file's.
     """
-    other = (usual or listed) if override else (listed or usual)
+    other = listed or usual
     if in_file is None or not RANGES["rpm"].holds(in_file):
         return other, None if in_file is None else Finding("impossible speed", "remark", {"rpm": in_file})
-    if other is None or (abs(other / in_file - 1) <= SAME and not override):
+    if other is None or abs(other / in_file - 1) <= SAME:
         return listed or in_file, None
-    if override or listed:
-        finding = Finding("other speed", "remark", {"own": in_file, "given": other})
-        return other, None if abs(other / in_file - 1) <= SAME else finding
-    instead = "leave the speed out" + ("" if override is None else ", or add --override")
+    if listed:
+        return listed, Finding("other speed", "remark", {"own": in_file, "given": listed})
     if abs(other / in_file - 1) > SAME_SPEED:
         differ = f"says that it turns at {in_file:g} rpm, and {other:g} rpm is given"
-        raise InputError(f"{origin}: {differ}; {instead}", "rpm")
+        raise InputError(f"{origin}: {differ}; leave the speed out, or correct it in manifest.csv", "rpm")
     return in_file, Finding("own speed counts", "remark", {"own": in_file, "given": other})
 
 

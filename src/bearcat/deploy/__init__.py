@@ -250,10 +250,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
     for found in point.recordings:
         stream = found.open()
         own_rate, (stated, otherwise), assumed = given.rate_of(stream), given.rpm_of(found, stream), None
-        if stream.rate not in (None, own_rate):
-            noticed.append(Finding("other rate", "remark", {"own": stream.rate, "given": own_rate}))
         noticed += [otherwise] if otherwise is not None else []
-        clock = own_rate / stream.rate if own_rate and stream.rate else 1.0
         stream = stream if stream.rate == own_rate else replace(stream, rate=own_rate)
         if model is not None:  # which knows what it was adapted to
             assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
@@ -264,7 +261,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         check = QualityCheck(own_rate, unit, stream.gaps)
         beginning, blocks = _beginning(check.observe(stream.blocks), own_rate)
         axes.append(_Axis(found, stream, check, beginning, blocks))
-        speed = _tacho(tacho, given.rate, stated, clock)
+        speed = _tacho(tacho, given.rate, stated)
         courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
     course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
     analyses, tallies = list[SignalAnalysis](), list[Tally]()
@@ -323,14 +320,12 @@ def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, It
     return signal, chain(held, rest)
 
 
-def _tacho(
-    found: FoundRecording | None, rate: float | None, stated: float | None, clock: float
-) -> NDArray[np.float64] | None:
-    """rpm over time from a channel that holds the speed, or pulses; `clock`: the true rate over the stated one."""
+def _tacho(found: FoundRecording | None, rate: float | None, stated: float | None) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds the speed, or pulses; `rate` is for a file that states none."""
     if found is None:
         return None
     stream, speed = found.open(), None
-    own = rate if stream.rate is None else clock * stream.rate
+    own = stream.rate or rate
     samples, _ = _beginning(stream.blocks, own)
     if stream.gaps is not None:
         stream.gaps.check()

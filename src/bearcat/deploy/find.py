@@ -88,10 +88,7 @@ class FoundUnit:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a user states of all recordings, for those that do not state it themselves; the model fills what is None.
-
-    With `override`, the user's statement replaces that of files, manifests and folders.
-    """
+    """What a user states about all recordings, for those that do not state it themselves; a model fills in None."""
 
     rate: float | None = None
     rpm: float | None = None
@@ -103,7 +100,6 @@ class Given:
     rule: AlarmRule | None = None
     trust_speed: bool = False  # a stated speed is not checked
     declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
-    override: bool = False
     measured: bool = False  # keep levels and spectra, also of recordings that are too short to be diagnosed
     without: str | None = None  # the dataset under test: nothing that was learnt from its bench counts
 
@@ -124,26 +120,23 @@ class Given:
         return Given(
             request.rate, rpm, speed, bearing, search, request.channel, request.channels,
             AlarmRule.of(classes, request.alarm or None, request.prior or PRIOR), request.trust_speed,
-            Declared(request.unit, request.group, request.mounting), request.override,
+            Declared(request.unit, request.group, request.mounting),
         )  # fmt: skip
 
     def rate_of(self, stream: Stream) -> float | None:
-        """The rate of the file, else the given one; InputError where they differ without `override`."""
-        if self.rate is None or stream.rate is None or self.override or abs(stream.rate / self.rate - 1) < SAME_RATE:
-            return (self.rate or stream.rate) if self.override else (stream.rate or self.rate)
+        """The rate of the file, otherwise the given one; InputError if they differ."""
+        if self.rate is None or stream.rate is None or abs(stream.rate / self.rate - 1) < SAME_RATE:
+            return stream.rate or self.rate
         differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
-        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or override", "rate")
+        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or correct it in {MANIFEST}", "rate")
 
     def rpm_of(self, recording: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
         """The stated speed, and what a person should know where the file contradicts it."""
-        return stated_speed(stream.origin, stream.rpm, recording.rpm, self.rpm, self.override)
+        return stated_speed(stream.origin, stream.rpm, recording.rpm, self.rpm)
 
     def bearing_of(self, recording: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
-        """The recording's or the given one, else the `assumed` one; None if the user calls it unknown."""
-        stated = self.search or self.bearing is not None
-        if recording.bearing is not None and not (stated and self.override):
-            return recording.bearing
-        return self.bearing if stated else assumed
+        """The recording's, otherwise the given or the `assumed` one; None if the user calls it unknown."""
+        return recording.bearing or self.bearing or (None if self.search else assumed)
 
     def declared_of(self, recording: FoundRecording) -> Declared:
         """What the user or a manifest declares, and the unit in the channel's name."""
@@ -158,9 +151,7 @@ class Given:
             differing.append({"about": "rpm", "stated": recording.rpm, "given": self.rpm})
         if given and listed and any(abs(given[line] / listed[line] - 1) > 1e-3 for line in given):
             differing.append({"about": "bearing", "stated": str(recording.bearing)})
-        if self.search and self.override and listed is not None:
-            differing.append({"about": "unknown bearing", "stated": str(recording.bearing)})
-        return [Finding("statements differ", "remark", values | {"overridden": self.override}) for values in differing]
+        return [Finding("statements differ", "remark", values) for values in differing]
 
 
 def find_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -183,7 +174,6 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
     points, as axes of one point, or as a manifest and their names say.
     """
     given = given or Given()
-    override = given.override and given.speed is not None
     # The only channel of a file without names is "1", which says nothing of a file with several.
     usual = None if given.channels is not None or usual == "1" else usual
 
@@ -192,9 +182,8 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
         return Folder(root, rpm=given.speed).catalogue(only) if (root / MANIFEST).exists() else None
 
     def as_listed(entries: Sequence[FolderEntry], called: Callable[[ManifestRow], str]) -> Iterator[FoundUnit]:
-        replaced: dict[str, Any] = {"rpm": None, "rpm_channel": given.speed} if override else {}
         for same in _by_part(entries):
-            rows = [replace(entry.row, origin=called(entry.row), **replaced) for entry in same]
+            rows = [replace(entry.row, origin=called(entry.row)) for entry in same]
             renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
             opening = partial(_listed_measurement, renamed, given.channel, usual, given.channels)
             yield FoundUnit(renamed[0].origin, opening)
@@ -217,7 +206,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             if entries := [entry for entry in above if real_path(entry.row.path) == real]:
                 yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
             else:  # a domain may be called after its speed
-                rpm = None if override else speed_in_name(real.parent.name)
+                rpm = speed_in_name(real.parent.name)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files
