@@ -219,7 +219,10 @@ FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))
         ({"family": replace(FAMILY, shaft_multiple=4)}, "cannot tell", "check"),
         ({"family": replace(FAMILY, level=1.0)}, "cannot tell", "check"),
         ({"physics": lines_of({}), "vibration": VibrationSeverity(9.0, "C", declared=DECLARED)}, "healthy", "check"),
-        ({"physics": lines_of({}), "vibration": VibrationSeverity(9.0, "D", declared=DECLARED)}, "healthy", "alarm"),
+        ({"physics": lines_of({}), "vibration": VibrationSeverity(9.0, "D", declared=DECLARED)}, "severe vibration", "alarm"),
+        ({"vibration": VibrationSeverity(9.0, "D", declared=DECLARED)}, "severe vibration", "alarm"),
+        ({"network": model_of(HEALTHY_MODEL), "vibration": VibrationSeverity(9.0, "D", declared=DECLARED)}, "severe vibration", "alarm"),
+        ({"network": model_of(HEALTHY_MODEL), "family": FAMILY}, UNCLEAR, "alarm"),
         ({"physics": lines_of({}), "masked": True}, "cannot tell", "check"),
         ({"physics": lines_of({}), "observed": (CLIPPED,)}, "healthy", "check"),
     ],
@@ -228,6 +231,10 @@ def test_the_rule_for_alarms(known, state, action):
     witnesses = {name: known.pop(name) for name in ("physics", "network", "baseline") if name in known}
     found = decided("a", Witnesses(**witnesses), **known)
     assert (found.state, found.decision.action) == (state, action)
+    if action == "alarm":  # diagnosis, confidence and reason agree with it
+        assert found.cells()["diagnosis"].partition(" (")[0] not in ("healthy", "cannot tell")
+        assert "the model says healthy" not in found.sentence
+        assert (found.state == "severe vibration") == ("ISO 20816-3" in found.sentence)
 
 
 def test_prior_odds_are_a_plants():

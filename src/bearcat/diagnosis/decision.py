@@ -37,6 +37,7 @@ OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
 ACTIONS = (OK, CHECK, ALARM)
 HEALTHY, UNKNOWN_STATE, CANNOT_TELL = "healthy", "unknown", "cannot tell"
 UNCLEAR = "fault, type unclear"
+SEVERE = "severe vibration"  # nothing is known of the bearing but that it shakes too much
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
 LEVEL = 0.9  # of intervals

@@ -15,11 +15,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from bearcat.diagnosis.decision import (
+    ALARM,
     CANNOT_TELL,
     HEALTHY,
     NO_SIGNAL,
     OK,
     REFUSE,
+    SEVERE,
     UNCLEAR,
     UNKNOWN_STATE,
     PhysicsCheck,
@@ -122,8 +124,10 @@ def _judge(recording: Observation) -> Judgement:
     contradiction, strikes = _contradiction(state, witnesses, of_signal), _strikes(witnesses) and not recording.masked
     if state == HEALTHY and (contradiction is not None or recording.masked or strikes):
         state = CANNOT_TELL  # any fault finding prevents `ok`
-    if state == CANNOT_TELL and recording.family is not None and recording.family.finding.severity == "alarm":
-        state = UNCLEAR  # lines of a bearing that nobody named
+    by_family = recording.family is not None and recording.family.finding.severity == "alarm"
+    by_family = by_family and state in (HEALTHY, CANNOT_TELL)
+    if by_family:
+        state = UNCLEAR  # lines of a bearing that nobody named, of which no model knows
     label = None
     if network is not None:
         classes = [name for name in network.probabilities if state_of_class(name) == state]
@@ -133,7 +137,7 @@ def _judge(recording: Observation) -> Judgement:
             contradiction = _contradiction(state, witnesses, of_signal)
     confidence = probabilities.get(state, max(probabilities.values(), default=0.0))
     if state == UNCLEAR and probabilities:
-        confidence = 1 - probabilities.get(HEALTHY, 0.0)
+        confidence = 0.0 if by_family else 1 - probabilities.get(HEALTHY, 0.0)
     return Judgement(state, confidence, probabilities, label, contradiction, strikes)
 
 
@@ -155,6 +159,9 @@ def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
         decision = by_findings([*_findings(recording, judged), *_noticed(recording)], judged.confidence)
         if state != HEALTHY and decision.action == OK:
             decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
+        if state in (HEALTHY, CANNOT_TELL) and decision.action == ALARM:  # by the zone of ISO 20816-3 alone
+            state = SEVERE
+            judged = replace(judged, label=None if judged.label is None else SEVERE)
     observed = {field.name: getattr(recording, field.name) for field in fields(Observation)}
     return Diagnosis(
         **observed, decision=decision, state=state, confidence=judged.confidence, probabilities=judged.probabilities,
@@ -265,7 +272,8 @@ def _fault_finding(state: str, witnesses: Witnesses) -> Finding | None:
         if baseline is not None and baseline.change[fault] >= GROWN:
             values |= {"change": baseline.change[fault], "by": baseline.by}
         return Finding("fault line", "alarm", values)
-    if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None:
+    named = network is not None and state_of_class(network.nearest) != HEALTHY
+    if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None and named:
         values = {"label": network.nearest, "probability": max(network.probabilities.values())}
         return Finding("model class", "alarm", values)
     return None

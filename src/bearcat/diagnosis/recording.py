@@ -26,6 +26,7 @@ from bearcat.diagnosis.decision import (
     NO_SIGNAL,
     NOT_DIAGNOSED,
     OK,
+    SEVERE,
     UNCLEAR,
     UNKNOWN_STATE,
     UNREADABLE,
@@ -49,7 +50,7 @@ COLUMNS = (
     "velocity", "zone", "findings", "quality", "notes",
 )  # fmt: skip
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
-CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
+CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ class Diagnosis(Observation):
     """
 
     decision: Decision
-    state: str  # healthy, inner race, outer race, ball, unknown, cannot tell, no signal; else the model's own class
+    # healthy, inner race, outer race, ball, fault of unclear type, or one of CLAIMLESS; else the model's own class
+    state: str
     confidence: float = 0.0  # that the state is right
     probabilities: Mapping[str, float] = field(default_factory=dict)  # of the states, by all witnesses
     label: str | None = None  # None without a model
@@ -275,7 +277,7 @@ class Diagnosis(Observation):
             "recording": self.recording, "machine": (self.machine or "") if self.machine_stated else "",
             "point": (self.point or "") if self.machine_stated else "", "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
-            "confidence": "" if self.state in CLAIMLESS or not self.probabilities else percent(self.confidence),
+            "confidence": "" if self.state in CLAIMLESS or not self.confidence else percent(self.confidence),
             "fault line": self.line or "", "vibration": zone, "reason": "; ".join(self.decision.reasons),
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),
