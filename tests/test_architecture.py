@@ -27,9 +27,10 @@ LAYERS = [
 # Inside data/: the same rule, and datasets are strangers to each other.
 DATA_LAYERS = [
     {"bearing", "channels", "recording", "physical", "signals", "vibration"},
-    {"catalogue", "inputs", "manifest"},
+    {"catalogue", "inputs"},
     {"windows", "splits", "stream"},
     {"tasks", "isolated"},
+    {"manifest"},
     {"benches"},
     {"simulate"},
     {"folder"},

@@ -6,21 +6,25 @@ import json
 import os
 import re
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pytest
 from scipy.io import savemat, wavfile
 
 import bearcat
-from bearcat.data import Bearing, Folder, Preparation, load, open_dataset, prepare, resample
+from bearcat.data import Bearing, Folder, Preparation, isolated, load, open_dataset, prepare, resample
 from bearcat.data import folder as folder_module
 from bearcat.data.folder import folder_entries
 from bearcat.data.inputs import find_input
 from bearcat.data.isolated import read_signals
+from bearcat.data.manifest import time_in
 from bearcat.data.recording import cut, stated_speed
 from bearcat.data.survey import UNLABELLED, measure, survey
 from bearcat.errors import InputError
+from tests.commands import bearcat as run
 from tests.test_adapt import openings
 from tests.test_diagnosis import simulated
 
@@ -85,6 +89,65 @@ def test_a_manifest_may_be_as_excel_saves_it(tmp_path):
     (tmp_path / "manifest.csv").write_bytes(text.encode("cp1252"))
     (recording,) = load(Folder(root=tmp_path).catalogue())
     assert (recording.domain, recording.rpm, str(recording.bearing)) == ("pump", 1480.5, "6205")
+
+
+def workbook(path: Path, rows: list[list[object]]) -> Path:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.create_sheet("notes").append(["not read"])
+    book.save(path)
+    return path
+
+
+def test_a_manifest_may_be_a_workbook(tmp_path):
+    """It lists what the same table as csv does; of both, the csv counts."""
+    put(tmp_path / "logger" / "1.csv")
+    put(tmp_path / "logger" / "2.csv", seed=1)
+    header = ["Path", "Machine", "Point", "RPM", "Load", "Time", "Bearing"]
+    rows = [
+        header, [".\\logger\\1.csv", "pump 3", 1, 1480.5, None, datetime(2024, 5, 1, 10, 30), 6205],
+        [None] * 9, ["logger/2.csv", "pump 3", 2, 980, 0.1 + 0.2, "2024-05-02", "nu 205 ecp", None, None],
+    ]  # fmt: skip
+    file = workbook(tmp_path / "manifest.xlsx", rows)
+    found = [entry.row for entry in folder_entries(Folder(root=tmp_path).catalogue())]
+    assert [row.origin for row in found] == ["logger/1.csv", "logger/2.csv"]
+    assert [time_in(row.time) for row in found] == [1714559400.0, 1714608000.0]
+    assert [Path(diagnosis.recording).name for diagnosis in bearcat.diagnose(file)] == ["1.csv", "2.csv"]
+    cells = ["2024-05-01T10:30" if isinstance(cell, datetime) else cell for cell in rows[1]]
+    manifest(
+        tmp_path,
+        "\n".join(",".join("" if cell is None else str(cell) for cell in row) for row in (rows[0], cells, rows[3][:7])),
+    )
+    listed = [entry.row for entry in folder_entries(Folder(root=tmp_path).catalogue())]
+    assert [replace(row, time=None, load=None) for row in listed] == [
+        replace(row, time=None, load=None) for row in found
+    ]
+    assert [row.load for row in listed] == pytest.approx([row.load for row in found])
+    manifest(tmp_path, "path,machine\nlogger/1.csv,pump\n")
+    assert len(Folder(root=tmp_path).catalogue().entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([["file", "machine"], ["1.csv", "pump"]], "unknown column 'file'"),
+        ([["machine", "rpm"], ["pump", 1480]], "column 'path' is missing"), ([], "column 'path' is missing"),
+        (b"PK\3\4 no workbook", "cannot be read as an Excel file"), (None, "rows; divide"),
+    ],
+)  # fmt: skip
+def test_a_wrong_workbook_is_one_sentence(tmp_path, content, words):
+    put(tmp_path / "1.csv")
+    if isinstance(content, bytes):
+        (tmp_path / "manifest.xlsx").write_bytes(content)
+    else:
+        rows = [["path", "machine"], *[["1.csv", "pump"]] * isolated.MOST_ROWS] if content is None else content
+        workbook(tmp_path / "manifest.xlsx", rows)
+    for command in (("diagnose", tmp_path), ("data", "check", tmp_path)):
+        result = run(*command)
+        assert result.returncode == 2, result
+        (line,) = [line for line in result.stderr.splitlines() if words in line]
+        assert "manifest.xlsx" in line
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("V", 10.0), ("mV", 0.01)])

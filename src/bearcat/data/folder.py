@@ -38,7 +38,7 @@ from bearcat.data.catalogue import (
 )
 from bearcat.data.channels import vibrations
 from bearcat.data.isolated import read_signals
-from bearcat.data.manifest import MANIFEST, ManifestRow, number_in, read_manifest
+from bearcat.data.manifest import MANIFESTS, ManifestRow, manifest_in, number_in, read_manifest
 from bearcat.data.recording import Floats, Recording, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.stream import FORMATS, STATING
@@ -157,14 +157,16 @@ class Folder(Dataset):
     def catalogue(self, only: Collection[Path] | None = None) -> Catalogue:
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
-        if (root / MANIFEST).exists() and not self.folders:
-            rows = read_manifest(root, problems, only)
+        if (manifest := manifest_in(root)) is not None and not self.folders:
+            rows = read_manifest(manifest, problems, only)
         else:
             rows = _read_tree(root, problems, notes, self.folders)
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
-            raise InputError(f"{root}: holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}")
+            raise InputError(
+                f"{root}: holds no recordings; put some into <domain>/<label>/ or list them in {MANIFESTS[0]}"
+            )
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
         if sentence := two_classes(usable):
             problems.append(Problem("specimen", sentence))
@@ -260,6 +262,6 @@ def write_folder(catalogue: Catalogue, root: Path) -> int:
         wavfile.write(root / path, round(recording.rate or 1), recording.signal)
         bearing = "" if recording.bearing is None else str(recording.bearing)
         rows.append((path.as_posix(), entry.domain, entry.label, recording.rpm, bearing, recording.specimen))
-    with (root / MANIFEST).open("w", newline="", encoding="utf-8") as file:
+    with (root / MANIFESTS[0]).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "domain", "label", "rpm", "bearing", "specimen"), *rows])
     return len(rows)

@@ -32,14 +32,15 @@ import numpy as np
 
 import bearcat.data.signals as signals
 import bearcat.data.stream as streams
-from bearcat.data.signals import Samples, Signals, TooLargeError
+from bearcat.data.signals import Samples, Signals, TooLargeError, library, reading
 from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite_stream, only_stream
 from bearcat.errors import InputError
+from bearcat.storage import check_regular
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
 RISKY = {
     ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".h5": ("h5py",), ".hdf5": ("h5py",),
-    ".flac": ("soundfile",),
+    ".flac": ("soundfile",), ".xlsx": ("openpyxl",),
 }  # fmt: skip
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 GRACE = 5.0  # seconds after its time in which a child must have ended
@@ -49,6 +50,8 @@ LEAST_BYTES, UNPACKED = (
 )  # of memory and of samples for a file, and for each byte of it; packed zeros end here
 CPU_SECONDS = 600.0  # of computing for one file
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
+MOST_ROWS, MOST_COLUMNS = 100_000, 200  # of a sheet
+TABLE = "table"  # what is wanted of a workbook
 
 START = (
     "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.isolated import work; work(int(descriptor))"
@@ -119,6 +122,38 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
         parts[name].append(block)
     channels = {name: np.concatenate(several) for name, several in parts.items()}
     return Signals(origin or str(path), channels, rate, speeds=speeds)
+
+
+def read_table(path: Path, origin: str) -> list[list[str]]:
+    """The rows of an Excel file's first sheet as text, by a child."""
+    if sys.platform == "win32":
+        return _sheet(path, origin)
+    until = time.monotonic() + CPU_SECONDS
+    order = {"path": str(path.absolute()), "origin": origin, "which": TABLE, "memory": _limit(path)}
+    with _child_for(order | {"seconds": CPU_SECONDS}) as connection:
+        content, _ = _receive(connection, origin, until)
+    table: list[list[str]] = content["rows"]
+    return table
+
+
+def _sheet(path: Path, origin: str) -> list[list[str]]:
+    openpyxl, rows = library("openpyxl", "formats", origin), list[list[str]]()
+    with reading(origin, "an Excel file"):
+        check_regular(path, origin)
+        sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0]
+        sheet.reset_dimensions()  # a file may say a wrong size
+        for cells in sheet.iter_rows(max_row=2**20, max_col=MOST_COLUMNS, values_only=True):
+            rows.append([_cell_text(cell) for cell in cells] if any(cell is not None for cell in cells) else [])
+            if rows[-1] and len(rows) > MOST_ROWS:
+                raise InputError(f"{origin}: has more than {MOST_ROWS} rows; divide it")
+    return rows
+
+
+def _cell_text(cell: Any) -> str:
+    """As a csv file has it: 1480 and not 1480.0, times as 2024-05-01T10:30:00."""
+    if isinstance(cell, float):
+        return f"{cell:.15g}"
+    return "" if cell is None else cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
 
 
 @contextmanager
@@ -257,6 +292,9 @@ def _answer(connection: Connection, order: dict[str, Any]) -> None:
         connection.send_bytes(json.dumps(content).encode() + b"\n" + samples)
 
     try:
+        if order["which"] == TABLE:
+            send(rows=_sheet(Path(order["path"]), order["origin"]))
+            return
         blocks = streams.read_channels(Path(order["path"]), order["origin"], order["channel"], order["which"])
         rate, sizes, speeds = next(blocks)
         send(rate=rate, sizes=sizes, speeds=speeds)

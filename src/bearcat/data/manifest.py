@@ -1,10 +1,11 @@
 """Manifests: a table that lists recordings, with what is known of each.
 
 `manifest.csv` has the columns path and domain (or machine), and any of the others in COLUMNS; docs/own-data.md has
-examples. It may be as Excel saves it: with semicolons or tabs, capitals in the first row, in Windows' cp1252.
+examples. It may be as Excel saves it: with semicolons or tabs, capitals in the first row, in Windows' cp1252; or it is
+Excel's own `manifest.xlsx`, whose first sheet counts.
 
 >>> rows, problems = [], []
->>> rows = read_manifest(Path("my-recordings"), problems, None)
+>>> rows = read_manifest(Path("my-recordings/manifest.csv"), problems, None)
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import numpy as np
 from bearcat.data.bearing import UNKNOWN, find_bearing
 from bearcat.data.catalogue import Problem, inside
 from bearcat.data.channels import CHANNELS, Declared
+from bearcat.data.isolated import read_table
 from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import Samples, Signals, reading
 from bearcat.errors import InputError, check_range, shown, suggest
 from bearcat.storage import read_regular, real_path
 
-MANIFEST = "manifest.csv"
+MANIFESTS = "manifest.csv", "manifest.xlsx"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
     "point", "channels", "time", "load", "temperature", "bpfo", "bpfi", "bsf", "ftf",
@@ -65,7 +67,7 @@ class ManifestRow(RecordingInfo):
     def part(self, samples: Samples) -> Samples:
         """The samples from `start` to `stop`."""
         if self.start >= len(samples) or (self.stop or 0) > len(samples):
-            wrong = f"start {self.start} and stop {self.stop} in {MANIFEST} do not fit its {len(samples)} samples"
+            wrong = f"start {self.start} and stop {self.stop} in the manifest do not fit its {len(samples)} samples"
             raise InputError(f"{self.origin}: {wrong}; correct them")
         return samples[self.start : self.stop]
 
@@ -87,31 +89,27 @@ class ManifestRow(RecordingInfo):
         return Recording(signal=samples, speed=speed, own_rpm=own_rpm, declared=self.declared, **vars(info))
 
 
-def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
-    """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem.
+def manifest_in(folder: Path) -> Path | None:
+    """The manifest of a folder; with both, manifest.csv counts."""
+    return next((path for name in MANIFESTS if (path := folder / name).exists()), None)
 
-    It may be as Excel saves it: with semicolons or tabs, capitals in the first row, in Windows' cp1252.
-    """
-    with reading(MANIFEST, "a table"):
-        content = read_regular(root / MANIFEST)
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = content.decode("cp1252")
-        delimiter = max(",;\t", key=text.partition("\n")[0].count)
-        header, *table = list(csv.reader(text.splitlines(), delimiter=delimiter)) or [[]]
+
+def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
+    """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
+    root, manifest = file.parent, file.name
+    header, *table = (read_table(file, manifest) if file.suffix == ".xlsx" else _read_text(file)) or [[]]
     header = [column.strip().lower() for column in header]
     for column in header:
         if column and column not in COLUMNS:
-            raise InputError(f"{MANIFEST}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
+            raise InputError(f"{manifest}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
     for column, other in (("path", "path"), ("domain", "machine")):
         if column not in header and other not in header:
-            raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
+            raise InputError(f"{manifest}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
         if not any(cells):
             continue
-        name, texts = f"{MANIFEST} row {number}", dict(zip(header, map(str.strip, cells), strict=False))
+        name, texts = f"{manifest} row {number}", dict(zip(header, map(str.strip, cells), strict=False))
         path = _path_below(root, texts.get("path", "").replace("\0", "\ufffd"))
         if only is not None and real_path(path) not in only:
             continue
@@ -126,6 +124,18 @@ def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | 
             domain = "" if shifted else cleaned.get("domain") or cleaned.get("machine") or ""
             problems.append(Problem(name, f"{name}: {error}", domain, cleaned.get("label")))
     return rows
+
+
+def _read_text(file: Path) -> list[list[str]]:
+    """The cells of a csv file, as it is or as Excel saves it."""
+    with reading(file.name, "a table"):
+        content = read_regular(file)
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = content.decode("cp1252")
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        return list(csv.reader(text.splitlines(), delimiter=delimiter))
 
 
 def _path_below(root: Path, text: str) -> Path:
@@ -148,6 +158,8 @@ def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestR
         raise InputError(f"'{name}' leads outside {root}; keep the recordings inside the manifest's folder")
     if not path.is_file():
         raise InputError(f"there is no file '{name}' in {root}")
+    if path.is_relative_to(root):
+        name = shown(path.relative_to(root).as_posix())  # a.wav, where it is written as .\a.wav
     start, stop = _whole(texts, "start", "sample") or 0, _whole(texts, "stop", "sample")
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")

@@ -277,6 +277,8 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
             raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
         if suffix in REMOVED:
             raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .npz, .mat or .csv")
+        if suffix == ".xlsx":
+            raise InputError(f"{origin}: samples are not read from .xlsx, save them as .csv; a list is manifest.xlsx")
         if suffix not in OPENERS:
             raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
         check_regular(path, origin)

@@ -23,7 +23,7 @@ from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_name
 from bearcat.data.isolated import open_channels, open_stream
-from bearcat.data.manifest import MANIFEST, ManifestRow
+from bearcat.data.manifest import MANIFESTS, ManifestRow, manifest_in
 from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_speed
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.recording import AlarmRule
@@ -128,7 +128,7 @@ class Given:
         if self.rate is None or stream.rate is None or abs(stream.rate / self.rate - 1) < SAME_RATE:
             return stream.rate or self.rate
         differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
-        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or correct it in {MANIFEST}", "rate")
+        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or correct it in the manifest", "rate")
 
     def rpm_of(self, recording: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
         """The stated speed, and what a person should know where the file contradicts it."""
@@ -161,7 +161,7 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
             continue
         readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
-        files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
+        files = (file for file in readable if file.name not in MANIFESTS and not file.is_dir())  # reading names a pipe
         visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         yield from visible or [path]  # reading names an empty folder
 
@@ -179,7 +179,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
 
     @cache
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
-        return Folder(root, rpm=given.speed).catalogue(only) if (root / MANIFEST).exists() else None
+        return Folder(root, rpm=given.speed).catalogue(only) if manifest_in(root) else None
 
     def as_listed(entries: Sequence[FolderEntry], called: Callable[[ManifestRow], str]) -> Iterator[FoundUnit]:
         for same in _by_part(entries):
@@ -189,7 +189,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             yield FoundUnit(renamed[0].origin, opening)
 
     def units_in(path: Path) -> Iterator[FoundUnit]:
-        root = path.parent if path.name == MANIFEST else path
+        root = path.parent if path.name in MANIFESTS else path
         if (whole := listed(root)) is not None:
             yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
             for problem in whole.problems:  # every recording that is asked for is accounted for
@@ -209,7 +209,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
                 rpm = speed_in_name(real.parent.name)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
         for sentence, origin in wrong.items():
-            if origin.startswith(MANIFEST):  # a row about one of these files
+            if origin.startswith(MANIFESTS):  # a row about one of these files
                 yield _refused(InputError(sentence, readable=True), origin)
 
     for path in paths:

@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, grouped, inside
 from bearcat.data.folder import speed_in_name
-from bearcat.data.manifest import MANIFEST, ManifestRow, read_manifest, time_in
+from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, shown
 from bearcat.findings import listed
@@ -82,9 +82,9 @@ class WatchedFolder:
         """Every recording below the folder, in no order."""
         unknown = set[str]()
         for parent, folders, names in os.walk(self.root, onerror=self._unreadable):
-            if MANIFEST in names:
+            if manifest := manifest_in(Path(parent)):
                 folders.clear()
-                yield from self._listed(Path(parent))
+                yield from self._listed(manifest)
                 continue
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(names) if not name.startswith(".")):
@@ -141,11 +141,11 @@ class WatchedFolder:
         self.say(f"{shown(arrival.path)}: {problem}", "problem")
         return None
 
-    def _listed(self, folder: Path) -> list[Arrival]:
+    def _listed(self, manifest: Path) -> list[Arrival]:
         """The recordings that a manifest lists."""
-        problems, arrivals = list[Problem](), list[Arrival]()
+        folder, problems, arrivals = manifest.parent, list[Problem](), list[Arrival]()
         try:
-            rows = read_manifest(folder, problems, None)
+            rows = read_manifest(manifest, problems, None)
         except InputError as error:
             self.say(f"{folder}: {error}", "problem")
             return []
