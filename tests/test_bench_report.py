@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.bench.report import score_table, write_bench_report
+from bearcat.bench.report import latex, score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.record import DomainScores, FittedCalibration, Scores
 from bearcat.report import Cell, Missing, Result, caveats
 from bearcat.report.figures import ReportFigure
-from bearcat.report.pages import Table, TableEntry, latex
+from bearcat.report.pages import Table, TableEntry
 from tests.conftest import BLANK
 from tests.made_records import bare_record, made_result
 

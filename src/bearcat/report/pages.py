@@ -11,7 +11,6 @@ PosixPath('bearcat-out/report.html')
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -73,28 +72,6 @@ class Table:
     note: str
     header: tuple[str, ...]
     rows: tuple[tuple[TableEntry, ...], ...]
-
-
-def latex(table: Table) -> str:
-    """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
-    pandas, header = library("pandas", "bench"), list(table.header)
-    numeric = [any(row[place].value is not None for row in table.rows) for place in range(len(header))]
-    texts = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=header)
-    bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
-    marks = pandas.DataFrame(bold, columns=header)
-    styler = texts.style.hide(axis="index").apply(lambda _: marks, axis=None)
-    # After the \\ of the line before, a star or a bracket would be its argument.
-    styler = styler.format(lambda text: "{}" + text if text[:1] in ("*", "[") else text, escape="latex")
-    tabular = styler.format_index(escape="latex", axis=1).to_latex(
-        hrules=True, column_format="".join("r" if number else "l" for number in numeric)
-    )
-    about = " ".join(f"{table.title}. {table.note}".split())
-    return f"% \\usepackage{{booktabs}} \\usepackage[T1]{{fontenc}}\n% {about}\n{tabular}"
-
-
-def file_name(text: str) -> str:
-    """Letters, digits and a few signs that every file system takes; an asterisk is spelt out."""
-    return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
 
 
 @dataclass(frozen=True)
