@@ -56,7 +56,7 @@ def adapt(
     """
     from bearcat.adaptation import make_plan
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.cat.arrays import training_progress
+    from bearcat.cat.state import training_progress
 
     sources = [source] if isinstance(source, str | Path) else list(source)
     texts = [f"{name}={value}" for name, value in (settings or {}).items()]

@@ -10,14 +10,9 @@ The scikit-learn classifier (bearcat.estimator) is another face of it.
 from __future__ import annotations
 
 import copy
-import math
-import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import timedelta
 from numbers import Integral
 from typing import Any, Self, cast
 
@@ -32,7 +27,7 @@ from bearcat.cat.evaluate import predict, unchanged, watcher
 from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.scaling import Temperature
-from bearcat.cat.state import TrainingState
+from bearcat.cat.state import training_progress
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.splits import held_out
@@ -42,7 +37,6 @@ from bearcat.fast.device import chosen_device
 
 SPLIT = 30  # a stream of randomness, apart from those of the loop
 FEWEST_TARGET = 10  # windows; of fewer a batch has no statistics worth the name
-EVERY = 60.0  # seconds from one line of progress in a log to the next
 
 
 @dataclass(eq=False)
@@ -248,36 +242,6 @@ class GivenModule(Encoder):
 
     def __str__(self) -> str:
         return type(self.module).__name__
-
-
-@contextmanager
-def training_progress(name: str, epochs: int) -> Iterator[Callable[[TrainingState], None]]:
-    """Shows epoch, losses, share of target windows labelled, temperature and time left, on standard error."""
-    began = printed = time.monotonic()
-    terminal = sys.stderr.isatty()
-
-    def show(state: TrainingState) -> None:
-        nonlocal printed
-        now, done = time.monotonic(), state.epoch + 1
-        if not terminal and now - printed < EVERY:
-            return
-        printed = now
-        last = {key: float(values[state.epoch, 0]) for key, values in state.history.items()}
-        last = {key: value for key, value in last.items() if not math.isnan(value)}
-        text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
-        if "pseudo_label_share" in last:
-            text += f" {last['pseudo_label_share']:.0%} labelled"
-        if "temperature" in last:
-            text += f" T {last['temperature']:.1f}"
-        left = timedelta(seconds=round((now - began) / done * (epochs - done)))
-        text = f"{name}: epoch {done} of {epochs}, {text}, {left} left"
-        print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        if terminal:
-            print(file=sys.stderr)
 
 
 def read_windows(values: Any, name: str) -> Floats:

@@ -1,13 +1,16 @@
-"""Everything that changes while runs are trained: how it begins, its history, and its checkpoints."""
+"""Everything that changes while runs are trained: how it begins, its history, its progress, and its checkpoints."""
 
 from __future__ import annotations
 
 import copy
 import math
+import sys
 import time
 import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +38,7 @@ FEW_RUNS = 4  # of a dense network, whose products are too small to share
 # with two, while other programs kept both cores busy.
 SMALL_MODULE = 100_000
 RESULT_VERSION = 9  # raise it whenever the same settings, seed and data give another result
+EVERY = 60.0  # seconds from one line of progress in a log to the next
 STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
 
 
@@ -310,3 +314,33 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+@contextmanager
+def training_progress(name: str, epochs: int) -> Iterator[Callable[[TrainingState], None]]:
+    """Shows epoch, losses, share of target windows labelled, temperature and time left, on standard error."""
+    began = printed = time.monotonic()
+    terminal = sys.stderr.isatty()
+
+    def show(state: TrainingState) -> None:
+        nonlocal printed
+        now, done = time.monotonic(), state.epoch + 1
+        if not terminal and now - printed < EVERY:
+            return
+        printed = now
+        last = {key: float(values[state.epoch, 0]) for key, values in state.history.items()}
+        last = {key: value for key, value in last.items() if not math.isnan(value)}
+        text = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
+        if "pseudo_label_share" in last:
+            text += f" {last['pseudo_label_share']:.0%} labelled"
+        if "temperature" in last:
+            text += f" T {last['temperature']:.1f}"
+        left = timedelta(seconds=round((now - began) / done * (epochs - done)))
+        text = f"{name}: epoch {done} of {epochs}, {text}, {left} left"
+        print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if terminal:
+            print(file=sys.stderr)

@@ -37,7 +37,7 @@ def adapt(
     """
     from bearcat.adaptation import make_plan
     from bearcat.adaptation.adapt import adapt as run
-    from bearcat.cat.arrays import training_progress
+    from bearcat.cat.state import training_progress
 
     plan = make_plan(request, options.reading_bar())
     for note in plan.notes:
@@ -156,7 +156,7 @@ def bench_run(
     Exit status 2: some runs failed.
     """
     from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
-    from bearcat.cat.arrays import training_progress
+    from bearcat.cat.state import training_progress
     from bearcat.fast.device import chosen_device
 
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
