@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import check_calibrator, find_calibrator
 from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
-from bearcat.cat.networks import DenseEncoder, Network, build_network, find_encoder, initialise, run_seed
-from bearcat.cat.plain import PlainModule
+from bearcat.cat.networks import DenseEncoder, Network, PlainModule, build_network, find_encoder, initialise, run_seed
 from bearcat.cat.recipes import Recipe
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError

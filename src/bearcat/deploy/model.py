@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from bearcat import __version__
 from bearcat.cat import Calibration
-from bearcat.cat.networks import Network, restore
-from bearcat.cat.plain import PlainModule
+from bearcat.cat.networks import Network, PlainModule, restore
 from bearcat.deploy.opened import (
     CACHED,
     DENSE,
