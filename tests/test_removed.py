@@ -4,11 +4,13 @@ import re
 import tomllib
 
 import pytest
+import typer
 
 from bearcat.adaptation import make_recipe
 from bearcat.cat import find_calibrator
 from bearcat.cat.networks import find_encoder
-from bearcat.cat.recipes import RECIPES, REMOVED, find_recipe
+from bearcat.cat.recipes import RECIPES, find_recipe
+from bearcat.cli import application
 from bearcat.data import open_dataset
 from bearcat.errors import InputError
 from bearcat.settings import DiagnoseRequest
@@ -33,8 +35,8 @@ METHOD = '[[method]]\nmethod = "{}"\n'
         ("predict a b --min-confidence=0.8", "confidence"), ("diagnose a.mf4", ".npz"), ("diagnose a.unv", ".npz"),
         ("serve --token x", "proxy"), ("watch a --webhook https://host/x", "json://"),
         ("watch a --mail=smtp://host", "mailto://"), ("watch --mqtt mqtt://x", "--notify mqtt://"),
-        ("watch a --store a.db --false-alarms 1/year", "not a number"), ("watch a --store a.db --baseline 30,2d", "whole number"),
-        ("watch a --loads=0,50", "upgrade.md"), ("adapt --track tensorboard", "upgrade.md"), ("data bearings", "upgrade.md"),
+        ("watch a --store a.db --false-alarms 1/month", "12 for one a month"), ("watch a --store a.db --baseline 30,2d", "--baseline-days"),
+        ("watch a --loads=0,50", "manifest"), ("adapt --track tensorboard", "curves.csv"), ("data bearings", "--bearing"),
     ],
 )  # fmt: skip
 def test_an_old_command_line_names_what_to_use(command, tmp_path, monkeypatch, line, instead):
@@ -80,8 +82,43 @@ def test_an_old_name_in_python_names_what_to_use(old, instead):
         old()
 
 
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_method_that_is_gone_names_one_that_is_there(name):
+NAMES = (line.partition(":") for line in (ROOT / "tests/names_of_v03.txt").read_text().splitlines()[1:])
+OLD = {name: names.split() for name, _, names in NAMES}
+METHODS = OLD.pop("methods")
+
+
+@pytest.mark.parametrize("path", OLD)
+def test_an_old_option_works_or_names_what_to_use(command, path):
+    """Sentences name commands and options that there are."""
+    options, words = options_of(), path.replace("FOLDER", "folder").split()
+    for option in OLD[path]:
+        if option in options.get(path, ()):
+            continue
+        status, _, sentence = command(*words, option)
+        assert (status, sentence.count("\n")) == (2, 1), sentence
+        instead = sentence.partition("was removed; ")[2]
+        assert instead, sentence
+        assert set(re.findall(r"--[a-z-]+", instead)) <= {option for known in options.values() for option in known}
+        assert set(re.findall(r"bearcat ([a-z]+)", instead)) <= {known.partition(" ")[0] for known in options}
+
+
+def options_of() -> dict[str, set[str]]:
+    """The options of each command of today."""
+    options, waiting = {}, [("", typer.main.get_command(application()))]
+    while waiting:
+        path, command = waiting.pop()
+        if hasattr(command, "commands"):
+            waiting += [(f"{path} {name}", inner) for name, inner in command.commands.items()]
+        else:
+            options[path.strip()] = {flag for parameter in command.params for flag in parameter.opts}
+    return options
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_old_method_is_there_or_names_one_that_is(name):
+    if name in RECIPES:
+        assert find_recipe(name) == name
+        return
     with pytest.raises(InputError, match="any more; use '") as refused:
         find_recipe(name)
     assert any(f"'{instead}'" in str(refused.value) for instead in RECIPES)

@@ -30,8 +30,10 @@ from typing import Any, Self, TypeVar
 from bearcat.errors import RANGES, InputError, check_range, suggest
 
 Settings = TypeVar("Settings")
-# Settings of v0.3 that have another name or place today, some by the class that had them.
+# Settings of v0.3 that have another name, place or form today, some by the class that had them.
 REMOVED = {
+    "false_alarms": "write how many in a year, such as 12 for one a month",
+    "baseline": "write recordings and days apart, such as --baseline 30 --baseline-days 7",
     "ramp_up": "set labels.weight",
     "ridge": "it is 1e-4 for vector and matrix scaling, and 1 for CPCS",
     "CPCS.resampling": "solver=scikit-learn draws the smaller domain again too",
@@ -70,7 +72,8 @@ def override(settings: Settings, texts: Mapping[str, Any]) -> Settings:
         try:
             changed[name] = from_plain(hints[name], text if hints[name] is Any else _texts(text))
         except ValueError as error:
-            raise InputError(f"setting '{name}': '{text}' is not {_described(hints[name])}") from error
+            instead = f"; {REMOVED[name]}" if name in REMOVED else ""
+            raise InputError(f"setting '{name}': '{text}' is not {_described(hints[name])}{instead}") from error
     return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
 
 

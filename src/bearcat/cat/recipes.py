@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from bearcat.cat import published
@@ -291,12 +292,20 @@ RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name
 DEFAULT_RECIPE = "match-clusters"
 # For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
 UNSEEN_RECIPE = "unseen-bearings"
-# Names that are refused, with what to use instead; "v0.3" says that nothing else does what they did.
+# Names of v0.3 that are refused, * for any text, with what to use instead; "v0.3" says that nothing else does the same.
 REMOVED = {
     "dense-moved": "use 'match-clusters', its name now",
     "shot": "use 'dense-MCC', or v0.3",
+    "dense-shot": "use 'dense-MCC', or v0.3",
+    "dense-coral": "use 'dense-MCC', or v0.3",
     "dense-dann*": "use 'dense-CAT*-Temperature', or v0.3",
     "dense-at*": "use 'dense-CAT*-Temperature' with --method-set calibration=none --method-set final=none",
+    "dense-groupdro": "use 'unseen-bearings', or v0.3",
+    "dense-irm": "use 'unseen-bearings', or v0.3",
+    "dense-specimen-*": "use 'unseen-bearings', or v0.3",
+    "at*-mdca": "use 'CAT*-Temperature', or v0.3",
+    "at*-focal": "use 'CAT*-Temperature', or v0.3",
+    "linear-self-training": "use 'linear-source-only', or v0.3",
 }
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
@@ -308,8 +317,9 @@ def find_recipe(name: str) -> str:
     >>> RECIPES[find_recipe("cat*-temperature")].calibration
     'Temperature'
     """
-    if (instead := REMOVED.get(name.lower())) is not None and name not in RECIPES:
-        raise InputError(f"there is no method '{name}' any more; {instead}")
+    for pattern, instead in REMOVED.items():
+        if name not in RECIPES and fnmatchcase(name.lower(), pattern):
+            raise InputError(f"there is no method '{name}' any more; {instead}")
     if (part := PARTS.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"{name} is a part of methods; did you mean '{part[1]}'?")
     return find_name(name, RECIPES, "method")

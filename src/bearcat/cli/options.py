@@ -46,7 +46,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         flags = [word for word in args if word.startswith("--")]
-        refuse_removed(flags, {flag for parameter in self.params for flag in parameter.opts})
+        refuse_removed(flags, {flag for parameter in self.params for flag in parameter.opts}, self.name)
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(order).items():
             if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
@@ -199,32 +199,67 @@ def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
     return partial(track, description="reading", console=console(to_error=True), transient=True)
 
 
-# Options and commands of version 0.3 that many used, and what to use instead; docs/upgrade.md has all of them.
+BEARING = "write --bearing bpfo=3.585,bpfi=5.415,bsf=2.357,ftf=0.398"
+# All options and commands that version 0.3 had and this one has not, with what to use instead. One that other commands
+# still have begins with its command.
 REMOVED = {
-    "--limit-seconds": "a killed grid goes on; write timeout 28000 bearcat bench run …",
     "recipes": "use `bearcat methods`",
+    "bearings": "write --bearing with a designation, such as --bearing 6205; docs/diagnose.md says which are known",
     "--recipe": "write --method",
     "--recipe-set": "write --method-set",
     "--balance": "write --method-set balance=true",
+    "--no-balance": "write --method-set balance=false",
     "--precision": "write --method-set precision=bfloat16",
     "--specimen": "name it in a manifest's column 'specimen'",
-    "--bpfo": "write --bearing bpfo=3.585,bpfi=5.415",
+    "--target-keep": "list the recordings of the target in a manifest",
+    "--target-share": "list the recordings of the target in a manifest",
+    "--track": "curves.csv in the run's folder has the numbers of every epoch",
+    "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
+    "adapt --machine": "name it in a manifest's column 'machine'",
+    "adapt --channels": "write --channel NAME, or list the channels in a manifest",
+    "--bpfo": BEARING,
+    "--bpfi": BEARING,
+    "--bsf": BEARING,
+    "--ftf": BEARING,
+    "--png": "bearcat report draws the evidence on one page",
     "--by": "bearcat.deploy.opened.open_model gives the windows' probabilities",
     "--min-confidence": "take the confidence from --format json",
     "--override": "correct what files state in a manifest's columns 'rate', 'rpm' and 'bearing'",
-    "--png": "bearcat report draws the evidence on one page",
-    "--decimals": "runs.csv has every digit",
-    "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
+    "--unfamiliar-alarm": "leave it out; --format json says which recordings are unfamiliar",
+    "--no-unfamiliar-alarm": "leave it out; --format json says which recordings are unfamiliar",
+    "--batch": "leave it out; prediction chooses it",
+    "--pdf": "print the page of bearcat report from a browser",
+    "report --healthy": "use bearcat diagnose --healthy with --format json, and bearcat report on what it printed",
+    "--token": "let a reverse proxy ask for a password",
+    "mcp --max-bytes": "leave it out; the assistant reads files of the folder that you name",
+    "mcp --timeout": "leave it out; set the longest time of an answer in the assistant",
+    "FOLDER --healthy": "leave it out: recordings are judged at once; use bearcat watch acknowledge for what you know",
+    "--speeds": "leave it out; give each recording its speed in a manifest's column 'rpm'",
+    "--loads": "leave it out; give each recording its load in a manifest's column 'load'",
+    "FOLDER --rate": "give each recording its rate in a manifest's column 'rate'",
+    "FOLDER --executor": "write --jobs N to read with N processes",
+    "FOLDER --address": "write --jobs N to read with N processes",
     "--webhook": "write --notify json://host/path",
     "--mail": "write --notify 'mailto://user:password@host?to=me@example.com'",
     "--mqtt": "write --notify mqtt://host/topic",
-    "FOLDER --healthy": "leave it out: recordings are judged at once; acknowledge what you know of a machine",
-    "--token": "let a reverse proxy ask for a password",
+    "--metrics": "use --format json, or bearcat watch export for all measurements as csv",
+    "check --machine": "name it in a manifest's column 'machine'",
+    "check --window": "leave it out; bearcat adapt --window cuts windows",
+    "check --stride": "leave it out; bearcat adapt --stride cuts windows",
+    "check --format": "leave it out; the exit status is 2 where recordings are unusable",
+    "show --input": "leave it out; bearcat.data.windows.prepare computes what a network is given",
+    "show --window": "leave it out; bearcat.data.windows.prepare computes what a network is given",
+    "--view": "bearcat report draws the spectra of its evidence",
+    "--limit-seconds": "a killed grid goes on; write timeout 28000 bearcat bench run …",
+    "--why": "bench status names the file with the traceback of each failed run",
+    "--decimals": "runs.csv has every digit",
+    "--figures": "leave it out; each figure is written as svg and pdf",
 }
 
 
-def refuse_removed(words: Iterable[str], known: Collection[str]) -> None:
+def refuse_removed(words: Iterable[str], known: Collection[str], command: str | None = None) -> None:
     """Raises InputError for the first word that is a removed command or option; `known` are the names of today."""
     for name in (word.partition("=")[0] for word in words):
-        if name in REMOVED and name not in known:
-            raise InputError(f"{name}: was removed; {REMOVED[name]}")
+        instead = REMOVED.get(f"{command} {name}") or REMOVED.get(name)
+        if instead and name not in known:
+            raise InputError(f"{name}: was removed; {instead}")

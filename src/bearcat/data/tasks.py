@@ -71,6 +71,8 @@ class Split:
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
 
     def __post_init__(self) -> None:
+        if self.scheme == "machine":
+            raise InputError("the split by machine was removed; use specimen, with machines as a manifest's specimens")
         if self.scheme not in SCHEMES:
             suggestion = f"{suggest(self.scheme, SCHEMES)} (use one of {', '.join(SCHEMES)})"
             raise InputError(f"unknown split '{self.scheme}'{suggestion}")
