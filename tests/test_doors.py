@@ -17,6 +17,7 @@ import pytest
 import bearcat
 from bearcat.deploy.opened import open_model
 from bearcat.deploy.serve import Served
+from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from tests.commands import bearcat as run
@@ -167,6 +168,22 @@ def test_a_hundred_lost_samples_cost_no_recording_by_any_door(tmp_path, own):
         gaps = [finding for finding in diagnosis.findings if finding.kind == "gaps"]
         assert [(finding.severity, finding.values["samples"]) for finding in gaps] == [("remark", 100)]
         assert (diagnosis.state, diagnosis.decision.action) == ("outer race", "alarm")
+
+
+@pytest.mark.parametrize("bearing", [BEARING, "unknown"])
+def test_clipping_beyond_use_is_a_check_by_every_door(tmp_path, bearing):
+    _wav(tmp_path / "clipped" / "a.wav", draw("outer", 3, seconds=5.0).clip(-0.2, 0.2))
+    known = {"rpm": RPM, "bearing": bearing}
+    for model in (None, GENERAL) if bearing == BEARING else (None,):  # which reads its lines
+        (found,) = bearcat.diagnose([tmp_path / "clipped"], model=model, **known)
+        assert (found.state, found.decision.action) == ("not diagnosed", "check"), model
+        assert "clipped" in found.reasons[0]
+    point = tmp_path / "plant" / "m" / "p"
+    point.mkdir(parents=True)
+    shutil.copy(tmp_path / "clipped" / "a.wav", point / "2024-05-01T10-00-00.wav")
+    (status,) = bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", **known)
+    assert status.status == "check"
+    assert "clipped" in status.reasons[0]
 
 
 def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path, own):

@@ -157,10 +157,13 @@ class MeasuredPoint:
 
     @property
     def lacking(self) -> InputError | None:
-        """The statement without which nothing can be diagnosed; a speed that could not be measured is none."""
-        signal, problem = self.signal, self.signal.problem
-        silent = signal.quality is not None and signal.quality.no_signal is not None
-        if problem is None or self.network is not None or signal.family is not None or silent:
+        """Why nothing can be diagnosed: a missing statement, but no speed that could not be measured; or clipping,
+        whatever a model says.
+        """
+        signal, problem, quality = self.signal, self.signal.problem, self.signal.quality
+        silent = quality is not None and quality.no_signal is not None
+        clipped = quality is not None and quality.beyond_use
+        if problem is None or silent or ((self.network or signal.family) and not clipped):
             return None
         unknown = signal.speed is not None and signal.speed.rpm is None
         return None if unknown and problem.field == "rpm" else InputError(str(problem), problem.field, readable=True)

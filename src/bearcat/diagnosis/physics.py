@@ -46,7 +46,7 @@ from bearcat.diagnosis.lines import (
 )
 from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra
 from bearcat.errors import InputError
-from bearcat.findings import CLEAR, CLIPPED_MUCH, IMPULSIVE, PRIOR, SURE, USUAL_LINE, VERY_CLEAR, Finding, line_words
+from bearcat.findings import CLEAR, IMPULSIVE, PRIOR, SURE, USUAL_LINE, VERY_CLEAR, Finding, line_words
 from bearcat.settings import to_plain
 
 # What lines say of each fault: by how much their mean level exceeds what orders of no fault reach, the least of them,
@@ -188,15 +188,8 @@ def line_spectra(rate: float | None, rpm: float | None, orders: Mapping[str, flo
     return EnvelopeSpectra(rate, rpm, last_order(orders))
 
 
-def physics_evidence(
-    spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float], clipped: float = 0.0
-) -> PhysicsEvidence:
-    """What physics reads in the envelope spectra of one recording, or of several together, of which such a share of
-    samples is clipped.
-    """
-    if clipped > CLIPPED_MUCH:
-        much = f"{100 * clipped:.1f} % of its samples lie at the limits"
-        raise InputError(f"is clipped, {much}; record it with less gain")
+def physics_evidence(spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float]) -> PhysicsEvidence:
+    """What physics reads in the envelope spectra of one recording, or of several together."""
     levels = levels_over_background(spectra)
     faults, usual = find_lines(levels, spectra, orders, rate, rpm)
     findings = [

@@ -32,6 +32,7 @@ from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.errors import InputError
 from bearcat.findings import (
     CLIPPED,
+    CLIPPED_MUCH,
     EDGE,
     EMPTY,
     FEWEST_BESIDE,
@@ -64,6 +65,22 @@ class Quality:
     no_signal: Finding | None  # why nothing can be diagnosed; None where something can
     findings: tuple[Finding, ...]
     rms: float  # about the mean, in units of the signal
+
+    @property
+    def beyond_use(self) -> bool:
+        """Whether more is clipped than lines or a model can be believed in."""
+        return self._clipped > CLIPPED_MUCH
+
+    def check_clipping(self) -> None:
+        """Refuses a recording that is beyond use."""
+        if self.beyond_use:
+            much = f"{100 * self._clipped:.1f} % of its samples lie at the limits"
+            raise InputError(f"is clipped, {much}; record it with less gain")
+
+    @property
+    def _clipped(self) -> float:
+        """The share of samples, of the worst axis."""
+        return max((finding.values["share"] for finding in self.findings if finding.kind == "clipped"), default=0.0)
 
 
 class QualityCheck:

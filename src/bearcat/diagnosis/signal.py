@@ -141,6 +141,7 @@ class SignalAnalysis:
         measured = first.measure(others, joined) if self.measured else None
         physics, general, family, error = None, None, None, first.error
         try:
+            quality.check_clipping()
             physics = first.read_lines(joined)
             families = [family for analysis in alive if (family := analysis.family()) is not None]
             if physics is not None:
@@ -162,9 +163,7 @@ class SignalAnalysis:
         if self.lines is None or self.orders is None:
             return None
         self.lines.check_turns()
-        # Of a signal resampled in angle no sample stands at a limit.
-        clipped = 0.0 if self._turned else max(analysis.check.limits.clipped for analysis in joined)
-        physics = physics_evidence(_together(joined), self.lines.rate, self.lines.rpm, self.orders, clipped)
+        physics = physics_evidence(_together(joined), self.lines.rate, self.lines.rpm, self.orders)
         return physics if self.doubt is None else replace(physics, findings=(self.doubt, *physics.findings))
 
     @property
