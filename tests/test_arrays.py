@@ -68,6 +68,15 @@ def test_labels_of_the_target_change_nothing(shift):
         assert np.array_equal(model.predict_proba(target), without.predict_proba(target))
 
 
+def test_domains_by_name_are_the_two_arrays(shift):
+    source, labels, target, _ = shift
+    X, y = np.concatenate([target, source]), np.array([""] * len(target) + list(labels))
+    domain, groups = np.repeat(["load3", "load0", "load1"], [60, 40, 50]), np.arange(150) // 2
+    model = CAT("DANN", **QUICK).fit(X, y, groups=groups, domain=domain, target="load3")
+    alike = CAT("DANN", **QUICK).fit(source, labels, target, groups=groups[60:])
+    assert np.array_equal(model.predict_proba(target), alike.predict_proba(target))
+
+
 @pytest.mark.filterwarnings(SAME)
 def test_names_of_classes_and_axes_of_one_channel_change_nothing(shift):
     source, labels, target, _ = shift
@@ -133,6 +142,14 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({}, {"y_source": np.arange(89)}, r"y_source has the shape \(89,\), but there are 90 windows"),
         ({}, {"y_target": ["cage"] * 60}, r"y_target: 'cage' \(window 0\) is no class of the source"),
         ({}, {"y_target": ["inner"] * 60, "X_target": None, "method": "source-only"}, "y_target .* without X_target"),
+        (
+            {}, {"X_target": None, "domain": ["load0", "load3"] * 45, "target": "laod3"},
+            "target: unknown domain 'laod3'; did you mean 'load3'",
+        ),
+        ({}, {"X_target": None, "domain": ["load3"] * 90, "target": "load3"}, "every window is of the target 'load3'"),
+        ({}, {"X_target": None, "domain": ["load3"] * 89, "target": "load3"}, r"domain has the shape \(89,\)"),
+        ({}, {"X_target": None, "target": "load3"}, "domain and target belong together"),
+        ({}, {"domain": ["load0", "load3"] * 45, "target": "load3"}, "the target is given twice"),
         ({"encoder": nn.Conv1d(1, 4, 5)}, {}, r"encoder 'Conv1d.*made \(2, 4, 36\).* \(batch, feature\)"),
         ({"encoder": nn.Linear}, {}, "encoder: give the name of an encoder or a torch module"),
         ({"encoder": "dens"}, {}, "unknown encoder 'dens'; did you mean 'dense'"),

@@ -32,7 +32,7 @@ from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.splits import held_out
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
 from bearcat.fast.device import chosen_device
 
 SPLIT = 30  # a stream of randomness, apart from those of the loop
@@ -74,27 +74,36 @@ class CAT:
     _network: Network | None = field(default=None, init=False, repr=False)
 
     def fit(
-        self, X_source: Any, y_source: Any, X_target: Any = None, y_target: Any = None, groups: Any = None  # noqa: N803
+        self, X_source: Any, y_source: Any, X_target: Any = None, y_target: Any = None, groups: Any = None,  # noqa: N803
+        *, domain: Any = None, target: Any = None,
     ) -> Self:  # fmt: skip
         """Trains, then calibrates on a share of the source. `y_target` is for curves of accuracy and ECE only. `groups`
         has a name for each source window, such as its bearing: none is trained on and calibrated on, where each class
         has two or more.
+
+        For source and target in one array, `domain` has a name for each window, and `target` is the name of the domain
+        to adapt to: fit(X, y, domain=domain, target="load3"). All other domains are the source. Labels of the target
+        are not read.
         """
+        if domain is not None or target is not None:
+            if X_target is not None or y_target is not None:
+                raise InputError("the target is given twice; give X_target, or domain and target", "target")
+            X_source, y_source, X_target, groups = split_domains(X_source, y_source, groups, domain, target)  # noqa: N806
         recipe, source = self.recipe(), read_windows(X_source, "X_source")
-        target = None if X_target is None else read_windows(X_target, "X_target")
+        X_target = None if X_target is None else read_windows(X_target, "X_target")  # noqa: N806
         self.classes, codes = np.unique(read_labels(y_source, "y_source", len(source)), return_inverse=True)
         if len(self.classes) < 2:
             raise InputError(f"the source has one class only, '{self.classes[0]}'; a classifier needs at least two")
-        if target is None and recipe.adapts:
+        if X_target is None and recipe.adapts:
             what = f"{self.name} learns from an unlabelled target, and without one it is not {self.name}"
             raise InputError(f"X_target: {what}; give its windows, or use method='source-only'", "X_target")
-        if target is not None and target.shape[1:] != source.shape[1:]:
-            shapes = f"has windows of shape {target.shape[1:]}, but those of X_source have {source.shape[1:]}"
+        if X_target is not None and X_target.shape[1:] != source.shape[1:]:
+            shapes = f"has windows of shape {X_target.shape[1:]}, but those of X_source have {source.shape[1:]}"
             raise InputError(f"X_target {shapes}; cut both to the same length", "X_target")
-        if target is not None and len(target) < FEWEST_TARGET:
-            few = f"holds {len(target)} window{'s' * (len(target) != 1)}"
+        if X_target is not None and len(X_target) < FEWEST_TARGET:
+            few = f"holds {len(X_target)} window{'s' * (len(X_target) != 1)}"
             raise InputError(f"X_target {few}; a training needs at least {FEWEST_TARGET}", "X_target")
-        if y_target is not None and target is None:
+        if y_target is not None and X_target is None:
             raise InputError("y_target was given without X_target; give both, or leave y_target out", "y_target")
         if groups is not None:
             groups = np.unique(read_labels(groups, "groups", len(source)).astype(str), return_inverse=True)[1]
@@ -105,7 +114,7 @@ class CAT:
         self._shortest = find_encoder(recipe.encoder).shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
         held = held_out(codes, np.arange(len(source)), self.held_out, random, groups)
-        unlabelled = source[~held] if target is None else self._prepared(target)
+        unlabelled = source[~held] if X_target is None else self._prepared(X_target)
         order = random.permutation(len(unlabelled))  # rows may follow their classes
         data = TrainingData(
             tuple(map(str, self.classes)), Labelled(source[~held], codes[~held]), Labelled(source[held], codes[held]),
@@ -114,9 +123,9 @@ class CAT:
         batch = min(self.batch, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
         device, watch = chosen_device(self.device), None
-        if target is not None and y_target is not None:
-            truth, zeros = self._codes(y_target, "y_target", len(target)), np.zeros(len(target), dtype=np.int64)
-            windows = Windows(unlabelled, recording=zeros, start=zeros, span=target.shape[-1], recordings=())
+        if X_target is not None and y_target is not None:
+            truth, zeros = self._codes(y_target, "y_target", len(X_target)), np.zeros(len(X_target), dtype=np.int64)
+            windows = Windows(unlabelled, recording=zeros, start=zeros, span=X_target.shape[-1], recordings=())
             watch = watcher([HeldBack(windows, truth, truth[order])], device)
         bar = training_progress(self.name, recipe.schedule.epochs) if self.progress else nullcontext()
         with bar as show:
@@ -265,12 +274,37 @@ def read_windows(values: Any, name: str) -> Floats:
     return windows
 
 
+def split_domains(
+    X: Any, y: Any, groups: Any, domain: Any, target: Any  # noqa: N803
+) -> tuple[Floats, NDArray[Any], Floats, NDArray[Any] | None]:  # fmt: skip
+    """Windows and labels of the source, windows of the target, and groups of the source."""
+    if domain is None or target is None:
+        raise InputError("domain and target belong together; give both, or X_target", "domain")
+    windows = read_windows(X, "X_source")
+    domains = read_labels(domain, "domain", len(windows)).astype(str)
+    names = np.unique(domains).tolist()
+    if str(target) not in names:
+        raise InputError(f"target: unknown domain '{target}'{suggest(str(target), names)}", "target")
+    if len(names) == 1:
+        raise InputError(f"domain: every window is of the target '{target}'; add windows of another domain", "domain")
+    source = domains != str(target)
+    labels = checked_length(y, "y_source", len(windows))[source]
+    groups = None if groups is None else checked_length(groups, "groups", len(windows))[source]
+    return windows[source], labels, windows[~source], groups
+
+
+def checked_length(values: Any, name: str, windows: int) -> NDArray[Any]:
+    """As an array (window,); InputError where its length is another."""
+    array = np.asarray(values)
+    if array.shape != (windows,):
+        shape = f"has the shape {array.shape}, but there are {windows} windows"
+        raise InputError(f"{name} {shape}; give one for each", name)
+    return array
+
+
 def read_labels(values: Any, name: str, windows: int) -> NDArray[Any]:
     """Labels (window,), strings or whole numbers."""
-    labels = np.asarray(values)
-    if labels.shape != (windows,):
-        shape = f"has the shape {labels.shape}, but there are {windows} windows"
-        raise InputError(f"{name} {shape}; give a label for each", name)
+    labels = checked_length(values, name, windows)
     for window, label in enumerate(labels.tolist()):
         if not isinstance(label, str | int) and not (isinstance(label, float) and label.is_integer()):
             raise InputError(f"{name}: {label!r:.40} (window {window}) is no string and no whole number", name)
