@@ -132,13 +132,6 @@ def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
     assert not list((whole.store.path / "stacks").iterdir())
 
 
-def test_a_stack_and_runs_alone_agree(make, whole):
-    alone = make()
-    alone.execute(partial(in_stacks, device=CPU, size=1))
-    assert alone.record(0)["stack"] == 1
-    agree(whole, alone, TOLERANCE)
-
-
 def die_in_the_second_stack(site: Site) -> None:
     def bar(name: str, _: int) -> nullcontext:
         die = lambda state: os.kill(os.getpid(), signal.SIGKILL) if state.epoch == 2 else None  # noqa: E731

@@ -29,7 +29,7 @@ from bearcat.diagnosis.accuracy import (
     table_of,
     uncertain_recordings,
 )
-from bearcat.diagnosis.decision import Estimate, LabelCheck, ModelEvidence, decide
+from bearcat.diagnosis.decision import Estimate, LabelCheck
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
 from bearcat.record import Record
@@ -100,20 +100,6 @@ def test_the_runs_that_ship_hold_when_their_group_is_left_out():
         assert inside > 0.85, shift
         assert below < 0.06, shift
         assert too_high <= (0.1 if shift == "condition" else 0.05), shift
-
-
-def test_three_recommendations():
-    def action(expected: Estimate | None, **more) -> str:
-        return decide(ModelEvidence(expected, **more)).action
-
-    assert action(Estimate(0.99, 0.8, 1.0)) == "use"
-    assert action(Estimate(0.99, 0.7, 1.0)) == "check"
-    assert action(Estimate(0.5, 0.2, 0.9)) == "do not use"
-    assert action(None) == "do not use"
-    assert action(Estimate(0.99, 0.9, 1.0), one_class="inner") == "do not use"
-    assert action(Estimate(0.99, 0.9, 1.0), finite=False) == "do not use"
-    decision = decide(ModelEvidence(Estimate(0.9, 0.7, 0.95), uncertain=("b/1.npy", "b/2.npy")))
-    assert "b/1.npy, b/2.npy" in decision.sentence
 
 
 @pytest.fixture

@@ -12,13 +12,6 @@ from tests.commands import PYTHON, bearcat
 from tests.test_folder import put
 
 
-def test_hit_sm_is_checked_completely(real_data, command):
-    status, output, notes = command("data", "check", "hit-sm", "--root", real_data("hit-sm"))
-    assert status == 0
-    assert len(re.findall(r" 256 ", output)) == 21
-    assert "rig 'self' is not there" in notes
-
-
 def test_a_stranger_with_csv_files_sees_them_with_speed_and_bearing(tmp_path, command):
     put(tmp_path / "600rpm" / "healthy" / "a.csv", 1, rate=12_000)
     put(tmp_path / "600rpm" / "inner" / "b.csv", 2, rate=12_000)

@@ -1,7 +1,4 @@
-"""One recording gets one diagnosis, by whichever door: command line, model, `adapt`, `watch`, Python and HTTP.
-
-tests/acceptance/test_doors.py has cuts of public benches beside the drawn recordings.
-"""
+"""One recording gets one diagnosis, by whichever door: command line, model, `adapt`, `watch`, Python and HTTP."""
 
 from __future__ import annotations
 

@@ -11,20 +11,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bearcat import CATClassifier
 from bearcat.cat import CAT
 from bearcat.data.splits import held_out
+from tests.test_arrays import tones
 
 # Of trainings without a target, and of those too short to be too confident.
 SHORT = [pytest.mark.filterwarnings("ignore:no target was given"), pytest.mark.filterwarnings("ignore:.* T = 1 in all")]
 pytestmark = [pytest.mark.usefixtures("narrow_classifier"), *SHORT]
-LENGTH = 80
 QUICK = {"input": "frequency", "encoder": "dense:widths=32", "epochs": 2, "batch_size": 16}
-
-
-def signals(labels, bins, noise, random, length=LENGTH):
-    """Tones in noise: the class is the frequency."""
-    frequency = np.array([bins[label] for label in labels])[:, None] / LENGTH
-    phase = random.uniform(0, 2 * np.pi, (len(labels), 1))
-    tone = np.sin(2 * np.pi * frequency * np.arange(length) + phase)
-    return tone + noise * random.standard_normal((len(labels), length))
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +24,7 @@ def shift():
     """Source and target windows of three classes, the target's tones higher and noisier: Xs, ys, Xt, yt."""
     random = np.random.default_rng(7)
     ys, yt = np.arange(90) % 3, random.permutation(np.arange(60) % 3)
-    Xs = signals(ys, (6, 16, 28), 0.3, random)
-    return Xs, ys, signals(yt, (9, 20, 33), 0.6, random), yt
+    return tones(ys, (6, 16, 28), 0.3, random), ys, tones(yt, (9, 20, 33), 0.6, random), yt
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +120,6 @@ def test_no_group_is_trained_on_and_calibrated_on_where_a_class_has_several():
 def test_groups_go_through_cross_validation():
     y, groups = np.repeat([0, 1], 24), np.tile(np.repeat(["a", "b", "c"], 8), 2)
     groups = np.char.add(groups, y.astype(str))
-    X, model = signals(y, (5, 20), 0.3, np.random.default_rng(1)), CATClassifier("source-only", **QUICK)
+    X, model = tones(y, (5, 20), 0.3, np.random.default_rng(1)), CATClassifier("source-only", **QUICK)
     found = cross_validate(model, X, y, groups=groups, params={"groups": groups}, cv=GroupKFold(3), error_score="raise")
     assert found["test_score"].shape == (3,)

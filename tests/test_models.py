@@ -75,15 +75,6 @@ def test_initial_weights_belong_to_the_run_and_are_spread_as_torchs():
         assert layer.weight.abs().max().item() == pytest.approx(plain.weight.abs().max().item(), rel=0.01)
 
 
-def test_dropout_of_a_run_is_the_same_alone_and_in_any_stack():
-    keys, values = torch.tensor([11, 22, 33]), torch.ones(3, 16, 64)
-    together, alone = Randomness(keys), Randomness(keys[1:2])
-    for _ in range(3):
-        together.next()
-        alone.next()
-        assert torch.equal(dropped(values, 0.5, together, 0)[1], dropped(values[:1], 0.5, alone, 0)[0])
-
-
 def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions():
     draws, drawn = Randomness(torch.tensor([1, 2, 3, 4])), []
     for _ in range(4):

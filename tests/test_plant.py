@@ -14,14 +14,12 @@ from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
 from bearcat.cat.recipes import Recipe, Schedule
 from bearcat.data import Split, Task, split_task
-from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
-from bearcat.data.windows import prepare
 from bearcat.errors import InputError
 from bearcat.methods.before_training import Standardise
 from bearcat.methods.matching import ClusterMatch, MatchClusters, likelihood_gain, match, source_states
-from tests.conftest import make_recording
 from tests.reference import plant as twin
+from tests.test_tasks import windows_of
 
 CPU = torch.device("cpu")
 TASK = Task("a", "b")
@@ -29,19 +27,9 @@ CLASSES = ("Normal", "inner", "outer")
 SHORT = Schedule(epochs=6, batch=16, align_from=1, label_from=2, calibrate_from=4, drops=())
 
 
-def windows_of(domain: str, recordings: int = 2):
-    made = [
-        make_recording(seed=10 * code + copy + 7 * (domain == "b"), samples=64 * 40, label=label, domain=domain,
-                       origin=f"{domain}/{label}/{copy}.npy")
-        for code, label in enumerate(CLASSES)
-        for copy in range(recordings)
-    ]  # fmt: skip
-    return prepare(made, Preparation(length=64))
-
-
 @pytest.fixture(scope="module")
 def sides():
-    return windows_of("a"), windows_of("b")
+    return windows_of("a", 2, 64 * 40, classes=CLASSES), windows_of("b", 2, 64 * 40, classes=CLASSES)
 
 
 def labels_of(split, index):

@@ -308,13 +308,6 @@ def whole() -> tuple[Run, Trained]:
     return run, train([run], CPU)
 
 
-def test_alone_and_alone_again_are_the_same_to_the_bit(whole):
-    run, trained = whole
-    same_weights(train([run], CPU), trained)
-    other = train([Run(run.recipe, run.data, 6)], CPU)
-    assert not torch.equal(other.student.head.weight, trained.student.head.weight)
-
-
 def test_recipes_of_other_ingredients_or_data_of_other_shape_do_not_stack():
     with pytest.raises(InputError, match="same method"):
         train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["DANN"]), toy(), 0)], CPU)
