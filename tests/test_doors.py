@@ -1,4 +1,7 @@
-"""One recording gets one diagnosis, by whichever door: command line, model, `adapt`, `watch`, Python and HTTP."""
+"""One recording gets one diagnosis, by whichever door: command line, model, `adapt`, `watch`, Python and HTTP.
+
+tests/acceptance/test_doors.py has cuts of public benches beside the drawn recordings.
+"""
 
 from __future__ import annotations
 
