@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,15 @@ import numpy as np
 import pytest
 
 import bearcat
+from bearcat.data import Simulated, windows
+from bearcat.data.folder import Folder, at_speeds
+from bearcat.data.recording import Recording, Windows
+from bearcat.data.windows import fingerprint
 from bearcat.deploy.opened import open_model
 from bearcat.deploy.serve import Served
 from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.recording import AlarmRule
+from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
 from tests.commands import bearcat as run
 from tests.golden.compare import differing
@@ -86,8 +93,13 @@ def compare(folder: Path, model: Path, **query: Any) -> int:
 def adapt_and_predict(root: Path, out: Path, source: str, target: str, *words: object) -> None:
     """The target as `adapt` has it and as `predict` with its model."""
     run("adapt", "--data", root, "--source", source, "--target", target, "--epochs", 4, "--out", out, *words)
+    assert_predicted(out, root / target, *words)
+
+
+def assert_predicted(out: Path, target: Path, *words: object) -> None:
+    """The diagnoses of a finished adaptation are those of `predict` with its model."""
     adapted = {Path(row["recording"]).name: row for row in json.loads((out / "record.json").read_text())["recordings"]}
-    predicted = by_command("predict", out / "model", root / target, *words, "--format", "json")
+    predicted = by_command("predict", out / "model", target, *words, "--format", "json")
     assert adapted.keys() <= predicted.keys(), "what adapt leaves out, predict may name"
     assert adapted
     for name, row in adapted.items():
@@ -141,6 +153,56 @@ def test_the_same_recordings_through_six_doors(tmp_path, own):
     assert compare(folder, tmp_path / "out" / "model", rpm=RPM, bearing=BEARING) == 8
     files = [path for path in sorted(folder.iterdir()) if path.name != "broken.wav"]
     assert watched(tmp_path / "plant", files, tmp_path / "plant.db", rpm=RPM, bearing=BEARING) == len(files)
+
+
+def turning(state: str, seed: int, rpm: float) -> np.ndarray:
+    """A recording whose shaft shows several multiples of its speed, so that the speed is beyond doubt."""
+    signal = draw(state, seed, rpm, seconds=1.5)
+    time = np.arange(signal.size) / 12_000
+    return signal + sum(0.2 * np.sin(2 * np.pi * times * rpm / 60 * time + times) for times in range(2, 7))
+
+
+def test_recordings_whose_stated_speed_is_wrong_are_read_at_the_measured_one_in_adapt_too(tmp_path, monkeypatch):
+    """A machine at 1440 rpm in a folder called 1200rpm; its signals are measured once."""
+    for place, state in enumerate(("healthy", "inner", "outer")):
+        for number in range(2):
+            seed = 100 + 10 * place + number
+            _wav(tmp_path / "own" / "900rpm" / state / f"{number}.wav", turning(state, seed, 900.0))
+            _wav(tmp_path / "own" / "1200rpm" / f"{state}-{number}.wav", turning(state, seed + 50, 1440.0))
+    measured, prepared, honest, preparing = Counter[str](), dict[str, float](), SignalAnalysis.finish, windows.prepare
+
+    def finish(analysis: SignalAnalysis, *axes: Any) -> SignalEvidence:
+        measured[analysis.recording] += 1
+        return honest(analysis, *axes)
+
+    def prepare(recordings: Sequence[Recording], *words: Any) -> Windows:
+        prepared.update({recording.origin: recording.rpm for recording in recordings})
+        return preparing(recordings, *words)
+
+    monkeypatch.setattr(SignalAnalysis, "finish", finish)
+    monkeypatch.setattr(windows, "prepare", prepare)
+    wishes = {"data": tmp_path / "own", "bearing": BEARING, "epochs": 4, "out": tmp_path / "out"}
+    with pytest.warns(UserWarning, match="wrong speed"):
+        adapted = bearcat.adapt("900rpm", "1200rpm", **wishes)
+    assert_predicted(tmp_path / "out", tmp_path / "own" / "1200rpm", "--bearing", BEARING)
+    target = [name for name in prepared if name.startswith("1200rpm")]
+    assert [prepared[name] for name in target] == [pytest.approx(1440, rel=0.01)] * 6
+    assert {prepared[name] for name in prepared.keys() - set(target)} == {900.0}
+    assert measured == dict.fromkeys(target, 1)
+    assert adapted.record.adaptation["adapted"]
+    for diagnosis in adapted.recordings:
+        assert not {"unfamiliar", "refused model"} & {finding.kind for finding in diagnosis.findings}
+        assert diagnosis.decision.action == ("check" if "healthy" in diagnosis.recording else "alarm")
+        assert diagnosis.state.startswith(Path(diagnosis.recording).name.partition("-")[0])
+
+
+def test_the_speed_at_which_recordings_are_read_is_part_of_what_names_their_windows(own):
+    for catalogue in (Folder(own).catalogue(), Simulated(seconds=0.2, faults=("outer",)).catalogue()):
+        origin = catalogue.entries[0].origin
+        at = [at_speeds(catalogue, {origin: rpm}) for rpm in (1440.0, 1440.5)]
+        assert len({fingerprint(each) for each in (catalogue, *at)}) == 3
+        assert [each.entries[0].read().rpm for each in at] == [1440.0, 1440.5]
+        assert fingerprint(at_speeds(catalogue, {})) == fingerprint(catalogue)
 
 
 def test_a_hundred_lost_samples_cost_no_recording_by_any_door(tmp_path, own):

@@ -29,14 +29,16 @@ from bearcat.cat.state import RESULT_VERSION, recipe_rows
 from bearcat.data.catalogue import OMIT_DEFAULT, Catalogue, Dataset, Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
+from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import cached_windows, fingerprint, metadata
-from bearcat.deploy import MeasuredPoint, evidence_of, measure_unit
-from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given, units_of
+from bearcat.deploy import MeasuredPoints, evidence_of, measure_speeds, measure_unit
+from bearcat.deploy.find import FoundUnit, Given, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.lines import FAULTS
+from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
@@ -171,14 +173,35 @@ class Library:
         return made
 
     def units(self, spec: RunSpec) -> Iterator[FoundUnit]:
-        """The recordings of the run's target, as they are diagnosed."""
-        target = self.catalogue(spec.dataset).only([spec.task.target])
-        return units_of(target, spec.preparation.rate, spec.preparation.cut)
+        """The recordings of the run's target, as they are diagnosed: with the speeds that they state."""
+        stated = self._once(("stated", spec.dataset), lambda: self.catalogue(spec.dataset))
+        return units_of(stated.only([spec.task.target]), spec.preparation.rate, spec.preparation.cut)
 
-    def measured(self, spec: RunSpec) -> list[tuple[FoundMeasurement, list[MeasuredPoint]]]:
-        """What the signals of the run's target say by themselves; each is measured once."""
-        key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
-        return self._once(key, lambda: [pair for unit in self.units(spec) for pair in measure_unit(unit, spec.given)])
+    def measure(self, spec: RunSpec, unit: FoundUnit) -> list[MeasuredPoints]:
+        """What the signals of one of these say by themselves; each is measured once."""
+        key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut, unit.name
+        return self._once(key, lambda: measure_unit(unit, spec.given, search=False))
+
+    def measured(self, spec: RunSpec) -> list[MeasuredPoints]:
+        """The same of all recordings of the run's target."""
+        return [pair for unit in self.units(spec) for pair in self.measure(spec, unit)]
+
+    def corrected_speeds(self, spec: RunSpec) -> dict[str, float]:
+        """The speed in rpm of each recording of the run that is read at another one than it states, by its origin."""
+        speeds = dict[str, SpeedEvidence]()
+        for unit in units_of(self.catalogue(spec.dataset).only(spec.task.sources), spec.preparation.rate):
+            speeds |= measure_speeds(unit, spec.given)
+        for measurement, points in self.measured(spec):
+            for point, measured in zip(measurement.points, points, strict=True):
+                if (evidence := measured.signal.speed) is not None:
+                    speeds |= {recording.name: evidence for recording in point.recordings}
+        corrected = {name: evidence for name, evidence in speeds.items() if evidence.corrected}
+        read = {name: reading_speed(evidence, evidence.stated) for name, evidence in corrected.items()}
+        return {name: rpm for name, rpm in read.items() if rpm is not None}
+
+    def read_at(self, dataset: Dataset, catalogue: Catalogue) -> None:
+        """Takes this catalogue, whose speeds are corrected, for windows; diagnoses are of what was stated."""
+        self._made["stated", dataset], self._made["catalogue", dataset] = self.catalogue(dataset), catalogue
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         return self._once(("catalogue", dataset), dataset.catalogue)
@@ -305,11 +328,16 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     dataset = open_dataset(request.data, request.root, settings)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, request.source, request.target)
-    by_input: dict[str, DataSettings] = {}  # of recipes
-    for kind in dict.fromkeys(used.input for used in recipes.values()):
-        requested = replace(requested, input=request.input or kind)
-        opened, catalogue, by_input[kind] = choose_settings(dataset, catalogue, task, requested, reading)
-        requested = replace(requested, split=by_input[recipe.input].split.scheme)  # holds for the recipes beside it too
+
+    def choose(catalogue: Catalogue) -> tuple[Dataset, Catalogue, dict[str, DataSettings]]:
+        opened, for_input, by_input = dataset, requested, dict[str, DataSettings]()  # of recipes
+        for kind in dict.fromkeys(used.input for used in recipes.values()):
+            for_input = replace(for_input, input=request.input or kind)
+            opened, catalogue, by_input[kind] = choose_settings(dataset, catalogue, task, for_input, reading)
+            for_input = replace(
+                for_input, split=by_input[recipe.input].split.scheme
+            )  # holds for the recipes beside it too
+        return opened, catalogue, by_input
 
     def planned(method: str) -> RunSpec:
         data, epochs = by_input[recipes[method].input], request.epochs
@@ -324,7 +352,18 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
             warnings=data.warnings,
         )  # fmt: skip
 
-    library, spec = Library({opened: catalogue}), planned(name)
+    opened, chosen, by_input = choose(catalogue)
+    library, speeds = Library({opened: chosen}), dict[str, float]()
+    if any("rpm" in find_input(data.preparation.input).needs for data in by_input.values()):
+        speeds = library.corrected_speeds(planned(name))
+    if speeds:
+        opened, chosen, by_input = choose(at_speeds(catalogue, speeds))
+        library.read_at(opened, chosen)
+    spec = planned(name)
+    if speeds:
+        origin, rpm = next(iter(speeds.items()))
+        wrong = f"{len(speeds)} recordings state a wrong speed; each is read as measured"
+        spec = replace(spec, warnings=(*spec.warnings, f"{wrong}, such as {origin} at {rpm:.0f} rpm"))
     warnings = list(spec.warnings)
     if request.reference and recipe.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice, zip_longest
 from operator import add
 from pathlib import Path
@@ -164,7 +164,7 @@ def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequ
     """The target's recordings, as `bearcat predict` has them, and those of an unknown class."""
     units, opened, observations = islice(library.units(spec), MOST_RECORDINGS), as_opened(model), list[Observation]()
     for unit in units:
-        observations += examine(unit, opened, {}, spec.given)[0]
+        observations += examine(unit, opened, {}, spec.given, partial(library.measure, spec, unit))[0]
     return _beside_references(observations, library, spec, model.classes, unknown)
 
 

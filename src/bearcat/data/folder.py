@@ -16,7 +16,7 @@ import csv
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,6 +126,21 @@ def folder_entries(catalogue: Catalogue) -> list[FolderEntry]:
 def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
     """A folder's catalogue, without another scan, whose recordings are of this channel unless they have one already."""
     return replace(catalogue, entries=tuple(entry.with_channel(channel) for entry in folder_entries(catalogue)))
+
+
+def at_speeds(catalogue: Catalogue, speeds: Mapping[str, float]) -> Catalogue:
+    """The catalogue whose recordings, by origin, turn at these speeds in rpm, whatever they state. The speed is in the
+    identity of each.
+    """
+
+    def at(entry: Entry, rpm: float) -> Entry:
+        if isinstance(entry, FolderEntry):
+            return entry_of(replace(entry.row, rpm=rpm, rpm_given=False), entry.reader)
+        identity = f"{entry.identity} at {rpm!r} rpm"
+        return replace(entry, identity=identity, read=lambda: replace(entry.read(), rpm=rpm))
+
+    entries = [at(entry, speeds[entry.origin]) if entry.origin in speeds else entry for entry in catalogue.entries]
+    return replace(catalogue, entries=tuple(entries))
 
 
 @dataclass(frozen=True)

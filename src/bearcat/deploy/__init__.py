@@ -13,6 +13,7 @@ from __future__ import annotations
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain
@@ -47,7 +48,7 @@ from bearcat.diagnosis.pooling import Pooled, Tally, pool
 from bearcat.diagnosis.quality import QualityCheck, vibration_severity
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
-from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, speed_course, speed_of_channel
+from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, SpeedEvidence, speed_course, speed_of_channel
 from bearcat.errors import InputError
 from bearcat.findings import SHOWN_LINE, Finding
 from bearcat.settings import DiagnoseRequest
@@ -112,11 +113,17 @@ def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
 Examined = tuple[list[Observation], list[str]]  # of each point, and notes on the channels
 
 
-def examine(unit: FoundUnit, model: Predictor | None, history: History, given: Given) -> Examined:
-    """The evidence of one measurement; a bug of bearcat is printed, and stops this one alone."""
+def examine(
+    unit: FoundUnit, model: Predictor | None, history: History, given: Given,
+    before: Callable[[], Sequence[MeasuredPoints]] | None = None,
+) -> Examined:  # fmt: skip
+    """The evidence of one measurement; a bug of bearcat is printed, and stops this one alone. `before` gives what was
+    measured already: then the model is asked, and nothing is measured again.
+    """
     try:
         evidence, notes = list[Observation](), list[str]()
-        for found, measured in measure_unit(unit, given, model):
+        asked = None if model is None or before is None else ask_unit(unit, given, model, before())
+        for found, measured in asked or measure_unit(unit, given, model):
             evidence += evidence_of(found, measured, given, model, history)
             notes += [f"{found.name}: {note}" for note in found.notes if len(found.points) > 1]
         return evidence, notes
@@ -169,26 +176,78 @@ class MeasuredPoint:
         return None if unknown and problem.field == "rpm" else InputError(str(problem), problem.field, readable=True)
 
 
+MeasuredPoints = tuple[FoundMeasurement, list[MeasuredPoint]]
+
+
 def measure_unit(
-    unit: FoundUnit, given: Given, model: Predictor | None = None
-) -> list[tuple[FoundMeasurement, list[MeasuredPoint]]]:
-    """Opens a unit and measures it; its files are closed then."""
+    unit: FoundUnit, given: Given, model: Predictor | None = None, search: bool = True
+) -> list[MeasuredPoints]:
+    """Opens a unit and measures it; its files are closed then. Without `search`, a model will be asked later."""
     try:
-        return [(found.closed(), measure_points(found, given, model)) for found in unit.open()]
+        return [(found.closed(), measure_points(found, given, model, search)) for found in unit.open()]
     except (InputError, OSError) as error:
-        problem = error if isinstance(error, InputError) else InputError(f"{unit.name}: {error}")
-        return [(alone(FoundRecording(closed, unit.name)), [MeasuredPoint(problem=problem.with_traceback(None))])]
+        return [_unreadable(unit, error)]
 
 
-def measure_points(found: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[MeasuredPoint]:
+def _unreadable(unit: FoundUnit, error: InputError | OSError) -> MeasuredPoints:
+    problem = error if isinstance(error, InputError) else InputError(f"{unit.name}: {error}")
+    return alone(FoundRecording(closed, unit.name)), [MeasuredPoint(problem=problem.with_traceback(None))]
+
+
+def measure_points(
+    found: FoundMeasurement, given: Given, model: Predictor | None = None, search: bool = True
+) -> list[MeasuredPoint]:
     """The evidence of each point of a measurement; a point that cannot be used does not stop the others."""
     measured = []
     for point in found.points:
         try:
-            measured.append(_measure(point, given, model, found.speed))
+            measured.append(_measure(point, given, model, found.speed, search))
         except InputError as error:  # frames of the traceback would keep the file open
             measured.append(MeasuredPoint(problem=error.with_traceback(None)))
     return measured
+
+
+def ask_unit(unit: FoundUnit, given: Given, model: Predictor, before: Sequence[MeasuredPoints]) -> list[MeasuredPoints]:
+    """What was measured before, with the model's answer. The samples are read again, and not measured."""
+    try:
+        opened = [found.points for found in unit.open()]
+    except (InputError, OSError) as error:
+        return [_unreadable(unit, error)]
+    asked = []
+    for points, (found, measured) in zip(opened, before, strict=True):
+        answers = [_answered(point, each, given, model) for point, each in zip(points, measured, strict=True)]
+        asked.append((found, answers))
+    return asked
+
+
+def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: Predictor) -> MeasuredPoint:
+    """The same point with the model's answer."""
+    from bearcat.deploy.ask import ask
+
+    if measured.problem is not None or measured.signal.speed is None:
+        return measured
+    tallies, noticed = list[Tally](), list[Finding]()
+    try:
+        for recording in point.recordings:
+            stream = recording.open()
+            stream = replace(stream, rate=given.rate_of(stream))
+            tallied, about = ask(model, recording, stream, measured.signal.speed, given)
+            tallies.append(tallied)
+            noticed += about
+    except InputError as error:
+        return MeasuredPoint(problem=error.with_traceback(None))
+    return replace(measured, network=_pooled(model, tallies), noticed=(*measured.noticed, *noticed))
+
+
+def measure_speeds(unit: FoundUnit, given: Given) -> dict[str, SpeedEvidence]:
+    """The speed of each recording of a unit, by its name, and nothing else; none of what cannot be read."""
+    speeds = dict[str, SpeedEvidence]()
+    with suppress(InputError, OSError):
+        for found in unit.open():
+            for point in found.points:
+                course = _open(point, given, None, found.speed).course
+                speeds |= {recording.name: course.evidence for recording in point.recordings}
+    return speeds
 
 
 def evidence_of(
@@ -247,8 +306,19 @@ class _Axis:
     blocks: Iterator[Floats]  # those of the beginning again
 
 
-def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> MeasuredPoint:
-    """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
+@dataclass(frozen=True, eq=False)
+class _OpenedPoint:
+    """The axes of a point, whose speed is known, and remarks."""
+
+    axes: list[_Axis]
+    course: SpeedCourse
+    orders: Mapping[str, float] | None
+    doubt: Finding | None  # about the orders
+    noticed: list[Finding]
+
+
+def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> _OpenedPoint:
+    """Reads the beginning of the axes of a point, and measures the speed there."""
     noticed, axes, courses, orders, doubt = list[Finding](), list[_Axis](), list[SpeedCourse](), None, None
     for found in point.recordings:
         stream = found.open()
@@ -267,13 +337,22 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         speed = _tacho(tacho, given.rate, stated)
         courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
     course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
+    return _OpenedPoint(axes, course, orders, doubt, noticed)
+
+
+def _measure(
+    point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None, search: bool = True
+) -> MeasuredPoint:
+    """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
+    opened = _open(point, given, model, tacho)
+    axes, course, asked = opened.axes, opened.course, list[Finding]()
     analyses, tallies = list[SignalAnalysis](), list[Tally]()
     # Lines of any bearing are all that can be read where nobody names one, and no model or history speaks.
-    search = given.search or model is None
+    search = given.search or (search and model is None)
     for axis in axes:
         analyses.append(SignalAnalysis(
-            axis.stream.origin, axis.check, course, orders, axis.beginning, given.without, given.measured, search,
-            doubt,
+            axis.stream.origin, axis.check, course, opened.orders, axis.beginning, given.without, given.measured,
+            search, opened.doubt,
         ))  # fmt: skip
         blocks = analyses[-1].observe(axis.blocks)
         if model is None:
@@ -282,18 +361,23 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         else:
             from bearcat.deploy.ask import ask  # other commands start without it
 
-            tallied, about = ask(model, axis.found, replace(axis.stream, blocks=blocks), course, given)
+            tallied, about = ask(model, axis.found, replace(axis.stream, blocks=blocks), course.evidence, given)
             tallies.append(tallied)
-            noticed += about
-    signal, network = _united(analyses, axes, course, given), None
+            asked += about
+    signal, network, noticed = _united(analyses, axes, course, given), None, opened.noticed
     if model is not None:
-        pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
-        network = network_evidence(pooled, model.classes, model.decision, model.shift)
+        network = _pooled(model, tallies)
         if model.metadata.get("recipe") == "general":
             signal = replace(signal, general=None)  # it would count twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
-    return MeasuredPoint(signal, network, tuple(noticed))
+    return MeasuredPoint(signal, network, (*noticed, *asked))
+
+
+def _pooled(model: Predictor, tallies: Sequence[Tally]) -> NetworkEvidence:
+    """The model's answer on the windows of all axes."""
+    pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
+    return network_evidence(pooled, model.classes, model.decision, model.shift)
 
 
 def _united(

@@ -20,7 +20,7 @@ from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.pooling import Tally, tally
-from bearcat.diagnosis.speed import SpeedCourse
+from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 
@@ -28,13 +28,12 @@ BATCH = 256  # windows handed to the model at once
 
 
 def ask(
-    model: Predictor, found: FoundRecording, stream: Stream, course: SpeedCourse, given: Given
+    model: Predictor, found: FoundRecording, stream: Stream, measured: SpeedEvidence, given: Given
 ) -> tuple[Tally, list[Finding]]:
     """The model's answer for the windows of a channel, at the measured or stated speed; and remarks."""
-    (rpm, _), measured, noticed = given.rpm_of(found, stream), course.evidence, list[Finding]()
+    (rpm, _), noticed = given.rpm_of(found, stream), list[Finding]()
     unknown = "rpm" in model.needs and rpm is None and model.rpm is None
-    if measured.corrected or measured.by == "tacho" or unknown:
-        rpm = measured.rpm
+    rpm = measured.rpm if unknown else reading_speed(measured, rpm)
     if unknown and rpm is not None:
         noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
     elif "rpm" in model.needs and rpm is None:

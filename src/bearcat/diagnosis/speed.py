@@ -86,6 +86,11 @@ class SpeedCourse:
         return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
 
 
+def reading_speed(measured: SpeedEvidence, stated: float | None) -> float | None:
+    """The speed in rpm at which a model's windows are prepared: the stated one, unless it was corrected or recorded."""
+    return measured.rpm if measured.corrected or measured.by == "tacho" else stated
+
+
 def speed_course(
     signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
     trust: bool = False, tacho: NDArray[np.float64] | None = None,
