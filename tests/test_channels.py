@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from scipy.io import savemat, wavfile
@@ -12,7 +10,6 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.data.signals import BLOCK
-from bearcat.data.simulate import Simulated
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.lines import cross_talk, line_amplitudes
 from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, loudness, physics_evidence
@@ -20,6 +17,7 @@ from bearcat.diagnosis.spectra import Spectra, stacked
 from bearcat.errors import InputError
 from tests.reference import quality as slow
 from tests.test_adapt import openings
+from tests.test_diagnosis import simulated
 
 ORDERS = BEARINGS["6203"].orders()
 
@@ -167,12 +165,6 @@ def test_loudness_of_lines_agrees_with_its_slow_twin():
     assert found == pytest.approx(slow.amplitude(power.tolist(), levels.tolist(), loudness.tolist(), places.tolist()))
 
 
-@cache
-def simulated(state: str) -> np.ndarray:
-    machine = Simulated(seconds=3.0, severities=(2.0,), faults=("inner", "outer", "ball"))
-    return machine.recording("N15_M07_F10", state).signal
-
-
 def read(signal: np.ndarray) -> PhysicsEvidence:
     spectra = line_spectra(16_000.0, 1500.0, ORDERS)
     spectra.add(np.asarray(signal, dtype=np.float32))
@@ -180,7 +172,7 @@ def read(signal: np.ndarray) -> PhysicsEvidence:
 
 
 def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
-    fault, healthy = simulated("outer-1"), simulated("healthy")
+    fault, healthy = simulated("outer race").signal, simulated("healthy").signal
     evidence = [read(signal) for signal in (0.1 * fault + 0.002 * healthy[::-1], fault, healthy)]
     found = cross_talk([loudness(each) for each in evidence])
     assert found[0]["outer race"].owner == 1

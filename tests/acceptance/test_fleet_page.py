@@ -62,25 +62,14 @@ def test_it_fits_a_phone(browser, page: Path):
         assert all(200 < size <= 360 for size in sizes)
 
 
-@pytest.fixture(scope="module")
-def server(plant: Path, tmp_path_factory: pytest.TempPathFactory):
-    running = Server(tmp_path_factory.mktemp("server"), "--store", plant)
-    with httpx.Client(base_url=f"http://{running.place.netloc}", timeout=60) as client:
-        yield client
-    running.stop()
-
-
-def test_the_page_is_served_without_a_model(server: httpx.Client):
-    page = server.get("/fleet")
-    assert page.status_code == 200
-    assert page.text.count('<tr role="row" class=') == 30
-    assert server.get("/fleet", params={"machine": "pump 99"}).status_code == 404
-    described = server.get("/model").json()
+def test_the_page_is_served_without_a_model_and_leads_to_its_machines(browser, plant: Path, tmp_path: Path):
+    running = Server(tmp_path, "--store", plant)
+    base = f"http://{running.place.netloc}"
+    assert httpx.get(f"{base}/fleet").text.count('<tr role="row" class=') == 30
+    assert httpx.get(f"{base}/fleet", params={"machine": "pump 99"}).status_code == 404
+    described = httpx.get(f"{base}/model").json()
     assert (described["decision"], described["fleet"]) == (None, True), "recordings are diagnosed too"
-
-
-def test_the_served_page_leads_to_its_machines(browser, server: httpx.Client):
-    with Opened(browser, str(server.base_url.join("/fleet"))) as tab:
+    with Opened(browser, f"{base}/fleet") as tab:
         assert shown(tab.page)[0] == "pump 2 drive end"
         tab.page.locator("#points a").first.press("Enter")
         tab.page.locator("section.point").first.wait_for()
@@ -88,3 +77,4 @@ def test_the_served_page_leads_to_its_machines(browser, server: httpx.Client):
         assert tab.page.locator(".plot svg").first.bounding_box()["width"] > 200, "its style is allowed"
         assert tab.errors == []
         assert all(httpx.URL(request).host in ("127.0.0.1", "") for request in tab.requests)
+    running.stop()
