@@ -27,6 +27,7 @@ from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
+from bearcat.watch.folder import WatchedFolder
 from tests.commands import bearcat as run
 from tests.golden.compare import differing
 from tests.golden.recordings import ORDERS, RPM, _wav, draw
@@ -246,6 +247,32 @@ def test_clipping_beyond_use_is_a_check_by_every_door(tmp_path, bearing):
     (status,) = bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", **known)
     assert status.status == "check"
     assert "clipped" in status.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("600rpm/inner/a.wav", "600rpm/inner"),  # the layout of `adapt`
+        ("600rpm/inner/a.wav", "600rpm/inner/a.wav"),
+        ("900rpm/600_rpm/inner/a.wav", "900rpm"),  # the nearest
+        ("600rpm/1/2/3/a.wav", "600rpm"),  # all of the folder that is named
+    ],
+)
+def test_a_folder_called_after_a_speed_counts_by_every_door(tmp_path, place, named):
+    rig = tmp_path / "rig"
+    _wav(rig / place, draw("inner", 3, 600.0, seconds=4.0))
+    for model in (None, GENERAL):
+        (found,) = bearcat.diagnose([rig / named], model=model, bearing=BEARING)
+        assert (found.speed.stated, found.state) == (600, "inner race"), model
+    (arrival,) = WatchedFolder(rig).scan()
+    assert arrival.rpm == 600
+    if len(Path(place).parts) == 3:
+        (entry,) = Folder(rig).catalogue().entries
+        assert entry.read().rpm == 600
+    (rig / "manifest.csv").write_text(f"path,machine\n{place},mill\n")
+    (listed,) = WatchedFolder(rig).scan()
+    (entry,) = Folder(rig).catalogue().entries
+    assert listed.rows[0].rpm == entry.read().rpm == 600
 
 
 def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path, own):

@@ -44,6 +44,8 @@ from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 
+FOLDERS_ABOVE = 3  # a recording, whose names may say its speed
+
 
 class FileReader:
     """Decodes files, and keeps those that were read last, as far as there is room."""
@@ -195,18 +197,33 @@ class Folder(Dataset):
         """The row, with missing values filled from the domain's name and these settings."""
         bearing = None if self.bearing is None else find_bearing(self.bearing)
         row = replace(row, channel=row.channel or self.channel, bearing=row.bearing or bearing)
+        row = with_folder_speed(row, self.root)
         if row.rpm or row.rpm_channel:
             return row
-        rpm = speed_in_name(row.domain) or self.rpm
-        if isinstance(rpm, str):
-            return replace(row, rpm_channel=rpm)
-        return replace(row, rpm=rpm, rpm_given=not speed_in_name(row.domain))
+        if isinstance(self.rpm, str):
+            return replace(row, rpm_channel=self.rpm)
+        return replace(row, rpm=self.rpm, rpm_given=True)
 
 
 def speed_in_name(domain: str) -> float | None:
     """The speed of a domain that is called after it: 600rpm, mill 1200.5 RPM, fast_900_rpm."""
     match = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain, re.IGNORECASE)
     return float(match[1]) if match and RANGES["rpm"].holds(float(match[1])) else None
+
+
+def speed_in_folders(file: Path, root: Path) -> float | None:
+    """The speed that the nearest folder is called after: of `root` and all below it, and of three above the file."""
+    file, root = file.resolve(), root.resolve()
+    inside = len(file.parts) - len(root.parts) if file.is_relative_to(root) else 0
+    speeds = (speed_in_name(folder.name) for folder in file.parents[: max(inside, FOLDERS_ABOVE)])
+    return next((rpm for rpm in speeds if rpm is not None), None)
+
+
+def with_folder_speed(row: ManifestRow, root: Path) -> ManifestRow:
+    """The row with the speed that its domain or the nearest folder is called after, unless it states one."""
+    if row.rpm or row.rpm_channel:
+        return row
+    return replace(row, rpm=speed_in_name(row.domain) or speed_in_folders(row.path, root))
 
 
 def _natural(name: str) -> tuple[int, float, str]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing, asked_bearing
 from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
-from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_name
+from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.manifest import MANIFESTS, ManifestRow, manifest_in
 from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_speed
@@ -205,8 +205,8 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             above = [entry for manifest in manifests for entry in folder_entries(manifest)]
             if entries := [entry for entry in above if real_path(entry.row.path) == real]:
                 yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
-            else:  # a domain may be called after its speed
-                rpm = speed_in_name(real.parent.name)
+            else:
+                rpm = speed_in_folders(real, root)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFESTS):  # a row about one of these files

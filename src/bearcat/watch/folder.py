@@ -24,7 +24,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, grouped, inside
-from bearcat.data.folder import speed_in_name
+from bearcat.data.folder import speed_in_folders, with_folder_speed
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, shown
@@ -123,7 +123,7 @@ class WatchedFolder:
         when = next((time for name in names if (time := time_in(name, self.zone)) is not None), None)
         if when is None:
             when = self._last_change(machine, path, state)
-        speed = speed_in_name(point or "") or speed_in_name(machine)
+        speed = speed_in_folders(path, self.root)
         return self._checked(Arrival(str(path), machine, point, when, state.st_size, state.st_mtime_ns, (), speed))
 
     def _checked(self, arrival: Arrival) -> Arrival | None:
@@ -145,7 +145,7 @@ class WatchedFolder:
         """The recordings that a manifest lists."""
         folder, problems, arrivals = manifest.parent, list[Problem](), list[Arrival]()
         try:
-            rows = read_manifest(manifest, problems, None)
+            rows = [with_folder_speed(row, self.root) for row in read_manifest(manifest, problems, None)]
         except InputError as error:
             self.say(f"{folder}: {error}", "problem")
             return []
