@@ -291,7 +291,7 @@ def test_a_rate_that_the_file_contradicts_is_refused_and_corrected_by_a_manifest
     wavfile.write(tmp_path / "a.wav", RATE, outer)
     status, _, problem = command("diagnose", tmp_path / "a.wav", *WORDS, "--rate", 2 * RATE)
     assert status == 2
-    for word in ("a.wav", "16000 Hz", "32000 Hz", "--rate", "manifest.csv"):
+    for word in ("a.wav", "16000 Hz", "32000 Hz", "--rate", "manifest"):
         assert word in problem
     (right,) = bearcat.diagnose(tmp_path / "a.wav", rate=RATE, **KNOWN)
     assert right.state == "outer race"
@@ -347,7 +347,7 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
     assert (status, found["state"], found["speed"]["stated"]) == (1, "outer race", 1500)
     status, _, problem = command(*words, "--rpm", 1965)
     assert status == 2
-    for word in ("a.mat", "1500 rpm", "1965 rpm", "--rpm", "manifest.csv"):
+    for word in ("a.mat", "1500 rpm", "1965 rpm", "--rpm", "manifest"):
         assert word in problem
     assert "1510 rpm" in command(*words, "--rpm", 1510)[2]
     (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.mat,pump,1510,6203\n")

@@ -190,7 +190,7 @@ def stated_speed(
         return listed, Finding("other speed", "remark", {"own": in_file, "given": listed})
     if abs(other / in_file - 1) > SAME_SPEED:
         differ = f"says that it turns at {in_file:g} rpm, and {other:g} rpm is given"
-        raise InputError(f"{origin}: {differ}; leave the speed out, or correct it in manifest.csv", "rpm")
+        raise InputError(f"{origin}: {differ}; leave the speed out, or correct it in a manifest", "rpm")
     return in_file, Finding("own speed counts", "remark", {"own": in_file, "given": other})
 
 

@@ -1,7 +1,7 @@
-"""The one way from recordings to diagnoses: read → measure → ask the model, where there is one → decide.
+"""Recordings → diagnoses: read → measure → ask the model, if there is one → decide.
 
-`bearcat diagnose`, `predict`, `adapt`, `watch`, `bearcat.diagnose`, the server and the assistant all come here. A
-signal is measured once, a block of samples at a time, and decided once, beside the others of its point.
+`bearcat diagnose`, `predict`, `adapt`, `watch`, `bearcat.diagnose`, the server and the assistant all call `diagnose`. A
+signal is measured once, a block of samples at a time, and decided once, together with the others of its point.
 
 >>> request = DiagnoseRequest(rpm="1480", bearing="6205")
 >>> diagnose([Path("pump")], open_model(Path("out/model")), request=request).summary
@@ -67,10 +67,10 @@ def diagnose(
     recordings: Sequence[Recorded | FoundUnit], model: Predictor | None = None, healthy: Sequence[Recorded] = (),
     request: DiagnoseRequest | None = None, given: Given | None = None,
 ) -> Diagnoses:  # fmt: skip
-    """A diagnosis of every point; a recording that cannot be used has one that says why, and stops no other.
+    """A diagnosis of every point; an unusable recording gets one that says why, and the others go on.
 
-    `healthy` are known good recordings: lines that were always there are no alarm. `given` stands in place of what the
-    request says of the recordings.
+    `healthy` are known good recordings: lines that are already in them raise no alarm. `given` replaces the request's
+    statements about the recordings.
     """
     request = request or DiagnoseRequest()
     given = given or Given.of(request, () if model is None else model.classes)
@@ -84,7 +84,7 @@ def diagnose(
 
 
 def _units(recordings: Sequence[Recorded | FoundUnit], given: Given, model: Predictor | None) -> Iterator[FoundUnit]:
-    """The measurements of files, folders and arrays, not opened yet."""
+    """Finds the measurements of files, folders and arrays, without opening them."""
     for number, recording in enumerate(recordings):
         if isinstance(recording, FoundUnit):
             yield recording
@@ -98,7 +98,7 @@ def _units(recordings: Sequence[Recorded | FoundUnit], given: Given, model: Pred
 
 
 def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
-    """Fault lines of healthy recordings, by point; InputError where none can be read."""
+    """Fault lines of healthy recordings, by point; InputError if none can be read."""
     usual = defaultdict[str | None, list[PhysicsEvidence]](list)
     for diagnosis in diagnose(healthy, given=given):
         if diagnosis.problem is not None:
@@ -110,22 +110,23 @@ def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
     return dict(usual)
 
 
-Examined = tuple[list[Observation], list[str]]  # of each point, and notes on the channels
+Examined = tuple[list[Observation], list[str]]  # an observation of each point; notes on the channels
 
 
 def examine(
     unit: FoundUnit, model: Predictor | None, history: History, given: Given,
     before: Callable[[], Sequence[MeasuredPoints]] | None = None,
 ) -> Examined:  # fmt: skip
-    """The evidence of one measurement; a bug of bearcat is printed, and stops this one alone. `before` gives what was
-    measured already: then the model is asked, and nothing is measured again.
+    """The evidence of one measurement; a bug in bearcat is printed, and the other measurements go on.
+
+    `before` returns earlier measurements: then the model is asked, and nothing is measured again.
     """
     try:
         evidence, notes = list[Observation](), list[str]()
-        asked = None if model is None or before is None else ask_unit(unit, given, model, before())
-        for found, measured in asked or measure_unit(unit, given, model):
-            evidence += evidence_of(found, measured, given, model, history)
-            notes += [f"{found.name}: {note}" for note in found.notes if len(found.points) > 1]
+        answered = None if model is None or before is None else ask_unit(unit, given, model, before())
+        for measurement, measured in answered or measure_unit(unit, given, model):
+            evidence += evidence_of(measurement, measured, given, model, history)
+            notes += [f"{measurement.name}: {note}" for note in measurement.notes if len(measurement.points) > 1]
         return evidence, notes
     except Exception as error:
         traceback.print_exc()
@@ -134,7 +135,7 @@ def examine(
 
 
 def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: int) -> Iterator[Any]:
-    """The function of each value, in order, by so many processes; 0: one a core."""
+    """Maps the function over the values, in order, in this many processes; 0: one for each core."""
     if jobs == 1 or len(values) < 2:
         yield from map(function, values)
         return
@@ -147,7 +148,7 @@ def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: in
         with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):
             yield from Parallel(return_as="generator")(delayed(function)(value) for value in values)
     except BrokenProcessPool as error:
-        ended = "a process that measured recordings ended, perhaps for want of memory"
+        ended = "a process that measured recordings ended, perhaps because memory ran out"
         raise InputError(f"{ended}; use fewer --jobs, nothing is lost") from error
     finally:  # a later call may have another current folder or another model
         get_reusable_executor().shutdown(wait=True)
@@ -155,7 +156,7 @@ def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: in
 
 @dataclass(frozen=True, eq=False)
 class MeasuredPoint:
-    """Evidence of the signals of a point, of a model, and remarks made while reading; or the problem."""
+    """Evidence from the signals of a point and from a model, and remarks made while reading; or the problem."""
 
     signal: SignalEvidence = field(default_factory=SignalEvidence)
     network: NetworkEvidence | None = None
@@ -164,9 +165,7 @@ class MeasuredPoint:
 
     @property
     def lacking(self) -> InputError | None:
-        """Why nothing can be diagnosed: a missing statement, but no speed that could not be measured; or clipping,
-        whatever a model says.
-        """
+        """What prevents a diagnosis: a missing statement, or clipping; a speed that could not be measured does not."""
         signal, problem, quality = self.signal, self.signal.problem, self.signal.quality
         silent = quality is not None and quality.no_signal is not None
         clipped = quality is not None and quality.beyond_use
@@ -182,9 +181,11 @@ MeasuredPoints = tuple[FoundMeasurement, list[MeasuredPoint]]
 def measure_unit(
     unit: FoundUnit, given: Given, model: Predictor | None = None, search: bool = True
 ) -> list[MeasuredPoints]:
-    """Opens a unit and measures it; its files are closed then. Without `search`, a model will be asked later."""
+    """Opens a unit, measures it and closes its files. Without `search`, a model will be asked later."""
     try:
-        return [(found.closed(), measure_points(found, given, model, search)) for found in unit.open()]
+        return [
+            (measurement.closed(), measure_points(measurement, given, model, search)) for measurement in unit.open()
+        ]
     except (InputError, OSError) as error:
         return [_unreadable(unit, error)]
 
@@ -195,33 +196,34 @@ def _unreadable(unit: FoundUnit, error: InputError | OSError) -> MeasuredPoints:
 
 
 def measure_points(
-    found: FoundMeasurement, given: Given, model: Predictor | None = None, search: bool = True
+    measurement: FoundMeasurement, given: Given, model: Predictor | None = None, search: bool = True
 ) -> list[MeasuredPoint]:
     """The evidence of each point of a measurement; a point that cannot be used does not stop the others."""
     measured = []
-    for point in found.points:
+    for point in measurement.points:
         try:
-            measured.append(_measure(point, given, model, found.speed, search))
+            measured.append(_measure(point, given, model, measurement.speed, search))
         except InputError as error:  # frames of the traceback would keep the file open
             measured.append(MeasuredPoint(problem=error.with_traceback(None)))
     return measured
 
 
 def ask_unit(unit: FoundUnit, given: Given, model: Predictor, before: Sequence[MeasuredPoints]) -> list[MeasuredPoints]:
-    """What was measured before, with the model's answer. The samples are read again, and not measured."""
+    """Adds the model's answer to earlier measurements; the samples are read again, but not measured."""
     try:
-        opened = [found.points for found in unit.open()]
+        opened = [measurement.points for measurement in unit.open()]
     except (InputError, OSError) as error:
         return [_unreadable(unit, error)]
-    asked = []
-    for points, (found, measured) in zip(opened, before, strict=True):
-        answers = [_answered(point, each, given, model) for point, each in zip(points, measured, strict=True)]
-        asked.append((found, answers))
-    return asked
+    answered = []
+    for points, (measurement, measured) in zip(opened, before, strict=True):
+        pairs = zip(points, measured, strict=True)
+        answers = [_answered(point, measured_point, given, model) for point, measured_point in pairs]
+        answered.append((measurement, answers))
+    return answered
 
 
 def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: Predictor) -> MeasuredPoint:
-    """The same point with the model's answer."""
+    """The measured point with the model's answer."""
     from bearcat.deploy.ask import ask
 
     if measured.problem is not None or measured.signal.speed is None:
@@ -240,75 +242,77 @@ def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: P
 
 
 def measure_speeds(unit: FoundUnit, given: Given) -> dict[str, SpeedEvidence]:
-    """The speed of each recording of a unit, by its name, and nothing else; none of what cannot be read."""
+    """The speed of each readable recording of a unit, by its name."""
     speeds = dict[str, SpeedEvidence]()
     with suppress(InputError, OSError):
-        for found in unit.open():
-            for point in found.points:
-                course = _open(point, given, None, found.speed).course
+        for measurement in unit.open():
+            for point in measurement.points:
+                course = _open(point, given, None, measurement.speed).course
                 speeds |= {recording.name: course.evidence for recording in point.recordings}
     return speeds
 
 
 def evidence_of(
-    found: FoundMeasurement, measured: Sequence[MeasuredPoint], given: Given, model: Predictor | None = None,
+    measurement: FoundMeasurement, measured: Sequence[MeasuredPoint], given: Given, model: Predictor | None = None,
     history: History | None = None,
 ) -> list[Observation]:  # fmt: skip
-    """An observation of each point. A line that several points show belongs to the loudest; on the others it is
-    cross-talk, which is to be checked.
+    """An observation of each point.
+
+    A line at several points belongs to the loudest; at the others it is cross-talk, which makes the decision `check`.
     """
-    borrowed, evidence = cross_talk([loudness(each.signal.physics) for each in measured]), list[Observation]()
-    for point, each, lines in zip(found.points, measured, borrowed, strict=True):
-        if (problem := each.problem or each.lacking) is not None:
-            evidence.append(Observation(point.name, problem=problem))
+    borrowed = cross_talk([loudness(measured_point.signal.physics) for measured_point in measured])
+    observations = list[Observation]()
+    for point, measured_point, lines in zip(measurement.points, measured, borrowed, strict=True):
+        if (problem := measured_point.problem or measured_point.lacking) is not None:
+            observations.append(Observation(point.name, problem=problem))
             continue
-        signal, network, talk = each.signal, each.network, list[Finding]()
+        signal, network, talk = measured_point.signal, measured_point.network, list[Finding]()
         physics, general = signal.physics, signal.general
         first = point.recordings[0]
-        place = first.point or point.name.partition("#")[2] or None
+        point_name = first.point or point.name.partition("#")[2] or None
         levels = {} if physics is None else {fault: physics.faults[fault].level for fault in lines}
         for fault in sorted(levels, key=lambda name: -levels[name]):
             if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN_LINE:
-                owner = found.points[lines[fault].owner].name.rpartition("#")[2]
+                owner = measurement.points[lines[fault].owner].name.rpartition("#")[2]
                 values = {"fault": fault, "decibels": lines[fault].decibels, "owner": owner}
                 talk.append(Finding("cross-talk", "check", values))
                 physics, general = physics.without_lines(fault), None
         doubts = signal.speed_findings
-        noticed = [*given.differences(first), *talk, *each.noticed]
+        noticed = [*given.differences(first), *talk, *measured_point.noticed]
         noticed += [doubt.but("remark") if given.trust_speed else doubt for doubt in doubts]
-        known = () if history is None else history.get(place) or history.get(None) or ()
-        baseline = None if physics is None else known_baseline(known, physics)
+        healthy = () if history is None else history.get(point_name) or history.get(None) or ()
+        baseline = None if physics is None else known_baseline(healthy, physics)
         if history and baseline is None and physics is not None:
             noticed.append(Finding("no baseline", "remark"))
         physics = None if physics is None else replace(physics, levels=None)
         file, quality = Path(first.name.partition("#")[0]), signal.quality
         assumed = None if model is None else model.bearing
         bearing = None if physics is None else given.bearing_of(first) or assumed
-        evidence.append(Observation(
+        observations.append(Observation(
             point.name, Witnesses(physics, general, network, baseline, given.without),
-            first.machine or first.folder or str(file.parent), place,
+            first.machine or first.folder or str(file.parent), point_name,
             (*noticed, *(() if quality is None else quality.findings)), given.rule, bool(talk),
             None if quality is None else quality.rms, signal.speed, signal.family, signal.vibration, signal.drawing,
             None if bearing is None else str(bearing), first.machine is not None or is_time(file.stem),
             None if quality is None else quality.no_signal,
         ))  # fmt: skip
-    return evidence
+    return observations
 
 
 @dataclass(frozen=True, eq=False)
 class _Axis:
-    """One channel of a point, whose beginning was read."""
+    """One channel of a point, after its beginning was read."""
 
-    found: FoundRecording
+    recording: FoundRecording
     stream: Stream
     check: QualityCheck
     beginning: Floats
-    blocks: Iterator[Floats]  # those of the beginning again
+    blocks: Iterator[Floats]  # all of them, including the beginning
 
 
 @dataclass(frozen=True, eq=False)
 class _OpenedPoint:
-    """The axes of a point, whose speed is known, and remarks."""
+    """The axes of a point after its speed was measured, and remarks."""
 
     axes: list[_Axis]
     course: SpeedCourse
@@ -318,25 +322,25 @@ class _OpenedPoint:
 
 
 def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> _OpenedPoint:
-    """Reads the beginning of the axes of a point, and measures the speed there."""
+    """Reads the beginning of each axis of a point and measures the speed in it."""
     noticed, axes, courses, orders, doubt = list[Finding](), list[_Axis](), list[SpeedCourse](), None, None
-    for found in point.recordings:
-        stream = found.open()
-        own_rate, (stated, otherwise), assumed = given.rate_of(stream), given.rpm_of(found, stream), None
-        noticed += [otherwise] if otherwise is not None else []
-        stream = stream if stream.rate == own_rate else replace(stream, rate=own_rate)
-        if model is not None:  # which knows what it was adapted to
-            assumed, own_rate, stated = model.bearing, own_rate or model.preparation.rate, stated or model.rpm
+    for recording in point.recordings:
+        stream = recording.open()
+        rate, (stated, contradiction), assumed = given.rate_of(stream), given.rpm_of(recording, stream), None
+        noticed += [contradiction] if contradiction is not None else []
+        stream = stream if stream.rate == rate else replace(stream, rate=rate)
+        if model is not None:  # its target's bearing, rate and speed
+            assumed, rate, stated = model.bearing, rate or model.preparation.rate, stated or model.rpm
         if orders is None:
-            bearing = given.bearing_of(found, assumed)
+            bearing = given.bearing_of(recording, assumed)
             orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
-        unit = unit_of(found.channel or "") or given.declared_of(found).unit
-        check = QualityCheck(own_rate, unit, stream.gaps)
-        beginning, blocks = _beginning(check.observe(stream.blocks), own_rate)
-        axes.append(_Axis(found, stream, check, beginning, blocks))
+        unit = unit_of(recording.channel or "") or given.declared_of(recording).unit
+        check = QualityCheck(rate, unit, stream.gaps)
+        beginning, blocks = _beginning(check.observe(stream.blocks), rate)
+        axes.append(_Axis(recording, stream, check, beginning, blocks))
         speed = _tacho(tacho, given.rate, stated)
-        courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
-    course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
+        courses.append(speed_course(beginning, rate, orders, stated, given.trust_speed, speed))
+    course = max(courses, key=lambda course: course.clarity)  # axes of one bearing have one speed
     return _OpenedPoint(axes, course, orders, doubt, noticed)
 
 
@@ -345,9 +349,9 @@ def _measure(
 ) -> MeasuredPoint:
     """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
     opened = _open(point, given, model, tacho)
-    axes, course, asked = opened.axes, opened.course, list[Finding]()
+    axes, course, of_model = opened.axes, opened.course, list[Finding]()
     analyses, tallies = list[SignalAnalysis](), list[Tally]()
-    # Lines of any bearing are all that can be read where nobody names one, and no model or history speaks.
+    # Without a model, lines of any bearing are searched for if the bearing is unknown.
     search = given.search or (search and model is None)
     for axis in axes:
         analyses.append(SignalAnalysis(
@@ -361,9 +365,9 @@ def _measure(
         else:
             from bearcat.deploy.ask import ask  # other commands start without it
 
-            tallied, about = ask(model, axis.found, replace(axis.stream, blocks=blocks), course.evidence, given)
+            tallied, about = ask(model, axis.recording, replace(axis.stream, blocks=blocks), course.evidence, given)
             tallies.append(tallied)
-            asked += about
+            of_model += about
     signal, network, noticed = _united(analyses, axes, course, given), None, opened.noticed
     if model is not None:
         network = _pooled(model, tallies)
@@ -371,11 +375,11 @@ def _measure(
             signal = replace(signal, general=None)  # it would count twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
-    return MeasuredPoint(signal, network, (*noticed, *asked))
+    return MeasuredPoint(signal, network, (*noticed, *of_model))
 
 
 def _pooled(model: Predictor, tallies: Sequence[Tally]) -> NetworkEvidence:
-    """The model's answer on the windows of all axes."""
+    """The model's answer for the windows of all axes."""
     pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
     return network_evidence(pooled, model.classes, model.decision, model.shift)
 
@@ -383,42 +387,47 @@ def _pooled(model: Predictor, tallies: Sequence[Tally]) -> NetworkEvidence:
 def _united(
     analyses: Sequence[SignalAnalysis], axes: Sequence[_Axis], course: SpeedCourse, given: Given
 ) -> SignalEvidence:
-    """The evidence of all axes of a point together; of their velocities the worst, as ISO 20816 asks."""
+    """The combined evidence of all axes of a point, with the highest of their velocities, as ISO 20816 requires."""
     first, *others = analyses
     severities = [
-        vibration_severity(axis.check.beginning, axis.check.rate, given.declared_of(axis.found), course.evidence.rpm)
+        vibration_severity(
+            axis.check.beginning, axis.check.rate, given.declared_of(axis.recording), course.evidence.rpm
+        )
         for axis in axes
     ]
-    return replace(first.finish(others), vibration=max(severities, key=lambda each: each.velocity or 0.0))
+    return replace(first.finish(others), vibration=max(severities, key=lambda severity: severity.velocity or 0.0))
 
 
 def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
-    """A model's pooled windows as a witness; `decision` is the model's own, `shift` that to its target."""
-    shares, seen = dict(zip(classes, pooled.probabilities.tolist(), strict=True)), (pooled.unfamiliar, pooled.familiar)
-    return NetworkEvidence(shares, pooled.agreement, pooled.windows, decision.action, decision.expected, *seen, shift)
+    """A model's pooled windows as evidence; `decision` is its recommendation, `shift` leads to its target."""
+    shares = dict(zip(classes, pooled.probabilities.tolist(), strict=True))
+    return NetworkEvidence(
+        shares, pooled.agreement, pooled.windows, decision.action, decision.expected, pooled.unfamiliar,
+        pooled.familiar, shift,
+    )  # fmt: skip
 
 
 def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, Iterator[Floats]]:
-    """The first seconds, in which the speed is measured, and all blocks, those of the beginning again."""
-    held, rest, most = list[Floats](), iter(blocks), int(min(FOLLOWED * (rate or 0.0), MOST_HELD))
-    while sum(map(len, held)) < most and (block := next(rest, None)) is not None:
-        held.append(block)
-    signal = np.concatenate(held)[:most] if held else np.empty(0, dtype=np.float32)
-    return signal, chain(held, rest)
+    """The first seconds, in which the speed is measured, and an iterator over all blocks, including these."""
+    first, rest, most = list[Floats](), iter(blocks), int(min(FOLLOWED * (rate or 0.0), MOST_HELD))
+    while sum(map(len, first)) < most and (block := next(rest, None)) is not None:
+        first.append(block)
+    signal = np.concatenate(first)[:most] if first else np.empty(0, dtype=np.float32)
+    return signal, chain(first, rest)
 
 
-def _tacho(found: FoundRecording | None, rate: float | None, stated: float | None) -> NDArray[np.float64] | None:
+def _tacho(channel: FoundRecording | None, rate: float | None, stated: float | None) -> NDArray[np.float64] | None:
     """rpm over time from a channel that holds the speed, or pulses; `rate` is for a file that states none."""
-    if found is None:
+    if channel is None:
         return None
-    stream, speed = found.open(), None
-    own = stream.rate or rate
-    samples, _ = _beginning(stream.blocks, own)
+    stream, speed = channel.open(), None
+    rate = stream.rate or rate
+    samples, _ = _beginning(stream.blocks, rate)
     if stream.gaps is not None:
         stream.gaps.check()
-    if own is not None and samples.size:
-        speed = speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
-    if speed is None and found.states_speed and own is not None:
-        holds = f"its channel '{found.channel}' holds neither a speed in rpm nor pulses of one"
+    if rate is not None and samples.size:
+        speed = speed_of_channel(samples, rate, stated, unit_of(channel.channel or ""))
+    if speed is None and channel.states_speed and rate is not None:
+        holds = f"its channel '{channel.channel}' holds neither a speed in rpm nor pulses of one"
         raise InputError(f"{stream.origin}: {holds}; give the speed as a number", "rpm")
     return speed

@@ -1,4 +1,4 @@
-"""Cuts a recording into windows, block by block, and classifies them: a day needs no more memory than a minute.
+"""Cuts a recording into windows, block by block, and classifies them: a day takes no more memory than a minute.
 
 >>> stream, findings = at_rate_of(model, open_stream(Path("monday.wav")))
 >>> pooled = pool(tally_stream(model, stream), model.pooled_temperature, model.familiarity)
@@ -28,10 +28,10 @@ BATCH = 256  # windows handed to the model at once
 
 
 def ask(
-    model: Predictor, found: FoundRecording, stream: Stream, measured: SpeedEvidence, given: Given
+    model: Predictor, recording: FoundRecording, stream: Stream, measured: SpeedEvidence, given: Given
 ) -> tuple[Tally, list[Finding]]:
-    """The model's answer for the windows of a channel, at the measured or stated speed; and remarks."""
-    (rpm, _), noticed = given.rpm_of(found, stream), list[Finding]()
+    """Classifies the windows of a channel at the measured or stated speed; also returns remarks."""
+    (rpm, _), noticed = given.rpm_of(recording, stream), list[Finding]()
     unknown = "rpm" in model.needs and rpm is None and model.rpm is None
     rpm = measured.rpm if unknown else reading_speed(measured, rpm)
     if unknown and rpm is not None:
@@ -39,32 +39,32 @@ def ask(
     elif "rpm" in model.needs and rpm is None:
         noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
     stream, about_rate = at_rate_of(model, stream, given.rate)
-    return tally_stream(model, stream, rpm, given.bearing_of(found)), noticed + about_rate
+    return tally_stream(model, stream, rpm, given.bearing_of(recording)), noticed + about_rate
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
-    """The stream at the model's rate, and remarks; `rate` is of files without one."""
-    origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
+    """The stream at the model's rate, and remarks; `rate` is that of files which state none."""
+    origin, model_rate, rate_of_stream = stream.origin, model.sampling_rate, stream.rate or rate
     findings, blocks = list[Finding](), stream.blocks
-    if wanted is None and own is not None:
-        findings.append(Finding("model without rate", "remark", {"rate": own}))
-    elif wanted is not None and own is None:
+    if model_rate is None and rate_of_stream is not None:
+        findings.append(Finding("model without rate", "remark", {"rate": rate_of_stream}))
+    elif model_rate is not None and rate_of_stream is None:
         if model.preparation.rate is None:
             raise InputError(
-                f"{origin}: does not say its sampling rate; give it (the model's is {wanted:g} Hz)", "rate"
+                f"{origin}: does not state its sampling rate; give it (the model's is {model_rate:g} Hz)", "rate"
             )
-        findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
-    elif wanted is not None and own is not None and own != wanted:
-        ratio = rate_ratio(origin, own, wanted)
+        findings.append(Finding("rate assumed", "remark", {"rate": model_rate}))  # as in training
+    elif model_rate is not None and rate_of_stream is not None and rate_of_stream != model_rate:
+        ratio = rate_ratio(origin, rate_of_stream, model_rate)
         blocks = resampled(blocks, ratio.numerator, ratio.denominator)
-        findings.append(Finding("resampled", "remark", {"rate": own, "to": wanted}))
-        if own < wanted:
-            findings.append(Finding("missing frequencies", "remark", {"hertz": own / 2}))
-    return Stream(origin, wanted or own, blocks), findings
+        findings.append(Finding("resampled", "remark", {"rate": rate_of_stream, "to": model_rate}))
+        if rate_of_stream < model_rate:
+            findings.append(Finding("missing frequencies", "remark", {"hertz": rate_of_stream / 2}))
+    return Stream(origin, model_rate or rate_of_stream, blocks), findings
 
 
 def tally_stream(model: Predictor, stream: Stream, rpm: float | None = None, bearing: Bearing | None = None) -> Tally:
-    """Sums and counts of the windows of a recording of any length, at the model's rate."""
+    """Sums and counts over the windows of a recording of any length, at the model's rate."""
     if model.channels != 1:
         several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
         raise InputError(f"{stream.origin}: {several}; call the model in Python", readable=True)
@@ -82,18 +82,19 @@ def tally_stream(model: Predictor, stream: Stream, rpm: float | None = None, bea
 
 def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
     """Blocks (time,) → (first window's start, windows (≤ batch, length)), as cutting the whole signal would give."""
-    held, base = np.empty(0, dtype=np.float32), 0  # base: the sample at which `held` begins; a window's start, or ahead
-    skip = 0  # samples still to come that no window wants, where the step is longer than a window
+    # base: the sample at which `buffer` begins, which is the start of the next window or before it
+    buffer, base = np.empty(0, dtype=np.float32), 0
+    skip = 0  # samples still to come that are in no window, because the step is longer than a window
     for block in blocks:
         dropped = min(skip, block.size)
         skip -= dropped
-        held = np.concatenate([held, block[dropped:]])
-        while held.size >= length:
-            count = min((held.size - length) // step + 1, batch)
-            yield base, cut_samples(held, length, step)[:count]
+        buffer = np.concatenate([buffer, block[dropped:]])
+        while buffer.size >= length:
+            count = min((buffer.size - length) // step + 1, batch)
+            yield base, cut_samples(buffer, length, step)[:count]
             base += count * step
-            skip = max(count * step - held.size, 0)
-            held = held[count * step :]
+            skip = max(count * step - buffer.size, 0)
+            buffer = buffer[count * step :]
 
 
 def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
@@ -102,22 +103,22 @@ def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
         yield from blocks
         return
     most = max(up, down)
-    # The filter reaches so many samples to both sides; each piece is computed with these neighbours, and pieces begin
-    # at multiples of `down`, where a sample before falls on one after.
+    # The filter reaches this many samples to both sides, so a piece is computed with these neighbours. Pieces begin at
+    # multiples of `down`, where a sample of the input falls on one of the output.
     reach, step = math.ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
-    held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
+    buffer, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: sample of the input; done: of the output
 
-    def made(until: int) -> Floats:
+    def piece_until(until: int) -> Floats:
         first = base // down * up
-        return change_rate(held, up, down)[done - first : until - first]
+        return change_rate(buffer, up, down)[done - first : until - first]
 
     for piece in (block[start : start + step] for block in blocks for start in range(0, block.size, step)):
-        held = np.concatenate([held, piece])
-        until = (base + held.size - reach) * up // down
+        buffer = np.concatenate([buffer, piece])
+        until = (base + buffer.size - reach) * up // down
         if until > done:
-            yield made(until)
+            yield piece_until(until)
             done = until
             start = max(done * down // up - reach, 0) // down * down
-            held, base = held[max(start - base, 0) :], max(start, base)
-    if held.size:
-        yield made(math.ceil((base + held.size) * up / down))
+            buffer, base = buffer[max(start - base, 0) :], max(start, base)
+    if buffer.size:
+        yield piece_until(math.ceil((base + buffer.size) * up / down))

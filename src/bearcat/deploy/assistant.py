@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise InputError("bearcat mcp needs an extra; pip install 'bearcat[mcp]'") from error
 
-ROWS = 200  # files or points that a tool lists
+ROWS = 200  # files or points listed by a tool
 LONGEST, SHORT = 400, 100  # characters of a text, and of a name in a sentence
 FIELDS = ("recording", "machine", "point", "decision", "reasons", "findings", "state", "confidence", "severity", "line",
           "probabilities", "speed", "notes")  # fmt: skip
@@ -51,14 +51,14 @@ def escaped(value: Any, hidden: str) -> Any:
 
 def recordings_below(root: Path) -> list[Path]:
     """Recordings below the folder, without links that lead out of it."""
-    found = [path for path in find_files([root]) if path != root and path.suffix.lower() in FORMATS]
-    return [path for path in found if path.is_file() and real_path(path).is_relative_to(root)]
+    files = [path for path in find_files([root]) if path != root and path.suffix.lower() in FORMATS]
+    return [path for path in files if path.is_file() and real_path(path).is_relative_to(root)]
 
 
 def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
-    """The tools; that of watched machines where there is a store."""
+    """A server with the tools; with a store, also the tool for watched machines."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: is no folder; give the one whose recordings may be asked about")
+        raise InputError(f"{folder}: is no folder; give the one with the recordings")
     root = real_path(folder)
     assistant: MCPServer[Any] = MCPServer("bearcat", version=__version__, instructions=ABOUT, log_level="ERROR")
 
@@ -66,12 +66,12 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         return escaped(json.loads(to_json(value)), shown(f"{root}/"))
 
     def tool(answer: Callable[..., dict[str, Any]]) -> None:
-        """Adds a tool; where it cannot answer, the assistant reads a sentence."""
+        """Adds a tool; errors reach the assistant as one sentence."""
 
         @wraps(answer)
-        def run(*given: Any, **named: Any) -> dict[str, Any]:
+        def run(*values: Any, **options: Any) -> dict[str, Any]:
             try:
-                return dict(plain(answer(*given, **named)))
+                return dict(plain(answer(*values, **options)))
             except InputError as error:
                 raise ToolError(plain(str(error))) from error
             except OSError as error:  # a file that has gone
@@ -80,14 +80,15 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         assistant.tool(annotations=READS)(run)
 
     def names(name: Path | str) -> tuple[str, str]:
-        """A name, and as it is shown."""
+        """A name, as it is and escaped."""
         return str(name), plain(str(name))
 
     @tool
     def list_recordings(containing: str = "") -> dict[str, Any]:
         """Names of recordings below the folder, 200 at most; `containing` is a part of the name."""
-        found = [name for path in recordings_below(root) if containing in (name := str(path.relative_to(root)))]
-        return {"recordings": found[:ROWS], "left_out": max(len(found) - ROWS, 0)}
+        recordings = [str(path.relative_to(root)) for path in recordings_below(root)]
+        matching = [name for name in recordings if containing in name]
+        return {"recordings": matching[:ROWS], "left_out": max(len(matching) - ROWS, 0)}
 
     @tool
     def diagnose(
@@ -97,26 +98,26 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         """Diagnose a recording: decision (ok, check or alarm) with reasons, state, confidence and fault lines.
 
         `rpm` is the speed of the shaft, `bearing` a designation such as 6205 or balls=9,ball=7.94,pitch=39.04 (mm);
-        they are for recordings whose manifest does not say them. `rate` in Hz is for files that do not say their own.
+        they apply to recordings whose manifest does not state them. `rate` in Hz applies to files that state none.
         """
-        known = {name: path for path in recordings_below(root) for name in names(path.relative_to(root))}
-        if file not in known:
-            raise InputError(f"{file[:SHORT]}: is no recording below the folder; list_recordings names those", "file")
+        paths = {name: path for path in recordings_below(root) for name in names(path.relative_to(root))}
+        if file not in paths:
+            raise InputError(f"{file[:SHORT]}: is no recording below the folder; list_recordings lists them", "file")
         request = DiagnoseRequest.of(rpm=rpm, bearing=bearing, rate=rate, channel=channel)
-        rows = [each.to_dict() for each in diagnosed([known[file]], request=request).usable()]
+        rows = [diagnosis.to_dict() for diagnosis in diagnosed([paths[file]], request=request).usable()]
         return {"recordings": [{name: row[name] for name in FIELDS} for row in rows]}
 
     if store is not None:
         from bearcat.watch.snapshot import Fleet
         from bearcat.watch.store import Store
 
-        Store.open(store).close()  # what is wrong with it is said at once
+        Store.open(store).close()  # reports a problem with it now rather than at the first question
 
         @tool
         def machine_status(machine: str | None = None) -> dict[str, Any]:
             """Watched points, worst first: status (alarm, check, no signal, ok), since when, why."""
             with Store.open(store) as opened:
-                points = Fleet(each for each in opened.fleet() if machine in (None, *names(each.machine)))
+                points = Fleet(point for point in opened.fleet() if machine in (None, *names(point.machine)))
             if machine is not None and not points:
                 raise InputError(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them")
             rows, left = points.rows()[:ROWS], max(len(points) - ROWS, 0)

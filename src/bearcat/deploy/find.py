@@ -1,7 +1,7 @@
-"""What there is to diagnose, and what a user states of it: files, folders and manifests → measurements.
+"""Files, folders and manifests → measurements to diagnose, with what the user states about them.
 
-A measurement was recorded at once. It has one point or several neighbours; a point is one channel, or several axes of
-one bearing.
+A measurement was recorded at one time. It has one point or several neighbours; a point is one channel, or several axes
+of one bearing.
 
 >>> for unit in find_units([Path("pump")]):
 ...     print([point.name for measurement in unit.open() for point in measurement.points])
@@ -38,7 +38,7 @@ SAME_RATE = 1e-4  # by which two statements of one rate may differ
 
 @dataclass(frozen=True, eq=False)
 class FoundRecording:
-    """One channel to diagnose: how to open it, and what a manifest or the folder's name states of it."""
+    """One channel to diagnose: how to open it, and what a manifest or the folder's name states about it."""
 
     open: Callable[[], Stream]
     name: str
@@ -54,7 +54,7 @@ class FoundRecording:
 
 @dataclass(frozen=True, eq=False)
 class FoundPoint:
-    """What gets one diagnosis: a channel, or several axes of one bearing."""
+    """A channel, or several axes of one bearing, which get one diagnosis."""
 
     name: str
     recordings: tuple[FoundRecording, ...]
@@ -62,7 +62,7 @@ class FoundPoint:
 
 @dataclass(frozen=True, eq=False)
 class FoundMeasurement:
-    """What was recorded at once: points that are neighbours, the speed's channel if there is one, and notes."""
+    """Neighbouring points recorded at one time, with the speed's channel if there is one, and notes."""
 
     name: str
     points: tuple[FoundPoint, ...]
@@ -80,7 +80,7 @@ class FoundMeasurement:
 
 @dataclass(frozen=True, eq=False)
 class FoundUnit:
-    """A file, or a part of one, that is not opened yet; opening raises InputError where it cannot be read."""
+    """A file, or a part of one, that is not opened yet; opening raises InputError if it cannot be read."""
 
     name: str
     open: Callable[[], Sequence[FoundMeasurement]]  # one, or several where a recording is cut
@@ -94,14 +94,14 @@ class Given:
     rpm: float | None = None
     speed: str | None = None  # the channel that holds it
     bearing: Bearing | None = None
-    search: bool = False  # look for lines of any bearing where a recording's is not known
+    search: bool = False  # look for lines of any bearing if a recording's is unknown
     channel: str | None = None
-    channels: str | None = None  # of a file: axes of one bearing (together) or bearings of their own (apart)
+    channels: str | None = None  # of a file: axes of one bearing (together) or of several bearings (apart)
     rule: AlarmRule | None = None
     trust_speed: bool = False  # a stated speed is not checked
     declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
     measured: bool = False  # keep levels and spectra, also of recordings that are too short to be diagnosed
-    without: str | None = None  # the dataset under test: nothing that was learnt from its bench counts
+    without: str | None = None  # the dataset under test: what was learnt from its bench is left out
 
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
@@ -128,10 +128,10 @@ class Given:
         if self.rate is None or stream.rate is None or abs(stream.rate / self.rate - 1) < SAME_RATE:
             return stream.rate or self.rate
         differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
-        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or correct it in the manifest", "rate")
+        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or correct it in a manifest", "rate")
 
     def rpm_of(self, recording: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
-        """The stated speed, and what a person should know where the file contradicts it."""
+        """The stated speed, and a remark if the file contradicts it."""
         return stated_speed(stream.origin, stream.rpm, recording.rpm, self.rpm)
 
     def bearing_of(self, recording: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
@@ -143,14 +143,14 @@ class Given:
         return self.declared.completed(recording.declared, recording.channel or "")
 
     def differences(self, recording: FoundRecording) -> list[Finding]:
-        """Where the recording and the user state different things."""
-        given = None if self.bearing is None else self.bearing.orders()
-        listed = None if recording.bearing is None else recording.bearing.orders()
+        """Remarks where the recording's statements and the user's differ."""
         differing = list[dict[str, Any]]()
         if self.rpm is not None and recording.rpm is not None and self.rpm != recording.rpm:
             differing.append({"about": "rpm", "stated": recording.rpm, "given": self.rpm})
-        if given and listed and any(abs(given[line] / listed[line] - 1) > 1e-3 for line in given):
-            differing.append({"about": "bearing", "stated": str(recording.bearing)})
+        if self.bearing is not None and recording.bearing is not None:
+            stated = recording.bearing.orders()
+            if any(abs(order / stated[line] - 1) > 1e-3 for line, order in self.bearing.orders().items()):
+                differing.append({"about": "bearing", "stated": str(recording.bearing)})
         return [Finding("statements differ", "remark", values) for values in differing]
 
 
@@ -167,14 +167,14 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | None = None) -> Iterator[FoundUnit]:
-    """The recordings of files and folders, or those that a manifest lists. A manifest in a folder above counts too.
+    """The recordings of files and folders, or those that a manifest lists, in the folder or above it.
 
-    Only manifests are opened; a recording that cannot be used says so when it is opened. Of several channels, the one
-    that the user names is read, or the `usual` one, which the model was adapted to, or all that may be vibrations: as
+    Only manifests are opened; an unusable recording raises its error when it is opened. Of several channels, the one
+    that the user names is read, or the `usual` one, to which the model was adapted, or all that may be vibrations: as
     points, as axes of one point, or as a manifest and their names say.
     """
     given = given or Given()
-    # The only channel of a file without names is "1", which says nothing of a file with several.
+    # The only channel of a file without names is "1", which identifies no channel in a file with several.
     usual = None if given.channels is not None or usual == "1" else usual
 
     @cache
@@ -192,8 +192,8 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
         root = path.parent if path.name in MANIFESTS else path
         if (whole := listed(root)) is not None:
             yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
-            for problem in whole.problems:  # every recording that is asked for is accounted for
-                name = shown(str(root / problem.origin))  # as it is called from where the user stands
+            for problem in whole.problems:  # no requested recording is dropped
+                name = shown(str(root / problem.origin))  # as seen from the current folder
                 reason = InputError(problem.sentence).beside(problem.origin)
                 yield _refused(InputError(f"{name}: {reason}", readable=True), name)
             return
@@ -205,7 +205,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             above = [entry for manifest in manifests for entry in folder_entries(manifest)]
             if entries := [entry for entry in above if real_path(entry.row.path) == real]:
                 yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
-            else:
+            else:  # a folder may be named after its speed
                 rpm = speed_in_folders(real, root)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
         for sentence, origin in wrong.items():
@@ -215,7 +215,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
     for path in paths:
         try:
             yield from units_in(path)
-        except (InputError, OSError) as error:  # such as a manifest that cannot be read; other paths go on
+        except (InputError, OSError) as error:  # such as an unreadable manifest; other paths go on
             yield _refused(error, shown(str(path)))
 
 
@@ -265,13 +265,13 @@ def _listed_measurement(
     entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None,
     folder: str | None = None, rate: float | None = None,
 ) -> list[FoundMeasurement]:  # fmt: skip
-    """Rows of a manifest that are of one file, or of one part of it."""
+    """The measurement of those rows of a manifest that belong to one file, or one part of it."""
     recordings = []
     for entry in entries:
         read: Callable[[FolderEntry], Stream] = partial(_read, rate=rate)
         try:
             divided = _divided(entry, channel, usual)
-        except InputError as error:  # is raised again when it is opened, so that others go on
+        except InputError as error:  # raised again when it is opened, so that others go on
             divided, read = [entry], partial(_refuse, error)
         channels = channels or entry.row.channels
         for part in divided:
@@ -289,7 +289,7 @@ def _listed_measurement(
 
 
 def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
-    """A row of a manifest by the channels it is read as."""
+    """Divides a row of a manifest by the channels to read."""
     channels = entry.signals().channels
     if len(channels) == 1:
         return [entry.with_channel(*channels)]  # its name may say the unit
@@ -299,7 +299,7 @@ def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list
 def _grouped(
     name: str, recordings: Sequence[FoundRecording], channels: str | None, speed: FoundRecording | None = None
 ) -> FoundMeasurement:
-    """Recordings of one measurement as points: by the points that a manifest names, else by the channels' names."""
+    """Groups the recordings of a measurement into points: as a manifest names them, or by the channels' names."""
     if len(recordings) == 1:
         return alone(recordings[0], speed)
     by_name = {recording.channel or recording.name: recording for recording in recordings}
@@ -322,7 +322,7 @@ def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> Fou
 
 
 def _refused(error: InputError | OSError, name: str) -> FoundUnit:
-    """What cannot be used."""
+    """A unit that raises the error when it is opened."""
     return FoundUnit(name, partial(_refuse, error))
 
 
@@ -331,7 +331,7 @@ def _refuse(error: InputError | OSError, _: object = None) -> Any:
 
 
 def closed() -> Stream:
-    raise ValueError("what is measured is not read again")
+    raise ValueError("a measured recording is not read again")
 
 
 def _read(entry: FolderEntry, rate: float | None = None) -> Stream:
@@ -341,14 +341,15 @@ def _read(entry: FolderEntry, rate: float | None = None) -> Stream:
 
 def _read_speed(entry: FolderEntry) -> Stream:
     """The speed over a recording, from the channel that its row names."""
-    found = entry.signals()
-    speed = np.empty(0, dtype=np.float32) if found.speed is None else found.speed
-    return Stream(entry.origin, found.rate, iter([speed]))
+    signals = entry.signals()
+    speed = np.empty(0, dtype=np.float32) if signals.speed is None else signals.speed
+    return Stream(entry.origin, signals.rate, iter([speed]))
 
 
 def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None = None) -> Iterator[FoundUnit]:
-    """The recordings of a catalogue; those of one file are a measurement. `rate` is of files that do not say theirs;
-    with `cut`, a recording counts as several of so many seconds.
+    """The recordings of a catalogue; those of one file are a measurement.
+
+    `rate` is for files that state none; with `cut`, a recording is divided into parts of this many seconds.
     """
     rows = folder_entries(catalogue) if cut is None else []
     for entries in _by_part(rows):
@@ -359,12 +360,12 @@ def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None 
 
 
 def _by_part(entries: Sequence[FolderEntry]) -> Iterable[list[FolderEntry]]:
-    """Rows of one file, or of one part of it, together."""
+    """Groups the rows of one file, or of one part of it."""
     return grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values()
 
 
 def _read_measurements(entry: Entry, rate: float | None, cut: float | None) -> list[FoundMeasurement]:
-    """A recording that is read at once, or its parts of so many seconds."""
+    """The measurement of a recording, or of its parts of `cut` seconds."""
     whole, measurements = entry.read(), list[FoundMeasurement]()
     for part in [whole] if cut is None else parts_of(whole, cut):
         recording = FoundRecording(

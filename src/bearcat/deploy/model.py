@@ -1,8 +1,8 @@
 """A trained model as a folder, or as one ONNX graph. Loading executes nothing.
 
-    model/weights.safetensors   the reported network (teacher, or student), its calibration, what it is familiar with
-    model/model.json            what `Metadata` lists and more; SHA-256 of the weights and of itself
-    model/README.md             the model card, for people; nothing reads it back, so it may be added to
+    model/weights.safetensors   the reported network (teacher or student), its calibration, its familiarity
+    model/model.json            the fields of `Metadata` and more; SHA-256 of the weights and of itself
+    model/README.md             the model card, for people; nothing reads it, so you may add to it
 
 >>> model = load_model(Path("out/model"))
 >>> model.outputs(windows)             # windows as recorded (window, channel, sample), docs/deploy.md
@@ -76,16 +76,16 @@ class Model(Predictor):
 
     @torch.no_grad()
     def classify(self, values: np.ndarray) -> Outputs:
-        given = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
-        starts = range(0, max(len(given), 1), CACHED)
-        parts = [self.network(given[None, start : start + CACHED]) for start in starts]
+        windows = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+        starts = range(0, max(len(windows), 1), CACHED)
+        parts = [self.network(windows[None, start : start + CACHED]) for start in starts]
         logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
         calibrated = logits if self.calibration is None else self.calibration.apply(logits)
         return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
 
 
 def as_opened(model: Model) -> Predictor:
-    """The model as its folder is opened, dense layers in numpy: both say the same of a recording, to the last digit."""
+    """The model as `open_model` opens its folder, with dense layers in numpy: outputs are equal to the last digit."""
     if model.encoder.partition(":")[0] not in DENSE:
         return model
     network = {name: value.numpy(force=True) for name, value in model.network.state_dict().items()}
@@ -95,33 +95,37 @@ def as_opened(model: Model) -> Predictor:
 
 
 def save_model(folder: Path, model: Model) -> None:
-    """Writes the folder: weights first, then the metadata that name and vouch for them, then the card.
+    """Writes the folder: weights first, then the metadata with their checksum, then the card.
 
-    Weights of an earlier model stay until then, so that the folder holds the one or the other at any moment.
+    Weights of an earlier model are deleted last, so that the folder always holds a complete model.
     """
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
-    if (known := model.familiarity) is not None:
-        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in known.state().items()}
+    if (familiarity := model.familiarity) is not None:
+        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in familiarity.state().items()}
     content = tensor_bytes(tensors, {"format": FORMAT})
     checksum = digest(content)
     same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
     weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, content)
-    own = model.to_dict() | {
+    plain = model.to_dict() | {
         "format": FORMAT,
         "encoder": model.encoder,
         "calibrator": model.calibrator,
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.at_bound,
-        "familiarity": known
-        and {"windows": len(known.features), "false_alarms": known.rate, "recording_limit": known.recording_limit},
+        "familiarity": familiarity
+        and {
+            "windows": len(familiarity.features),
+            "false_alarms": familiarity.rate,
+            "recording_limit": familiarity.recording_limit,
+        },
         "weights": weights,
         "sha256": checksum,
     }
-    rest = {name: value for name, value in model.metadata.items() if name not in own and name != "seal"}
-    metadata = json.loads(json.dumps(own | rest))
+    rest = {name: value for name, value in model.metadata.items() if name not in plain and name != "seal"}
+    metadata = json.loads(json.dumps(plain | rest))
     sealed = metadata | {"seal": digest_json(metadata)}
     write_json(folder / METADATA, sealed)
     write_atomically(folder / CARD, model_card(metadata).encode(errors="backslashreplace"))
@@ -131,31 +135,31 @@ def save_model(folder: Path, model: Model) -> None:
 
 
 def load_model(folder: Path) -> Model:
-    """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
+    """The model in this folder, checked against its checksums; InputError if anything is missing or damaged."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, parts, known = read_folder(folder)
+        metadata, parts, attributes = read_folder(folder)
         network, calibration = (
             {name: torch.from_numpy(array) for name, array in parts[kind].items()}
             for kind in ("network", "calibration")
         )
-        points = known["preparation"].points
+        points = attributes["preparation"].points
         return Model(
             network=restore(metadata["encoder"], network, metadata["channels"], points),
             calibration=Calibration.from_state(calibration) if metadata["calibrated"] else None,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
-            **known,
+            **attributes,
         ).tried()
 
 
 def model_card(metadata: Mapping[str, Any]) -> str:
-    """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
+    """The model card as Markdown, made from model.json; missing entries are called unknown."""
     preparation, classes = metadata["preparation"], ", ".join(metadata["classes"])
     rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
     calibrated = metadata["calibrated"] and not metadata["calibration_at_bound"]
     limits = [
-        "Another fault is given the name of one of these classes, unless it looks unfamiliar (unknown).",
+        "Any other fault gets one of these classes, unless it looks unfamiliar (unknown).",
         "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
         *([] if calibrated else ["Its confidence is NOT calibrated: it has no calibrator, or one at its bound."]),
         *([] if metadata["familiarity"] else ["It cannot notice unfamiliar recordings."]),
@@ -171,7 +175,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
 
 
 class ExportForm(nn.Module):
-    """The model as a graph has it: prepared windows → what it says of them."""
+    """The model as an ONNX graph: prepared windows → probabilities, logits and features."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -189,8 +193,8 @@ class ExportForm(nn.Module):
 
 
 def export_onnx(model: Model, path: Path) -> Path:
-    """Writes the model as one graph, which takes prepared `values` (docs/inputs.md); `probabilities`,
-    `log_probabilities`, `logits` and `features` come out.
+    """Writes the model as one graph, from prepared `values` (docs/inputs.md) to `probabilities`, `log_probabilities`,
+    `logits` and `features`.
     """
     path = Path(path)
     if path.suffix != ".onnx":
@@ -211,10 +215,10 @@ def export_onnx(model: Model, path: Path) -> Path:
 
 
 def _traced(model: Model) -> Any:
-    """The model as torch.onnx sees it; one sentence where the encoder has no such form."""
+    """The model as traced by torch.onnx; InputError if the encoder cannot be exported."""
     disabled = logging.root.manager.disable
     try:
-        logging.disable(logging.WARNING)  # it speaks of packages that no graph here needs
+        logging.disable(logging.WARNING)  # it warns about packages that are not needed here
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(

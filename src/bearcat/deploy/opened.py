@@ -1,6 +1,6 @@
-"""Opens models: dense layers of a folder in numpy, ONNX files, and torch if the network needs it.
+"""Opens models: folders with dense layers in numpy, ONNX files, and other folders with torch.
 
-A model may come from anywhere, so types and ranges of its metadata are checked before anything else is read.
+A model may be untrusted, so types and ranges of its metadata are checked before anything else is read.
 
 >>> open_model(Path("out/model")).outputs(windows)   # windows as recorded (window, channel, sample)
 >>> open_model(Path("bearing.onnx"))                 # pip install 'bearcat[runtime]'
@@ -34,14 +34,14 @@ from bearcat.errors import InputError, check_range
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
 
-FORMAT, GRAPH_FORMAT = 3, 4  # of model folders and ONNX files: rise when an old reader would misunderstand a new model
+FORMAT, GRAPH_FORMAT = 3, 4  # of folders and ONNX files; increased when old readers would misunderstand new models
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 DENSE = ("dense", "linear")  # encoders that need no torch
-CACHED = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/recording_speed.py)
+CACHED = 16  # windows at once: activations stay in a core's cache (benchmarks/recording_speed.py)
 
 Array = NDArray[Any]
-Parts = dict[str, dict[str, Array]]  # tensors by what they are of: network, calibration, familiarity
+Parts = dict[str, dict[str, Array]]  # tensors of network, calibration and familiarity
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,12 +52,12 @@ class Metadata:
     channels: int
     preparation: Preparation
     rate: float | None  # of the recordings it was trained on
-    rpm: float | None  # of recordings that say none
-    channel: str | None  # which files with several are read by
+    rpm: float | None  # for recordings that state none
+    channel: str | None  # read from files with several
     bearing: Bearing | None
     pooled_temperature: float  # of a recording's confidence (bearcat.diagnosis.pooling)
-    decision: Decision  # what to do with it, by the run that made it
-    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
+    decision: Decision  # whether to use it, from the run that made it
+    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: unknown
 
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
@@ -72,10 +72,10 @@ class Metadata:
             or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
         }  # fmt: skip
         for name in (name for name, value in wrong.items() if value):
-            raise ValueError(f"'{name}' has a value that cannot be")
+            raise ValueError(f"'{name}' has an impossible value")
 
     def to_dict(self) -> dict[str, Any]:
-        """As both formats hold it."""
+        """Plain values, as both formats store them."""
         return {field.name: to_plain(getattr(self, field.name)) for field in fields(Metadata)}
 
 
@@ -85,77 +85,75 @@ class Predictor(Metadata, ABC):
 
     metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, limits, versions, …
     familiarity: Familiarity | None = None  # limits of familiar windows, fitted on the adapted target
-    place: Path | None = None  # the folder or file it was read from
+    path: Path | None = None  # the folder or file it was read from
 
     def __reduce__(self) -> tuple[Callable[[Path], Predictor], tuple[Path | None]]:
-        return opened_once, (self.place,)  # another process opens it for itself
+        return opened_once, (self.path,)  # another process opens it for itself
 
     @property
     @abstractmethod
     def calibrated(self) -> bool:
-        """Whether it has a calibration; one that ended at its bound is none."""
+        """Whether it has a calibration that did not end at its bound."""
 
     @abstractmethod
     def classify(self, values: Array) -> Outputs:
         """Prepared windows (window, channel, point) → log-probabilities, logits, features."""
 
     def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        """The same of windows (window, channel, sample) as recorded, at its rate. Speed and bearing are for inputs that
-        use them.
-        """
+        """Classifies recorded windows (window, channel, sample) at its rate; some inputs use speed and bearing."""
         return self.classify(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
 
     def tried(self) -> Self:
-        """The model; ValueError where its outputs do not fit its metadata."""
+        """The model itself; ValueError if its outputs do not fit its metadata."""
         outputs = self.classify(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
         if outputs.log_probabilities.shape[1] != len(self.classes):
-            raise ValueError("it gives other classes")
+            raise ValueError("its outputs have another number of classes")
         if self.familiarity is not None and outputs.features.shape[1] != self.familiarity.features.shape[1]:
-            raise ValueError("it gives other features")
+            raise ValueError("its outputs have another number of features")
         return self
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Those of "rate", "rpm" and "bearing" that its input needs."""
+        """Which of "rate", "rpm" and "bearing" its input needs."""
         return find_input(self.preparation.input).needs
 
     @property
     def sampling_rate(self) -> float | None:
-        """The rate of its windows; None: not known."""
+        """The rate of its windows; None: unknown."""
         return self.preparation.rate or self.rate
 
 
 def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Predictor; ValueError or InputError names one that is missing or of a wrong type."""
+    """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
     checked: Metadata = from_plain(Metadata, metadata)
     if not isinstance(metadata["calibrated"], bool):
         raise ValueError("'calibrated' is neither true nor false")
     return {field.name: getattr(checked, field.name) for field in fields(Metadata)} | {"metadata": metadata}
 
 
-def check_format(found: int, known: int, place: Path) -> None:
-    """InputError where another version wrote a model, with what to do."""
-    if found != known:
-        writer, advice = ("a newer", "upgrade") if found > known else ("an older", "train or export it again with")
-        raise InputError(f"{place}: was written by {writer} bearcat; {advice} this one")
+def check_format(version: int, expected: int, path: Path) -> None:
+    """InputError, with a remedy, if the model has the format of another version."""
+    if version != expected:
+        writer, advice = ("a newer", "upgrade") if version > expected else ("an older", "train or export it again with")
+        raise InputError(f"{path}: was written by {writer} bearcat; {advice} this one")
 
 
 @contextmanager
-def naming(place: Path, problem: str) -> Iterator[None]:
-    """Every error is a sentence that begins with the model's place."""
+def naming(path: Path, problem: str) -> Iterator[None]:
+    """Turns every error into an InputError that begins with the model's path."""
     try:
         yield
-    except InputError as error:  # a row that is not in INPUTS or ENCODERS is named without the place
-        raise error if str(error).startswith(f"{place}") else InputError(f"{place}: {error}") from error
-    except ModuleNotFoundError:  # nothing is wrong with the model
+    except InputError as error:  # such as an unknown input or encoder
+        raise error if str(error).startswith(f"{path}") else InputError(f"{path}: {error}") from error
+    except ModuleNotFoundError:  # the model may be sound
         raise
     except Exception as error:  # damaged files raise nearly every kind
         what = str(error) if isinstance(error, ValueError) else type(error).__name__
-        raise InputError(f"{place}: {problem} ({what:.200}); copy or make the model again") from error
+        raise InputError(f"{path}: {problem} ({what:.200}); copy or make the model again") from error
 
 
 def open_model(path: Path) -> Predictor:
-    """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
+    """The model in a folder or an .onnx file; `general` is the one that comes with the package."""
     path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
     if path.suffix.lower() == ".onnx":
         return load_onnx(path)
@@ -168,12 +166,12 @@ def open_model(path: Path) -> Predictor:
             raise
         instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
         raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
-    return replace(load_model(path), place=path)
+    return replace(load_model(path), path=path)
 
 
 @cache
 def opened_once(path: Path) -> Predictor:
-    """The model of this path, as this process opened it first."""
+    """The model at this path, opened once in each process."""
     return open_model(path)
 
 
@@ -193,7 +191,7 @@ class OpenedModel(Predictor):
 
 
 def run_dense(network: Mapping[str, Array], calibration: Mapping[str, Array] | None, values: Array) -> Outputs:
-    """Dense layers with ReLU, a linear head and its calibration; arrays are without the axis of runs."""
+    """Computes dense layers with ReLU, a linear head and its calibration; arrays have no axis of runs."""
     if "scaling.mean" in network:
         values = (values - network["scaling.mean"]) * network["scaling.factor"]
     starts = range(0, max(len(values), 1), CACHED)
@@ -219,29 +217,29 @@ def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
 
 
 def dense_model(
-    known: Mapping[str, Any], network: Mapping[str, Array], calibration: Mapping[str, Array] | None
+    attributes: Mapping[str, Any], network: Mapping[str, Array], calibration: Mapping[str, Array] | None
 ) -> OpenedModel:
-    """Dense layers by the fields of a Predictor and their tensors, whose first axis is that of runs."""
+    """A model of dense layers from the fields of a Predictor and its tensors, which still have the axis of runs."""
     network = {name: array[0] for name, array in network.items()}
     if calibration is not None:
         calibration = {name: array[0] for name, array in calibration.items()}
     calibrated = calibration is not None and not bool(calibration["at_bound"])
-    return OpenedModel(**known, run=partial(run_dense, network, calibration), is_calibrated=calibrated)
+    return OpenedModel(**attributes, run=partial(run_dense, network, calibration), is_calibrated=calibrated)
 
 
 def open_folder(folder: Path) -> OpenedModel | None:
-    """The model in this folder; None where its encoder needs torch (deploy/model.py)."""
+    """The model in this folder; None if its encoder needs torch (deploy/model.py)."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, parts, known = read_folder(folder)
+        metadata, parts, attributes = read_folder(folder)
         if metadata["encoder"].partition(":")[0] not in DENSE:
             return None
         calibration = parts["calibration"] if metadata["calibrated"] else None
-        return dense_model(known | {"place": folder}, parts["network"], calibration).tried()
+        return dense_model(attributes | {"path": folder}, parts["network"], calibration).tried()
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
-    """Metadata, tensors and the fields of a Predictor, checked against the checksums."""
+    """Metadata, tensors and the fields of a Predictor, after a comparison with the checksums."""
     from safetensors.numpy import load
 
     if not (folder / METADATA).exists():
@@ -254,29 +252,29 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         raise InputError(f"{folder}: {weights.name} does not match {METADATA}; copy or train the model again")
     if metadata.pop("seal") != digest_json(metadata):
         raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
-    known = read_metadata(metadata)
+    attributes = read_metadata(metadata)
     parts: Parts = {"network": {}, "calibration": {}, "familiarity": {}}
     for name, array in load(content).items():
         kind, _, inner = name.partition(".")
         parts.setdefault(kind, {})[inner] = array
     familiar = parts["familiarity"]
-    return metadata, parts, known | {"familiarity": Familiarity.from_state(familiar) if familiar else None}
+    return metadata, parts, attributes | {"familiarity": Familiarity.from_state(familiar) if familiar else None}
 
 
 def _weights_name(metadata: Mapping[str, Any]) -> str:
-    """The file of the weights, which lies in the model's folder."""
-    name = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not say it
+    """The name of the file of weights in the model's folder."""
+    name = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not name it
     if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", name):
-        raise ValueError("it names other weights")
+        raise ValueError("it names a file that is not a model's weights")
     return name
 
 
 def load_onnx(path: Path) -> OpenedModel:
-    """A file written by `export_onnx`."""
+    """The model in a file written by `export_onnx`."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of newer versions
     try:
         import onnxruntime
     except ImportError as error:
@@ -287,17 +285,17 @@ def load_onnx(path: Path) -> OpenedModel:
         session = onnxruntime.InferenceSession(read_regular(path), options, providers=["CPUExecutionProvider"])
     texts: dict[str, str] = session.get_modelmeta().custom_metadata_map
     if "bearcat_format" not in texts:
-        raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
+        raise InputError(f"{path}: is an ONNX file that bearcat did not write; use bearcat export")
     with naming(path, "has damaged metadata"):
         check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
-        known, familiar = read_metadata(metadata), metadata.pop("familiarity")
-        known |= {"familiarity": None if familiar is None else decoded(familiar), "place": path}
-        return OpenedModel(**known, run=partial(run_graph, session), is_calibrated=metadata["calibrated"]).tried()
+        attributes, familiar = read_metadata(metadata), metadata.pop("familiarity")
+        attributes |= {"familiarity": None if familiar is None else decoded(familiar), "path": path}
+        return OpenedModel(**attributes, run=partial(run_graph, session), is_calibrated=metadata["calibrated"]).tried()
 
 
 def run_graph(session: Any, values: Array) -> Outputs:
-    """What an ONNX graph says of prepared windows. Several threads may run it at once."""
+    """The outputs of an ONNX graph for prepared windows. Several threads may run it at once."""
     starts, names = range(0, max(len(values), 1), CACHED), ["log_probabilities", "logits", "features"]
     windows = np.ascontiguousarray(values, dtype=np.float32)
     try:
@@ -308,13 +306,13 @@ def run_graph(session: Any, values: Array) -> Outputs:
 
 
 def encoded(familiarity: Familiarity) -> str:
-    """The arrays of a familiarity, as the metadata of a graph hold them."""
+    """The arrays of a familiarity as text, for the metadata of a graph."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **familiarity.state())
     return base64.b64encode(content.getvalue()).decode()
 
 
 def decoded(text: str) -> Familiarity:
-    """The familiarity that `encoded` wrote."""
+    """The familiarity from a text that `encoded` made."""
     with np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False) as arrays:
         return Familiarity.from_state(dict(arrays))

@@ -1,8 +1,8 @@
 """`bearcat serve`: diagnoses over HTTP, and a page to drop recordings on (docs/deploy.md).
 
-FastAPI and uvicorn as they are, for one machine; a reverse proxy keeps strangers out. Recordings are raw bodies rather
-than multipart forms: they go from the socket into a temporary file, and browsers ask before they send such bodies
-elsewhere. Workers are threads, one for each core.
+FastAPI and uvicorn as they are, for one machine; a reverse proxy controls access. Recordings are raw bodies rather
+than multipart forms: they go from the socket into a temporary file, and browsers send such bodies to other sites only
+after a preflight request. Workers are threads, one for each core.
 
 >>> serve(Path("out/model"), ServeRequest(port=8000))  # until SIGTERM or Ctrl-C; None: without a model
 """
@@ -54,20 +54,20 @@ except ImportError as error:
 
 GRACE = 5  # seconds beyond a request's time, after which a shutdown no longer waits for it
 EXPANSION = 8  # a recording may unpack to so many times max_bytes; reading it may take twice that
-LOCAL = ["localhost", "127.0.0.1", "::1", "[::1]"]  # under another name, a foreign page may have found this server
+LOCAL = ["localhost", "127.0.0.1", "::1", "[::1]"]  # other host names may come from DNS rebinding
 BINARY = "application/octet-stream"
-# Parameters of /predict: the first two are of this door alone, the others fields of DiagnoseRequest.
+# Parameters of /predict: the first two belong to the server alone, the others are fields of DiagnoseRequest.
 QUERY = {
-    "filename": f"The recording's name; its ending says the format ({', '.join(FORMATS)}).",
+    "filename": f"The recording's name; its ending gives the format ({', '.join(FORMATS)}).",
     "picture": "true: draw the evidence too; `picture` of the answer is a PNG as a data: address.",
 } | {
     field.name: field.metadata["help"]
     for field in fields(DiagnoseRequest)
     if field.name in ("rate", "rpm", "bearing", "channel", "trust_speed", "unit", "group", "mounting")
 }
-ABOUT = "Diagnoses recordings of bearings: send one, and read the decision and what it rests on."
+ABOUT = "Diagnoses recordings of bearings: send one, and read the decision and its evidence."
 ANSWER = "The diagnosis (docs/record.md), and `picture`."
-UPLOADED = "A recording as it is on disk; ?filename=NAME says its format."
+UPLOADED = "A recording as it is on disk; ?filename=NAME gives its format."
 OPENAPI: dict[str, Any] = {
     "parameters": [
         {"name": name, "in": "query", "required": name == "filename", "description": text, "schema": {"type": "string"}}
@@ -83,7 +83,7 @@ Pages = Callable[[str | None], str]  # a machine's name → its page; None: the 
 
 
 def read_query(query: Mapping[str, str]) -> tuple[str, bool, DiagnoseRequest]:
-    """The recording's name, whether to draw it, and what is stated of it; InputError names a wrong parameter."""
+    """The recording's name, whether to draw it, and the statements about it; InputError names a wrong parameter."""
     name, picture = query.get("filename", ""), query.get("picture", "false")
     if not re.fullmatch(r"[^\x00-\x1f\x7f/\\]{1,255}", name):
         raise InputError("filename: must be a plain file name, without folders", "filename")
@@ -104,25 +104,25 @@ def read_query(query: Mapping[str, str]) -> tuple[str, bool, DiagnoseRequest]:
 
 @dataclass(frozen=True)
 class Served:
-    """The model, and what counts as an alarm of it; without a model, fault lines and the general model answer."""
+    """The model and its alarm rule; without a model, fault lines and the general model decide."""
 
     model: Predictor | None
     rule: AlarmRule
 
     def answer(self, path: Path, query: Mapping[str, str], until: float, most: int) -> dict[str, Any]:
-        """The diagnosis of an uploaded recording as `bearcat diagnose --format json` has it; `path` is never shown."""
+        """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown."""
         origin, picture, request = read_query(query)
         given = replace(Given.of(request), rule=self.rule)
         with open_upload(path, given.channel, origin, until, most) as stream:
             measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
-            (found,) = diagnose([FoundUnit(origin, partial(list, [measurement]))], self.model, given=given)
-        if (problem := found.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
+            (diagnosis,) = diagnose([FoundUnit(origin, partial(list, [measurement]))], self.model, given=given)
+        if (problem := diagnosis.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
             raise problem
-        answer = {name: value for name, value in found.to_dict().items() if name != "drawing"}
-        return answer | {"picture": _picture(found) if picture else None}
+        answer = {name: value for name, value in diagnosis.to_dict().items() if name != "drawing"}
+        return answer | {"picture": _picture(diagnosis) if picture else None}
 
     def describe(self, limits: dict[str, int | float]) -> dict[str, Any]:
-        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
+        """The model's input, classes and recommendation, and what this server accepts."""
         described: dict[str, Any] = {
             "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
             "pictures": find_spec("matplotlib") is not None, "decision": None, "classes": list(STATES),
@@ -136,11 +136,11 @@ class Served:
         return described
 
 
-def _picture(found: Diagnosis) -> str | None:
-    """The evidence as a data: address; None where there is nothing to draw, or nothing to draw with."""
-    if found.drawing is None or find_spec("matplotlib") is None:
+def _picture(diagnosis: Diagnosis) -> str | None:
+    """The evidence as a data: address; None if there is no evidence, or no matplotlib."""
+    if diagnosis.drawing is None or find_spec("matplotlib") is None:
         return None
-    return f"data:image/png;base64,{base64.b64encode(draw_evidence(found).render('png')).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(draw_evidence(diagnosis).render('png')).decode()}"
 
 
 async def _receive(request: Request, path: Path, most: int) -> None:
@@ -153,7 +153,7 @@ async def _receive(request: Request, path: Path, most: int) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this machine alone can reach the address."""
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -175,14 +175,14 @@ def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet:
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Whether the server is there."""
+        """Whether the server answers."""
         return {"status": "ok"}
 
     return app
 
 
 def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest, watched: bool) -> None:
-    """The addresses for recordings, and the page to drop them on."""
+    """Adds the routes for recordings, and the page to drop them on."""
     description = served.describe({name: getattr(limits, name) for name in ("max_bytes", "timeout", "concurrency")})
     description["fleet"] = watched
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
@@ -214,7 +214,7 @@ def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest, watched:
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
-        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
+        """The model's input, classes and recommendation, and what this server accepts."""
         return description
 
     @app.get("/", include_in_schema=False)
@@ -223,7 +223,7 @@ def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest, watched:
 
 
 def _add_fleet(app: FastAPI, fleet: Pages) -> None:
-    """The page of watched machines."""
+    """Adds the route of watched machines."""
 
     @app.get("/fleet", response_class=HTMLResponse)
     def show_fleet(machine: str | None = None) -> Response:
@@ -243,7 +243,7 @@ def serve(
 
     `say` is called with the address once connections are taken, `warn` with the model before that.
     """
-    if "BEARCAT_TOKEN" in os.environ:  # who set it counts on it
+    if "BEARCAT_TOKEN" in os.environ:  # ignoring it would leave the server open
         raise InputError("BEARCAT_TOKEN: was removed; let a reverse proxy ask for a password (docs/deploy.md)")
     model = None if path is None else open_model(path)
     if model is not None:
@@ -263,14 +263,14 @@ def serve(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; one sentence where it cannot be had, for which uvicorn would end with status 1."""
+    """A listening socket; InputError if that fails, where uvicorn would exit with status 1."""
     try:
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(place[:2], family=family, backlog=2048)
-        # asyncio does this only for sockets it knows to be TCP; without it, answers wait 40 ms for an acknowledgement.
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=2048)
+        # asyncio sets this only on sockets it recognises as TCP; otherwise answers wait 40 ms for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         where = f"--host {host} --port {port}"
-        raise InputError(f"{where}: cannot be listened on ({reason}); choose another") from error
+        raise InputError(f"{where}: cannot listen ({reason}); choose another") from error
