@@ -1,11 +1,6 @@
-"""A calibrator in one file: mean confidence on the target equals accuracy on the source. Run it as `bearcat`.
-
-python examples/add_a_calibrator.py adapt --method CAT-MeanConfidence --out mean
-"""
+"""A calibrator in one file: mean confidence on the target equals accuracy on the source."""
 
 from dataclasses import dataclass
-
-import torch
 
 from bearcat.cat import CALIBRATORS, RECIPES, Calibration, Evidence
 from bearcat.cli import main
@@ -17,10 +12,10 @@ class MeanConfidence:
     needs = ("target_logits",)  # of Evidence, beyond logits and labels of the source
 
     def fit(self, evidence: Evidence) -> Calibration:
-        right, target = evidence.source().accuracy(), evidence.target()
-        temperature, _ = matching_temperature(target, right[:, None], (1.0, 100.0))
+        accuracy, target = evidence.source().accuracy(), evidence.target()
+        temperature, _ = matching_temperature(target, accuracy[:, None], (1.0, 100.0))
         scale = (1 / temperature).repeat(1, target.scores.shape[-1])
-        return Calibration(scale, torch.zeros_like(scale))
+        return Calibration(scale, bias=0 * scale)
 
 
 CALIBRATORS["MeanConfidence"] = MeanConfidence

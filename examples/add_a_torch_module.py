@@ -1,7 +1,4 @@
-"""Any torch module as encoder, here two convolutions and a mean. Run this file as the command `bearcat`.
-
-python examples/add_a_torch_module.py adapt --method-set encoder=my-network:width=32 --out network
-"""
+"""Any torch module as encoder, here a convolution and a mean."""
 
 from dataclasses import dataclass
 
@@ -16,9 +13,11 @@ class MyNetwork(Encoder):
     width: int = 64
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        first, second = nn.Conv1d(channels, self.width, 16, stride=4), nn.Conv1d(self.width, self.width, 3)
-        norm, pool = nn.BatchNorm1d(self.width), nn.AdaptiveAvgPool1d(1)
-        return nn.Sequential(first, norm, nn.ReLU(), second, nn.ReLU(), nn.Dropout(dropout), pool, nn.Flatten())
+        convolution = nn.Conv1d(channels, self.width, kernel_size=16, stride=4)
+        mean = nn.AdaptiveAvgPool1d(1)
+        return nn.Sequential(
+            convolution, nn.BatchNorm1d(self.width), nn.ReLU(), nn.Dropout(dropout), mean, nn.Flatten()
+        )
 
 
 ENCODERS["my-network"] = MyNetwork

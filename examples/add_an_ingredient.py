@@ -1,7 +1,4 @@
-"""A loss in one file: CORAL (Sun and Saenko 2016). Run this file as the command `bearcat`.
-
-python examples/add_an_ingredient.py adapt --method my-CORAL --out coral
-"""
+"""A loss in one file: CORAL (Sun and Saenko 2016)."""
 
 import torch
 from torch import Tensor

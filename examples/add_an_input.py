@@ -1,6 +1,4 @@
-"""An input in one file: log band energies of the spectrum. Run this file as the command `bearcat`.
-
-python examples/add_an_input.py adapt --input my-log-spectrum:bands=48 --out bands"""
+"""An input in one file: the log spectrum."""
 
 from dataclasses import dataclass
 
@@ -12,17 +10,14 @@ from bearcat.data import INPUTS, Input
 
 @dataclass(frozen=True)
 class LogSpectrum(Input):
-    bands: int = 64
+    floor: float = 1e-6
 
     def points(self, length: int) -> int:
-        return self.bands
+        return length // 2
 
     def transform(self, windows, rate=None, rpm=None, bearing=None):
-        length = windows.shape[-1]
-        power = np.abs(np.fft.rfft(windows * np.hanning(length))[..., 1 : length // 2 + 1]) ** 2
-        first = np.arange(self.bands) * (length // 2) // self.bands  # first bin of each band
-        level = np.log(np.add.reduceat(power, first, axis=-1) / np.diff(first, append=length // 2) + 1e-30)
-        return (level - level.mean(axis=-1, keepdims=True)).astype(np.float32)  # independent of gain
+        level = np.log(np.abs(np.fft.rfft(windows)[..., 1:]) + self.floor)
+        return (level - level.mean(axis=-1, keepdims=True)).astype(np.float32)
 
 
 INPUTS["my-log-spectrum"] = LogSpectrum

@@ -185,3 +185,10 @@ if __name__ == "__main__":
     page = ROOT / "docs" / "commands.md"
     head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
     page.write_text(head + page_of_commands(), encoding="utf-8")
+
+
+def test_what_is_added_takes_25_lines():
+    page = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
+    files = re.findall(r"^```python\n# (?:file: |examples/)(\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(files) == 6
+    assert {name: lines for name, code in files if (lines := code.count("\n")) > 25} == {}

@@ -134,7 +134,7 @@ class Dataset(Protocol):
     ()
     """
 
-    about: ClassVar[About]
+    about: ClassVar[About] = About("a dataset of your own", "yours")
 
     def downloads(self) -> tuple[Download, ...]:
         """The official files; empty where there is nothing to fetch."""
