@@ -287,3 +287,31 @@ def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path, own):
     result = run("watch", tmp_path / "plant", "--store", tmp_path / "plant.db", "--once", "--format", "json")
     assert [point["status"] for point in json.loads(result.stdout)["points"]] == ["check"]
     assert run("data", "check", tmp_path / "lost").returncode == 2
+
+
+def test_a_first_alarm_says_its_line_once_and_lists_name_machine_and_point(tmp_path):
+    for machine, point, state in (("pump-3", "DE", "outer"), ("pump-3", "NDE", "healthy"), ("fan", "", "healthy")):
+        _wav(tmp_path / "plant" / machine / point / "2024-05-01T10-30-00.wav", draw(state, 1))
+    fleet = bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", rpm=RPM, bearing=BEARING)
+    worst = fleet[0]
+    assert (worst.status, worst.severity, worst.fault) == ("alarm", "strong", "outer race")
+    assert worst.level == pytest.approx(float(np.std(draw("outer", 1))), rel=1e-3)
+    assert fleet.table()[0]["reason"].count(worst.evidence) == 1
+    run("report", tmp_path / "plant.db", "--out", tmp_path / "fleet.html")
+    text = (tmp_path / "fleet.html").read_text("utf-8")
+    assert text.count(worst.evidence) == 3, "in the list, the story, and the event"
+    rows = {
+        Path(row["recording"]).parent: row
+        for row in bearcat.diagnose(tmp_path / "plant", rpm=RPM, bearing=BEARING).table()
+    }
+    places = [(Path(row["machine"]).name, row["point"]) for row in rows.values()]
+    assert sorted(places) == [("fan", ""), ("pump-3", "DE"), ("pump-3", "NDE")]
+
+
+def test_watch_looks_for_lines_of_a_bearing_that_nobody_names(tmp_path):
+    for state in ("outer", "healthy"):
+        _wav(tmp_path / "plant" / state / "DE" / "2024-05-01T10-30-00.wav", draw(state, 1, seconds=4.0))
+    fleet = bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", rpm=RPM)
+    assert [(point.machine, point.status, point.fault) for point in fleet] == [
+        ("outer", "alarm", "fault, type unclear"), ("healthy", "check", None),
+    ]  # fmt: skip

@@ -77,6 +77,25 @@ def test_the_worst_stand_first_with_what_is_known_of_them(command, plant: Path, 
     assert len(text) < 1_000_000
 
 
+def test_points_are_sorted_by_status_then_severity_and_say_their_level(command, tmp_path: Path):
+    statuses = [
+        ("alarm", "strong", 0.7), ("alarm", "clear", 0.99), ("alarm", None, None), ("check", "clear", 0.5), ("check", None, 0.9),
+    ]  # fmt: skip
+    points = [
+        made_point("abcde"[number], "p", status, severity=severity, confidence=confidence, level=1.2345, unit="g")
+        for number, (status, severity, confidence) in enumerate(statuses)
+    ]
+    place = made_store(tmp_path / "plant.db", points[::-1])
+    with Store.open(place) as store:
+        fleet = store.fleet()
+    assert [(point.status, point.severity, point.confidence) for point in fleet] == statuses
+    assert [(row["severity"], row["level"]) for row in fleet.table()][:2] == [("strong", "1.23 g"), ("clear", "1.23 g")]
+    assert command("report", place, "--out", tmp_path / "fleet.html")[0] == 0
+    text = (tmp_path / "fleet.html").read_text(encoding="utf-8")
+    assert text.count(">1.23 g<") == len(points)
+    assert "outer race, strong, 70" in text
+
+
 def test_the_page_of_a_machine_has_all_of_its_points(command, plant: Path, tmp_path: Path):
     assert command("report", plant, "--out", tmp_path / "pump.html", "--machine", "pump 7")[0] == 0
     text = (tmp_path / "pump.html").read_text(encoding="utf-8")

@@ -107,7 +107,7 @@ def print_fleet(fleet: Fleet, form: str) -> None:
         return
     print_lines(fleet.summary, flush=True)
     if table := fleet.table():
-        print_table(table, set(table[0]) - {"confidence"}, ("status", "since", "confidence"))
+        print_table(table, set(table[0]) - {"confidence", "level"}, ("status", "since", "confidence", "level"))
 
 
 def print_change(status: PointStatus, form: str) -> None:

@@ -23,7 +23,7 @@ from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
 from bearcat.data.isolated import open_channels, open_stream
-from bearcat.data.manifest import MANIFESTS, ManifestRow, manifest_in
+from bearcat.data.manifest import MANIFESTS, ManifestRow, is_time, manifest_in
 from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_speed
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.recording import AlarmRule
@@ -206,8 +206,8 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             if entries := [entry for entry in above if real_path(entry.row.path) == real]:
                 yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
             else:  # a folder may be named after its speed
-                rpm = speed_in_folders(real, root)
-                yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm))
+                rpm, point = speed_in_folders(real, root), _point_folder(file, path)
+                yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, point))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFESTS):  # a row about one of these files
                 yield _refused(InputError(sentence, readable=True), origin)
@@ -230,15 +230,24 @@ def measurements_of_file(
     return _file_measurement(file, Given(channel=channel, channels=channels), None, rpm)
 
 
-def _file_measurement(file: Path, given: Given, usual: str | None, rpm: float | None) -> list[FoundMeasurement]:
-    """The one measurement of a file."""
+def _point_folder(file: Path, root: Path) -> tuple[str, str] | None:
+    """Machine and point of ROOT/MACHINE/POINT/TIME.ext, as for `bearcat watch`."""
+    deep = len(file.parent.parts) > len(root.parts) + 1
+    return (str(file.parent.parent), shown(file.parent.name)) if deep and is_time(file.stem) else None
+
+
+def _file_measurement(
+    file: Path, given: Given, usual: str | None, rpm: float | None, place: tuple[str, str] | None = None
+) -> list[FoundMeasurement]:
+    """The one measurement of a file; `place` is the machine and the point of a file of one channel."""
     origin, channel, speed = shown(str(file)), given.channel, None
+    folder, point = place or (None, None)
     if given.speed is not None:
         opening = partial(_open_speed, file, given.speed, origin)
         speed = FoundRecording(opening, f"{origin}#{given.speed}", channel=given.speed, states_speed=True)
     if channel is not None:
         opening = partial(open_stream, file, channel, origin)
-        return [alone(FoundRecording(opening, origin, rpm, channel=channel), speed)]
+        return [alone(FoundRecording(opening, origin, rpm, folder=folder, point=point, channel=channel), speed)]
     opened = open_channels(file, origin, usual)
     vibrating = vibrations(opened)
     names = [name for name in vibrating if name != given.speed]
@@ -246,7 +255,9 @@ def _file_measurement(file: Path, given: Given, usual: str | None, rpm: float | 
         raise InputError(f"{origin}: has no channel beside the speed's; name another one", "rpm")
 
     def recording(name: str) -> FoundRecording:
-        full = origin if names == [name] else f"{origin}#{name}"
+        if names == [name]:
+            return FoundRecording(partial(opened[name], origin), origin, rpm, folder=folder, point=point, channel=name)
+        full = f"{origin}#{name}"
         return FoundRecording(partial(opened[name], full), full, rpm, channel=name)
 
     if speed is None:

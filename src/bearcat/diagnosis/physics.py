@@ -56,6 +56,7 @@ ONE = "one"  # of every fault: what the lines of healthy bearings say
 EVEN = -math.log(3)  # of each of three faults: the coefficients are made where a fault is as likely as health
 LINELESS = 0.2  # share of faults that show no line; test benches have from none to a third (docs/trust.md)
 STATES = (HEALTHY, *FAULTS)
+CLARITIES = ("faint", "clear", "strong")  # of a fault's strongest line
 OF_DRAWING = ("levels", "turns", "cage")  # fields of PhysicsEvidence that a picture needs
 COEFFICIENTS = Path(__file__).parent / "fusion.json"
 RATES, SPEEDS = (12_000.0, 64_000.0), (300.0, 3600.0)  # Hz and rpm, of the recordings the coefficients were made from
@@ -146,7 +147,7 @@ class PhysicsEvidence:
     def clarity(self, fault: str) -> str:
         """How clear the strongest line of a fault is."""
         strongest = round(max(self.faults[fault].lines))  # as it is printed
-        return "faint" if strongest < CLEAR else "clear" if strongest < VERY_CLEAR else "strong"
+        return CLARITIES[(strongest >= CLEAR) + (strongest >= VERY_CLEAR)]
 
     def strongest_line(self, label: str) -> dict[str, Any]:
         """The strongest line of the fault a class stands for; where it stands for none, of the strongest fault."""

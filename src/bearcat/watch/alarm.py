@@ -267,9 +267,9 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
 def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus:
     """The status after a recording."""
     before, alarm, open_alarm, time = state.status, state.alarm, state.open_alarm, reading.snapshot.time
-    evidence, fault, confidence = None, None, None
+    evidence, fault, severity, confidence = None, None, None, None
     if open_alarm is not None or (reading.row is None and reading.silent is None):  # a named cause stays with its alarm
-        evidence, fault, confidence = before.evidence, before.fault, before.confidence
+        evidence, fault, severity, confidence = before.evidence, before.fault, before.severity, before.confidence
     named = reading.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {reading.state})
     if reading.decision is not None and (named or (reading.state == UNCLEAR and fault is None)):
         fault, confidence = reading.state, reading.decision.expected or None
@@ -279,16 +279,22 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
             fault if fault is not None and fault in faults else max(faults, key=lambda name: faults[name].level)
         )
         evidence = reading.physics.line(named_or_loudest)
+        severity = None if fault is None else reading.physics.clarity(named_or_loudest)
     if reading.silent is not None:
         waiting = [f"the alarm of {written_time(open_alarm.time)} is open"] if open_alarm is not None else []
         status, why = NO_SIGNAL, [reading.silent, *waiting]
     else:
         status, why = _judge(state, reading, rule)
+    findings = () if reading.decision is None else reading.decision.findings
+    repeated = any(sentence(finding) in why for finding in findings if finding.kind == "fault line")
+    values = reading.snapshot.values
+    measure, unit = ("velocity", "mm/s") if "velocity" in values else ("rms", reading.snapshot.unit)
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
     return replace(
-        before, status=status, since=since, fault=fault, confidence=confidence, evidence=evidence, time=time,
+        before, status=status, since=since, fault=fault, severity=severity, confidence=confidence,
+        level=values.get(measure), unit=unit, evidence=evidence, repeated=repeated, time=time,
         reasons=tuple(dict.fromkeys([*why, *reading.notes]))[:MOST_REASONS], recordings=before.recordings + 1,
         operating_state=state.state.label, baseline=state.state.missing(rule, state.interval),
         alarm=None if open_alarm is None else open_alarm.time,

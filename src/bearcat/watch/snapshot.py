@@ -19,7 +19,7 @@ from bearcat.data.channels import unit_of
 from bearcat.deploy import measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
-from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.diagnosis.signal import SignalEvidence
@@ -87,10 +87,10 @@ def measure(
             name = f"{point} {own_point}"
         rpm = None if signal.speed is None else signal.speed.rpm
         stated = {"rpm": rpm, "load": load, "temperature": temperature}
-        problem = reading.problem or signal.problem
+        problem, unit = reading.problem or signal.problem, unit_of(first.channel or "") or given.declared_of(first).unit
         snapshot = Snapshot(
             first.machine or machine, name, time, axes.name,
-            {name: value for name, value in stated.items() if value is not None}, unit=unit_of(first.channel or ""),
+            {name: value for name, value in stated.items() if value is not None}, unit=unit,
             rpm=rpm, signal=replace(signal, drawing=None, measured=None), noticed=tuple(reading.noticed),
             notes=sentences(reading.noticed), problem=None if problem is None else problem.beside(axes.name),
         )  # fmt: skip
@@ -154,9 +154,13 @@ class PointStatus:
     status: str = OK  # one of STATUSES
     since: float | None = None  # when the status began; of an alarm, when the change began
     fault: str | None = None  # inner race, outer race, ball, or None where nothing is named
+    severity: str | None = None  # how clear the fault's lines are, one of CLARITIES
     confidence: float | None = None
+    level: float | None = None  # of the last recording: its velocity, or its root mean square
+    unit: str | None = None  # of the level
     reasons: tuple[str, ...] = ()
     evidence: str | None = None  # the lead evidence in words: BPFO 236.4 Hz, 14 dB
+    repeated: bool = False  # a reason says the evidence too
     time: float | None = None  # of the last recording
     recordings: int = 0
     operating_state: str = "any"
@@ -166,7 +170,26 @@ class PointStatus:
     p_value: float | None = None  # how often a healthy recording is as unusual as the last one
     change: float = 0.0  # evidence of a change, as a share of what is an alarm
 
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Worst first: by status, where an open alarm is one, then by severity."""
+        rank = STATUSES.index(self.status) if self.alarm is None else 0
+        clarity = -1 if self.severity is None else CLARITIES.index(self.severity)
+        return rank, -clarity, -(self.confidence or 0), -self.change, self.machine, self.point
+
+    @property
+    def written_level(self) -> str:
+        """The level with its unit."""
+        return "" if self.level is None else f"{self.level:.3g} {self.unit or ''}".strip()
+
+    @property
+    def lead(self) -> str:
+        """The evidence for a fault, where no reason says it."""
+        return self.evidence if self.evidence and self.fault and not self.repeated else ""
+
     def __post_init__(self) -> None:
+        if self.severity not in (None, *CLARITIES):
+            raise ValueError(f"{self.severity!r:.40} is no severity")
         if self.status not in STATUSES:  # it would count as ok
             raise ValueError(f"{self.status!r:.40} is no status")
 
@@ -233,9 +256,10 @@ class Fleet(list[PointStatus]):
         return [
             {
                 "machine": point.machine, "point": point.point, "status": point.status,
-                "since": written_time(point.since), "fault": point.fault or "",
-                "confidence": percent(point.confidence if point.fault else None), "evidence": point.evidence or "",
-                "last": written_time(point.time), "reason": "; ".join(filter(None, [*point.reasons, point.baseline])),
+                "since": written_time(point.since)[:16].replace("T", " "), "fault": point.fault or "",
+                "severity": point.severity or "", "confidence": percent(point.confidence if point.fault else None),
+                "level": point.written_level,
+                "reason": "; ".join(filter(None, [point.lead, *point.reasons])) or point.baseline or "",
             }
             for point in self
         ]  # fmt: skip

@@ -33,7 +33,6 @@ from bearcat.watch.memory import PointState
 from bearcat.watch.schema import EVENTS, META, POINTS, RECORDINGS, SNAPSHOTS, DamagedError
 from bearcat.watch.snapshot import (
     MEASUREMENTS,
-    STATUSES,
     Event,
     Fleet,
     PointStatus,
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
 VERSION = "3"  # of the tables
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
-STATED = ("status", "fault", "confidence", "p_value", "change", "operating_state")  # of a status, in an exported table
+# Of a status, in an exported table.
+STATED = ("status", "fault", "severity", "confidence", "p_value", "change", "operating_state")
 
 
 class Store:
@@ -157,12 +157,7 @@ class Store:
         """Every point, worst first; acknowledged ones among the others that are to be checked."""
         with self.transaction(writes=False) as connection:
             points = list(connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine))))
-
-        def order(point: PointStatus) -> tuple[Any, ...]:
-            rank = STATUSES.index(point.status) if point.alarm is None else 0
-            return rank, -(point.confidence or 0), -point.change, point.machine, point.point
-
-        return Fleet(sorted(points, key=order))
+        return Fleet(sorted(points, key=lambda point: point.order))
 
     def trend(self, machine: str, point: str, most: int | None = None) -> list[TrendRow]:
         """A point over time, oldest first; of more than `most` rows an even choice, with those that have an event."""
