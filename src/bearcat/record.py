@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
 from bearcat.diagnosis.recording import Diagnosis
+from bearcat.findings import PRIOR
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
 
@@ -162,6 +163,11 @@ class RunSettings:
     def mix(self) -> str:
         """What is special about the target's classes, in words; empty: nothing."""
         return str(self.values.get("mix", {}).get("words", ""))
+
+    @property
+    def prior(self) -> float:
+        """The share of recordings that are of a faulty bearing."""
+        return float(self.values.get("prior", PRIOR))
 
     @property
     def calibrator(self) -> str | None:

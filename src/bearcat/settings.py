@@ -244,6 +244,7 @@ class PointRequest(SignalRequest):
         None, "Channels are axes of one bearing, or of several bearings.", "together|apart",
         choices=("together", "apart"), group=RECORDINGS,
     )  # fmt: skip
+    prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
     trust_speed: bool = option(False, "Keep the stated speed where the signal contradicts it.", group=ADVANCED)
     jobs: int = option(1, "Processes; 0: one for each core.", "N", group=ADVANCED)
 
@@ -256,7 +257,6 @@ class DiagnoseRequest(PointRequest):
     alarm: tuple[str, ...] = option(
         (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
     )
-    prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", group=ADVANCED)
     mounting: str | None = option(
@@ -327,12 +327,13 @@ class AdaptRequest(DataRequest):
     method: str | None = option(None, "See `bearcat methods`.  [default: match-clusters]", "NAME")
     input: str | None = option(None, "Input of the network: physics, time, …  [default: the method's]", "NAME")
     reference: str | None = option(None, "A class labelled in the target, or a healthy file of it.", "CLASS|FILE")
-    epochs: int | None = option(None, "Epochs of training; phases scale with them.  [default: the method's]", "N")
+    epochs: int | None = option(None, "Epochs of training.  [default: the method's]", "N")
     beside: tuple[str, ...] = option((), "Train this method too" + MANY + ".", "NAME", group=ADVANCED)
     window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", group=ADVANCED)
     stride: int | None = option(None, "Samples from window to window.  [default: no overlap]", "N", group=ADVANCED)
     split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME", group=ADVANCED)
-    seed: int = option(0, "Seed of the split and of training.", "N", group=ADVANCED)
+    prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
+    seed: int = option(0, "Seed of split and training.", "N", group=ADVANCED)
     device: str = option("auto", "Where training runs: auto, cpu or cuda.", "NAME", group=ADVANCED)
     method_settings: tuple[str, ...] = option(
         (), "A setting of the method" + MANY + ".", "PART.NAME=VALUE", flag="--method-set", group=ADVANCED

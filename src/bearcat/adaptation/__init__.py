@@ -41,6 +41,7 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
+from bearcat.findings import PRIOR
 from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
 from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
@@ -66,6 +67,7 @@ class RunSpec:
     split: Split = field(default_factory=Split)
     seed: int = 0
     mix: Mix = field(default_factory=Mix)  # of the target's classes
+    prior: float = PRIOR  # share of recordings that are of a faulty bearing, for the diagnoses
     fingerprints: tuple[str, ...] = ()  # of the content of each source and of the target, from Library.identified
     # The rest is for records and reports and does not determine the result.
     method: str | None = None  # the grid's name for it; None: the recipe's name
@@ -104,6 +106,7 @@ class RunSpec:
             },
             "split": asdict(self.split),
             **({} if self.mix == Mix() else {"mix": self._mix()}),
+            **({} if self.prior == PRIOR else {"prior": self.prior}),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
             "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
             "precision": None,  # a setting of recipes now; runs keep their names
@@ -348,8 +351,8 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
         return RunSpec(
             dataset_label(request.data), opened, task, method,
             without_own_benches(make_recipe(method, data.preparation.input, epochs, changes), request.data),
-            data.preparation, data.split, request.seed, Mix(reference=request.reference or ""), chosen=data.choices,
-            warnings=data.warnings,
+            data.preparation, data.split, request.seed, Mix(reference=request.reference or ""),
+            request.prior or PRIOR, chosen=data.choices, warnings=data.warnings,
         )  # fmt: skip
 
     opened, chosen, by_input = choose(catalogue)

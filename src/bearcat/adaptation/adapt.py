@@ -32,7 +32,7 @@ from bearcat.data.catalogue import inside
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_model, decide
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.recording import Diagnoses
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
 from bearcat.methods.target_calibration import updated_temperature
@@ -200,7 +200,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     decision = decide(replace(evidence, uncertain=unlabelled))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
-    tempered = [diagnosis.tempered(factor / earlier) for diagnosis in record.recordings]
+    rule = AlarmRule.of(record.data.classes, prior=record.settings.prior)
+    tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
     recordings = tuple(decide_together(tempered, decision.action, decision.expected))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():

@@ -38,7 +38,7 @@ from bearcat.deploy.model import Model, as_opened, load_model, save_model
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Tally, pool, tally
-from bearcat.diagnosis.recording import Observation
+from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report import BESIDE, read_result
@@ -176,12 +176,13 @@ def _beside_references(
     """
     recordings, healthy = library.windows(spec, spec.task.target).recordings, healthy_class(classes)
     codes = references(spec.mix, recordings, tuple(classes), spec.task.target)
+    rule = AlarmRule.of(classes, prior=spec.prior)
     marked = []
     for observation in observations:
         witnesses = observation.witnesses
         if witnesses.network is not None and observation.recording in unknown:
             witnesses = replace(witnesses, network=replace(witnesses.network, familiar=False))
-        marked.append(replace(observation, witnesses=witnesses))
+        marked.append(replace(observation, witnesses=witnesses, rule=rule))
     return beside_healthy(
         marked, {recordings[number].origin for number, code in codes.items() if classes[code] == healthy}
     )

@@ -40,6 +40,7 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError, suggest, to_json
+from bearcat.findings import PRIOR
 from bearcat.report.figures import draw_evidence
 from bearcat.settings import DiagnoseRequest, ServeRequest
 
@@ -63,7 +64,7 @@ QUERY = {
 } | {
     field.name: field.metadata["help"]
     for field in fields(DiagnoseRequest)
-    if field.name in ("rate", "rpm", "bearing", "channel", "trust_speed", "unit", "group", "mounting")
+    if field.name in ("rate", "rpm", "bearing", "channel", "trust_speed", "prior", "unit", "group", "mounting")
 }
 ABOUT = "Diagnoses recordings of bearings: send one, and read the decision and its evidence."
 ANSWER = "The diagnosis (docs/record.md), and `picture`."
@@ -112,7 +113,7 @@ class Served:
     def answer(self, path: Path, query: Mapping[str, str], until: float, most: int) -> dict[str, Any]:
         """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown."""
         origin, picture, request = read_query(query)
-        given = replace(Given.of(request), rule=self.rule)
+        given = replace(Given.of(request), rule=replace(self.rule, prior=request.prior or PRIOR))
         with open_upload(path, given.channel, origin, until, most) as stream:
             measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
             (diagnosis,) = diagnose([FoundUnit(origin, partial(list, [measurement]))], self.model, given=given)

@@ -19,7 +19,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, PRIOR, SHOWN_LINE, Finding, reasons, sentence
+from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, SHOWN_LINE, Finding, reasons, sentence
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, written_time
 from bearcat.watch.usual import (
@@ -150,7 +150,7 @@ def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
         return _not_diagnosed(reading)
     baseline = None if usual is None or reading.physics is None else usual.compare(reading.physics)
     quality = () if signal.quality is None else signal.quality.findings
-    prior = EVEN if state.evidence >= state.limit(rule) else PRIOR
+    prior = max(snapshot.prior, EVEN if state.evidence >= state.limit(rule) else 0.0)
     general = None if reading.borrowed else signal.general
     [diagnosis] = decide_together([Observation(
         snapshot.recording, Witnesses(reading.physics, general, None, baseline),

@@ -24,7 +24,7 @@ from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import Finding, count, sentence, sentences
+from bearcat.findings import PRIOR, Finding, count, sentence, sentences
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
 # Of each measurement: its title and its unit; None: the unit of the signal.
@@ -65,6 +65,7 @@ class Snapshot:
     refused: bool = False  # the recording itself is at fault: its levels say nothing either
     spectra: Spectra | None = None  # envelope spectra of a recording that is too short alone
     notes: tuple[str, ...] = ()
+    prior: float = PRIOR  # share of recordings that are of a faulty bearing
 
 
 def measure(
@@ -93,6 +94,7 @@ def measure(
             {name: value for name, value in stated.items() if value is not None}, unit=unit,
             rpm=rpm, signal=replace(signal, drawing=None, measured=None), noticed=tuple(reading.noticed),
             notes=sentences(reading.noticed), problem=None if problem is None else problem.beside(axes.name),
+            prior=PRIOR if given.rule is None else given.rule.prior,
         )  # fmt: skip
         snapshots.append(_with_levels(snapshot, signal, broken=reading.problem is not None))
     return snapshots
