@@ -33,7 +33,7 @@ CHECKPOINT = "checkpoint.safetensors"
 
 @dataclass(frozen=True)
 class DomainScores:
-    """Of the test windows of one domain; shares are fractions, and None stands for what could not be counted."""
+    """Scores on the test windows of one domain, as fractions; None: there was nothing to count."""
 
     accuracy: float | None
     ece: float | None  # ten bins
@@ -53,7 +53,7 @@ class DomainScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """None where a domain has no labels."""
+    """Scores of both domains; None for a domain without labels."""
 
     source: DomainScores | None
     target: DomainScores | None
@@ -148,11 +148,11 @@ class RunSettings:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
-        found = cls(given)
+        settings = cls(given)
         for value in vars(cls).values():
             if isinstance(value, property) and value.fget is not None:
-                value.fget(found)  # a setting that is missing is noticed here
-        return found
+                value.fget(settings)  # raises if a setting is missing
+        return settings
 
     @property
     def task(self) -> str:
@@ -161,7 +161,7 @@ class RunSettings:
 
     @property
     def mix(self) -> str:
-        """What is special about the target's classes, in words; empty: nothing."""
+        """What is unusual about the target's classes, in words; empty: nothing."""
         return str(self.values.get("mix", {}).get("words", ""))
 
     @property
@@ -171,9 +171,9 @@ class RunSettings:
 
     @property
     def calibrator(self) -> str | None:
-        """What made the probabilities of the finished network; training may use another."""
-        found: str | None = self.recipe.get("final") or self.recipe["calibration"]
-        return found
+        """The calibrator of the finished network; training may use another."""
+        name: str | None = self.recipe.get("final") or self.recipe["calibration"]
+        return name
 
 
 def task_words(task: str, mix: str) -> str:
@@ -226,31 +226,34 @@ class Record:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Whether it adapted, by recipes that decide it; which model is recommended, where one is kept."""
-        said = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
+        """Whether the recipe adapted, if it decides that itself, and which model is recommended, if one was saved."""
+        sentences = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
         if self.saved is None:
-            return said
+            return sentences
         other = f"; the model of {self.settings.recipe_name} is in model-adapted/" if self.saved.folder != "." else ""
         kind = "adapted" if self.saved.adapted else "unadapted"
-        return (*said, f"Saved: the {kind} model ({self.saved.reason}){other}.")
+        return (*sentences, f"Saved: the {kind} model ({self.saved.reason}){other}.")
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""
-        own = {"settings": self.settings.values, "recordings": [each.to_dict() for each in self.recordings]}
-        plain: dict[str, Any] = json.loads(_text(to_plain(replace(self, recordings=())) | own))
+        replaced = {
+            "settings": self.settings.values,
+            "recordings": [diagnosis.to_dict() for diagnosis in self.recordings],
+        }
+        plain: dict[str, Any] = json.loads(_text(to_plain(replace(self, recordings=())) | replaced))
         return plain
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Record:
-        """ValueError says which entry is missing or no value that it may have."""
+        """The record; ValueError names an entry that is missing or has an impossible value."""
         try:
             built = {
                 "settings": RunSettings.from_dict(given["settings"]),
                 "recordings": tuple(map(Diagnosis.from_dict, given["recordings"])),
             }
-            found: Record = from_plain(cls, {**given, **built})
-            _ = found.sentences  # one that is missing is noticed here
-            return found
+            record: Record = from_plain(cls, {**given, **built})
+            _ = record.sentences  # raises if one is missing
+            return record
         except KeyError as error:
             raise ValueError(f"{error} is missing") from error
         except (TypeError, AttributeError) as error:
@@ -267,20 +270,20 @@ class Record:
     def read(cls, folder: Path) -> Record:
         """The record of a finished run, compared with its own checksum and those of the tables beside it.
 
-        ValueError says which file is damaged, or no record; FileNotFoundError, that there is no record.
+        ValueError names a damaged file; FileNotFoundError means that there is no record.
         """
         path, tables = folder / RECORD, (folder / PREDICTIONS, folder / CURVES)
         try:
-            found = read_json(path)
-            checksums = found.pop("checksums")
-            contents = {path: _text(found)} | {table: read_regular(table) for table in tables if table.exists()}
+            plain = read_json(path)
+            checksums = plain.pop("checksums")
+            contents = {path: _text(plain)} | {table: read_regular(table) for table in tables if table.exists()}
             damaged = [file for file in (path, *tables) if digest(contents.get(file, b"")) != checksums[file.name]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from error
         if damaged:
             raise ValueError(f"{damaged[0]}: is damaged or missing (it does not match its checksum)")
         try:
-            return cls.from_dict(found)
+            return cls.from_dict(plain)
         except ValueError as error:
             raise ValueError(f"{path}: cannot be read as the record of a run ({error})") from error
 

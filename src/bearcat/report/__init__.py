@@ -1,7 +1,7 @@
-"""Finished runs for a report, read from their folders alone, and their caveats.
+"""Reads finished runs from their folders, and lists their caveats for a report.
 
-A run's folder holds record.json, predictions.csv and curves.csv (docs/record.md); a report is made of many such
-folders, or of one. Nothing here needs torch: reports are made where nothing can be trained.
+A run's folder holds record.json, predictions.csv and curves.csv (docs/record.md); a report covers one such folder or
+many. Nothing here needs torch, so reports can be made on a machine that cannot train.
 
 >>> result = read_result(Path("bearcat-out"))
 >>> result.score("target", "accuracy"), caveats([result], [])
@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Of the target test windows: labels are "" where unknown."""
+    """Predictions for the target's test windows; an unknown label is ""."""
 
     recording: tuple[str, ...]
     label: tuple[str, ...]
@@ -67,19 +67,19 @@ class Result:
     folder: Path
 
     def score(self, domain: str, name: str) -> float | None:
-        """A score of "source" or "target" as a fraction; None where there are no labels or no number."""
-        found: float | None = getattr(getattr(self.record.scores, domain), name, None)
-        return found
+        """A score of "source" or "target" as a fraction; None without labels or a number."""
+        value: float | None = getattr(getattr(self.record.scores, domain), name, None)
+        return value
 
     @property
     def saved(self) -> Result:
-        """The run whose model stands in this run's folder: itself, or the unadapted one beside it."""
-        place = "." if self.record.saved is None else self.record.saved.folder
-        return self if place == "." else read_result(self.folder / place)
+        """The run that trained the model in this run's folder: itself, or the unadapted one beside it."""
+        folder = "." if self.record.saved is None else self.record.saved.folder
+        return self if folder == "." else read_result(self.folder / folder)
 
     @cached_property
     def beside(self) -> list[Result]:
-        """Finished runs in this run's folder that it is compared with, in the order of RECIPES."""
+        """Finished runs for comparison in this run's folder, in the order of RECIPES."""
         names = ordered_names(path.parent.name[len(BESIDE) :] for path in self.folder.glob(f"{BESIDE}*/{RECORD}"))
         return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
 
@@ -136,21 +136,21 @@ def read_result(folder: Path) -> Result:
 
 
 def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:
-    """The methods of these runs, as RECIPES lists them, others after by the alphabet."""
+    """The methods of these runs in the order of RECIPES, then others alphabetically."""
     return ordered_names(result.cell.method for result in results)
 
 
 def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
-    known = list(RECIPES)
-    return tuple(sorted(set(methods), key=lambda name: (known.index(name) if name in RECIPES else len(known), name)))
+    order = list(RECIPES)
+    return tuple(sorted(set(methods), key=lambda name: (order.index(name) if name in RECIPES else len(order), name)))
 
 
 def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
-    """The tasks of these runs: Paderborn's conditions in their order, numbers in names by size, the rest by letter."""
+    """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
 
     def key(task: str) -> list[tuple[int, str]]:
         parts = re.split(r"(\d+)", numbered(task))  # without int(), which refuses some thousand digits
-        return [(len(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
+        return [(len(part) if index % 2 else 0, part) for index, part in enumerate(parts)]
 
     return tuple(sorted({run.cell.task for run in runs}, key=key))
 
@@ -163,15 +163,15 @@ def numbered(task: str) -> str:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a file whose checksum the record has confirmed."""
+    """The rows of a table; reading the record has compared its checksum."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-# Troubles of a single run: name, test of the record, and sentence.
+# Caveats of a single run: name, test of the record, and sentence.
 TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
     ("Failed", lambda record: record.failed,
-     "the loss turned NaN or infinite and training was stopped; the numbers mean nothing"),
+     "the loss turned NaN or infinite and training was stopped; the numbers are meaningless"),
     ("Collapsed", lambda record: record.collapsed,
      "every target window is given the same class: an ECE near zero is no merit there"),
     ("Temperature at its bound", lambda record: record.at_bound,
@@ -186,24 +186,24 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
 
 def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
     """Warnings about these runs, worst first, each with the runs it is about."""
-    said = []
+    warnings = []
     if missing:
         kinds = Counter(run.kind for run in missing)
         counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
         text = f"{len(missing)} of {count(len(results) + len(missing), 'planned run')} without a result ({counted})."
-        said.append(Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing)))
+        warnings.append(Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing)))
     for kind, concerns, text in TROUBLES:
         runs = [run for run in results if concerns(run.record)]
         by_method = Counter(run.cell.method for run in runs)
         counted = ", ".join(f"{name} {by_method[name]}" for name in ordered_names(by_method))
         if runs:
-            said.append(
+            warnings.append(
                 Caveat(kind, f"In {len(runs)} of {count(len(results), 'run')} {text} ({counted}).",
                        tuple(str(run.cell) for run in runs) if len(runs) < len(results) else ())
             )  # fmt: skip
     if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
-        said.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
-    return said
+        warnings.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
+    return warnings
 
 
 def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:

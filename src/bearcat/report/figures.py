@@ -1,7 +1,7 @@
 """Figures of runs (reliability, confusion, curves over epochs) and of recordings (two domains, evidence of physics).
 
-Each function returns a figure, or None where the runs have nothing for it to draw. Curves averaged over tasks take the
-task × seed cells that every method finished, so that no method is shown on easier tasks than another.
+Each function returns a figure, or None if the runs have no data for it. Curves averaged over tasks use the task × seed
+cells that every method finished, so that no method is shown on easier tasks than another.
 
 >>> confusions(results).save("confusion.pdf")
 >>> draw_shift(rows, ("load0", "load3")).save("shift.png")
@@ -42,7 +42,7 @@ RESOLUTION = 200  # dots an inch of the PNG
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
 _STYLING = threading.RLock()  # matplotlib's settings are those of the whole process
-# Of figures, and what each format would say of itself and the day.
+# Formats of figures, and their metadata on program and date, which are left out.
 FORMATS: dict[str, tuple[str, ...]] = {
     "png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"),
 }  # fmt: skip
@@ -62,7 +62,7 @@ Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a 
 
 
 def library(name: str, extra: str) -> Any:
-    """A library that not everyone has, or an error that says which extra of bearcat to install."""
+    """Imports an optional library; InputError names the extra of bearcat to install."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -84,17 +84,17 @@ class ReportFigure:
 
     def render(self, kind: str) -> bytes:
         """The figure as one of FORMATS; the same results give the same bytes of "png" and "svg"."""
-        if kind not in self._rendered:  # a page and a file want the same
+        if kind not in self._rendered:  # a page and a file use the same bytes
             content = io.BytesIO()
             with house_style():
                 metadata = dict.fromkeys(FORMATS[kind])
                 self.drawing.savefig(content, format=kind, dpi=RESOLUTION, metadata=metadata)
-                self.drawing.set_layout_engine("none")  # it is settled, and takes longer than drawing
+                self.drawing.set_layout_engine("none")  # the layout is final, and takes longer than drawing
             self._rendered[kind] = content.getvalue()
         return self._rendered[kind]
 
     def save(self, path: str | Path) -> Path:
-        """Writes the figure as its name says: one of FORMATS."""
+        """Writes the figure in the format of the file's ending, one of FORMATS."""
         path = Path(path)
         if (kind := path.suffix.lower().removeprefix(".")) not in FORMATS:
             raise InputError(f"{path}: cannot be written; a picture's name ends in .{', .'.join(FORMATS)}", "out")
@@ -103,35 +103,35 @@ class ReportFigure:
 
     @property
     def source(self) -> str:
-        """The figure as an address that a page can hold."""
+        """The figure as a data: address for a page."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.render('svg')).decode('ascii')}"
 
     @property
     def width(self) -> int:
-        """In a page, in its pixels."""
+        """The width in a page, in pixels."""
         return int(self.drawing.get_figwidth() * 118)
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """The style of all our figures, whatever the user's own settings of matplotlib are."""
+    """The style of all figures, independent of the user's matplotlib settings."""
     matplotlib = library("matplotlib", "report")
     with _STYLING, matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
             matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
         matplotlib.rcParams["font.family"] = _installed(*matplotlib.rcParams["font.family"])
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn; no reason to stop
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn instead
         yield
 
 
 @cache
 def _installed(*fonts: str) -> list[str]:
-    """Those of them that this machine has; matplotlib complains of others in every text."""
+    """The fonts that this machine has; matplotlib warns about others at every text."""
     from matplotlib import font_manager
 
-    found = set(font_manager.get_font_names())
-    return [name for name in fonts if name in found]
+    installed = set(font_manager.get_font_names())
+    return [name for name in fonts if name in installed]
 
 
 def empty_figure(width: float, height: float) -> Any:
@@ -149,10 +149,10 @@ def shortened(text: str, most: int = 26) -> str:
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How the lines of each name are drawn in every figure of a report, by its place among the names."""
+    """The line style of each name in every figure of a report, by its position among the names."""
     return {
-        name: {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)], "markersize": 3}
-        for place, name in enumerate(names)
+        name: {"color": PALETTE[index % len(PALETTE)], "marker": MARKERS[index % len(MARKERS)], "markersize": 3}
+        for index, name in enumerate(names)
     }
 
 
@@ -166,7 +166,7 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
         f" ECE of {len(panels[0][1].mass)} bins{f', {len(results)} runs pooled' if len(results) > 1 else ''}."
-        " A bar says nothing of how many windows it stands for."
+        " The height of a bar does not depend on the number of windows."
     )
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
 
@@ -175,7 +175,9 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 def reliability_by_method(results: Sequence[Result]) -> ReportFigure | None:
     """The target's reliability in several runs, side by side, each after its own calibration where it has one."""
     last = {result.cell.method: _panels([result.record.reliability])[-1:] for result in results}
-    panels = [(method, bins) for method, found in last.items() for title, bins in found if title.startswith("target")]
+    panels = [
+        (method, bins) for method, domains in last.items() for title, bins in domains if title.startswith("target")
+    ]
     if len(panels) < 2:
         return None
     caption = "Each after calibration, if it has a calibrator. Bars below the diagonal mean too much confidence."
@@ -186,9 +188,9 @@ def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     """Title and bins of each panel that the records have numbers for."""
     panels = []
     for domain in ("source", "target"):
-        known = [found for record in recorded if (found := record[domain])]
+        diagrams = [diagram for record in recorded if (diagram := record[domain])]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            bins = [known_bins for found in known if (known_bins := found[when]) and sum(known_bins.mass)]
+            bins = [filled for diagram in diagrams if (filled := diagram[when]) and sum(filled.mass)]
             if bins:
                 panels.append((f"{domain}, {title}", merge_bins(bins)))
     return panels
@@ -217,9 +219,9 @@ def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
     for axis, (title, bins) in zip(axes.flat, panels, strict=False):
         edges, mass, confidence, accuracy = map(np.array, (bins.edges, bins.mass, bins.confidence, bins.accuracy))
         apart, filled = confidence - accuracy, mass > 0
-        place: dict[str, Any] = {"x": edges[:-1][filled], "width": np.diff(edges)[filled], "align": "edge"}
-        bars = axis.bar(height=accuracy[filled], color=PALETTE[0], edgecolor="black", linewidth=0.6, **place)
-        gap = place | {"height": apart[filled], "bottom": accuracy[filled]}
+        bars_at: dict[str, Any] = {"x": edges[:-1][filled], "width": np.diff(edges)[filled], "align": "edge"}
+        bars = axis.bar(height=accuracy[filled], color=PALETTE[0], edgecolor="black", linewidth=0.6, **bars_at)
+        gap = bars_at | {"height": apart[filled], "bottom": accuracy[filled]}
         # Two layers, because matplotlib's SVG paints a hatch over a see-through face in the face's colour.
         tint = axis.bar(**gap, facecolor=GAP, edgecolor="none")
         hatch = axis.bar(**gap, facecolor="none", edgecolor=PALETTE[1], hatch="////", linewidth=0.6)
@@ -235,26 +237,26 @@ def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
 
 @house_style()
 def confusions(results: Sequence[Result]) -> ReportFigure | None:
-    """Of each true class, where its windows went: a panel for each method, its runs added up, shares of the row."""
+    """Confusion matrices: a panel for each method, its runs added up, in shares of the true class."""
     from sklearn.metrics import ConfusionMatrixDisplay
 
     pairs: dict[str, list[tuple[str, str]]] = {}
     for result in sorted(results, key=lambda result: ordered_methods(results).index(result.cell.method)):
         windows = zip(result.predictions.label, result.predictions.predicted, strict=True)
         pairs.setdefault(result.cell.method, []).extend(pair for pair in windows if pair[0])
-    pairs = {method: found for method, found in pairs.items() if found}
+    pairs = {method: windows_of for method, windows_of in pairs.items() if windows_of}
     if not pairs:
         return None
     classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
-    names = [*classes, *sorted({label for found in pairs.values() for label, _ in found} - set(classes))]
+    names = [*classes, *sorted({label for windows_of in pairs.values() for label, _ in windows_of} - set(classes))]
     columns = min(2 if len(names) > 6 else 3, len(pairs))
     lines, width = math.ceil(len(pairs) / columns), WIDE if columns > 1 else NARROW + 0.5
     drawing = empty_figure(width, lines * (width / columns * 0.92 + 0.35) + 0.25)
     axes = drawing.subplots(lines, columns, squeeze=False).flat
     for axis in axes[len(pairs) :]:
         axis.set_visible(False)
-    for axis, (method, found) in zip(axes, pairs.items(), strict=False):
-        labels, predicted = zip(*found, strict=True)
+    for axis, (method, windows_of) in zip(axes, pairs.items(), strict=False):
+        labels, predicted = zip(*windows_of, strict=True)
         ConfusionMatrixDisplay.from_predictions(
             labels, predicted, labels=names, display_labels=[shortened(name, 14) for name in names], normalize="true",
             values_format=".0%", cmap="Blues", colorbar=False, xticks_rotation="vertical", ax=axis,
@@ -295,14 +297,14 @@ def curves(results: Sequence[Result]) -> ReportFigure | None:
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(LEGEND_COLUMNS, len(lines)))
     tasks, seeds = len(ordered_tasks(runs)), len({run.cell.seed for run in runs})
     caption = (
-        f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, where there are such. The"
-        " teacher's once there is one, the student's before."
+        f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, or over all if there are none."
+        " The teacher's curve from its first epoch, the student's before."
     )
     return ReportFigure("curves", "Target accuracy, ECE and pseudo-labels over epochs", caption, figure)
 
 
 def complete_cells(results: Sequence[Result]) -> list[Result]:
-    """The runs of those task × seed cells that every method finished; all runs where there is no such cell."""
+    """The runs of those task × seed cells that every method finished; all runs if there is no such cell."""
     methods = {result.cell.method for result in results}
     finished: dict[tuple[str, int], set[str]] = {}
     for result in results:
@@ -313,20 +315,20 @@ def complete_cells(results: Sequence[Result]) -> list[Result]:
 def by_method(results: Sequence[Result], *columns: str) -> dict[str, Floats]:
     """For each method the mean of its runs' curves in percent; nan where no run has a number.
 
-    Of several columns of curves.csv the first counts where it is a number, else the last.
+    Of several columns of curves.csv the first is used where it is a number, otherwise the last.
     """
-    found: dict[str, Floats] = {}
+    means: dict[str, Floats] = {}
     for method in ordered_methods(results):
         runs = [run.curves for run in results if run.cell.method == method]
-        known = [[curves[name] for name in columns if name in curves] for curves in runs]
-        curves = [100 * np.where(np.isfinite(each[0]), each[0], each[-1]) for each in known if each]
+        columns_of = [[curves[name] for name in columns if name in curves] for curves in runs]
+        curves = [100 * np.where(np.isfinite(of_run[0]), of_run[0], of_run[-1]) for of_run in columns_of if of_run]
         stack = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
         for row, curve in zip(stack, curves, strict=True):  # which may end early or have holes
             row[: curve.size] = curve
         known_runs = np.isfinite(stack).sum(axis=0)
         if known_runs.any():
-            found[method] = np.where(known_runs, np.nansum(stack, axis=0), np.nan) / np.maximum(known_runs, 1)
-    return found
+            means[method] = np.where(known_runs, np.nansum(stack, axis=0), np.nan) / np.maximum(known_runs, 1)
+    return means
 
 
 @house_style()
@@ -340,10 +342,10 @@ def draw_shift(rows: Rows, domains: tuple[str, str]) -> ReportFigure:
         for side, domain in enumerate(domains):
             axes[0, side].set_title(f"{title}\n{domain}", color=PALETTE[side])
             axes[-1, side].set_xlabel(unit)
-    for place, (label, *pair) in enumerate(rows):
-        views[0][place, 0].set_ylabel(label, rotation=0, ha="right", va="center")
+    for row, (label, *pair) in enumerate(rows):
+        views[0][row, 0].set_ylabel(label, rotation=0, ha="right", va="center")
         for side, recording in enumerate(pair):
-            axes = [view[place, side] for view in views]
+            axes = [view[row, side] for view in views]
             if recording is not None:
                 _draw_recording(axes, recording, PALETTE[side])
             for axis in axes if recording is None else ():

@@ -1,4 +1,4 @@
-"""Pages of HTML with tables and figures: of diagnosed recordings, and of one run, first for engineers.
+"""HTML pages with tables and figures, of diagnosed recordings and of one run; what engineers need comes first.
 
 A page is one file with style, script and figures inside. It can be read without its script, and the template escapes
 all names that come from users' data.
@@ -34,10 +34,10 @@ SCORES = {
     "ece_uncalibrated": "ECE before", "ece": "ECE after",
 }  # fmt: skip
 FIRST = ("decision", "recording", "diagnosis", "confidence", "why")  # columns of the list
-HIDDEN = ("fault line", "reason")  # which `why` says
-USED = ("machine", "rpm", "bearing")  # where they are known
+HIDDEN = ("fault line", "reason")  # `why` contains them
+USED = ("machine", "rpm", "bearing")  # columns that are shown if they have values
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
-SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings say the others
+SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings cover the others
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TableEntry:
 
 
 def number_entry(value: float | None, form: str = "{:.3f}", bold: bool = False) -> TableEntry:
-    """A number in this form, with a true minus and no sign before zero; a dash where there is none."""
+    """A number in this format, with a true minus and no sign before zero; a dash for None, NaN and infinities."""
     if value is None or not math.isfinite(value):
         return TableEntry(NOTHING)
     text = form.format(value)
@@ -65,7 +65,7 @@ def percent_entry(fraction: float | None, form: str = "{:.1f}") -> TableEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """`name` is the file's; `note` says what is shown, over how many runs, and what bold means."""
+    """A table; `name` is that of its file, `note` explains the numbers, how many runs they cover and bold."""
 
     name: str
     title: str
@@ -83,13 +83,13 @@ class Section:
     caveats: tuple[Caveat, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[ReportFigure, ...] = ()
-    decision: str = ""  # first, in larger letters
+    decision: str = ""  # comes first, in larger letters
     cards: bool = False  # figures side by side, and the list of recordings
-    research: bool = False  # all of it is behind a click
+    research: bool = False  # collapsed until it is clicked
 
 
 def templates() -> Any:
-    """The template engine, which escapes; InputError says what to install, before anything is drawn."""
+    """The template engine, with escaping; InputError says what to install, before anything is drawn."""
     jinja2 = library("jinja2", "report")
     strict = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
@@ -102,11 +102,11 @@ def write_page(
     path: Path, environment: Any, title: str, subtitle: str, numbers: Sequence[tuple[str, str, str]],
     sections: Sequence[Section],
 ) -> Path:  # fmt: skip
-    """Writes a page whole or not at all; `numbers` stand first: what, how much, and a remark."""
+    """Writes a page atomically; `numbers` come first: what, how much, and a remark."""
     files = resources.files("bearcat.report")
     html, style, script = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    shown = {"title": title, "subtitle": subtitle, "numbers": numbers, "sections": sections}
-    text = environment.from_string(html).render(**shown, style=style, script=script)
+    values = {"title": title, "subtitle": subtitle, "numbers": numbers, "sections": sections}
+    text = environment.from_string(html).render(**values, style=style, script=script)
     try:
         write_atomically(path, text.encode(errors="backslashreplace"))
     except OSError as error:
@@ -118,10 +118,11 @@ def read_results(path: Path) -> Diagnoses:
     """The diagnoses that `diagnose --format json` wrote."""
     try:
         check_regular(path)
-        found = [Diagnosis.from_dict(each) for each in read_json(path)["recordings"]]
-        if other := [each.decision.action for each in found if each.decision.action not in ACTIONS]:
+        diagnoses = [Diagnosis.from_dict(values) for values in read_json(path)["recordings"]]
+        actions = [diagnosis.decision.action for diagnosis in diagnoses]
+        if other := [action for action in actions if action not in ACTIONS]:
             raise ValueError(f"'{other[0]}' is no decision on a recording")
-        return Diagnoses(found)
+        return Diagnoses(diagnoses)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -129,23 +130,23 @@ def read_results(path: Path) -> Diagnoses:
         raise InputError(f"{path}: {wrong}; write it again with diagnose or predict, --format json") from error
 
 
-def write_recordings_page(found: Diagnoses, path: Path, title: str) -> Path:
+def write_recordings_page(diagnoses: Diagnoses, path: Path, title: str) -> Path:
     """One page of diagnosed recordings: the list, worst first, then the evidence of each alarm or check."""
-    made = f"{count(len(found), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
-    return write_page(path, templates(), title, made, _counted(found), _recording_sections(found, "Recordings"))
+    made = f"{count(len(diagnoses), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
+    return write_page(path, templates(), title, made, _counted(diagnoses), _recording_sections(diagnoses, "Recordings"))
 
 
-def _counted(found: Diagnoses) -> list[tuple[str, str, str]]:
-    """How many recordings are what."""
-    return [(outcome, str(number), "") for outcome, number in found.outcomes.items()]
+def _counted(diagnoses: Diagnoses) -> list[tuple[str, str, str]]:
+    """The number of recordings with each outcome."""
+    return [(outcome, str(number), "") for outcome, number in diagnoses.outcomes.items()]
 
 
-def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
-    """The recordings, worst first, and the evidence of those that need a person."""
-    rows = found.worst_first.table()
-    for row, diagnosis in zip(rows, found.worst_first, strict=True):
+def _recording_sections(diagnoses: Diagnoses, title: str) -> list[Section]:
+    """The recordings, worst first, and the evidence of alarms and checks."""
+    rows = diagnoses.worst_first.table()
+    for row, diagnosis in zip(rows, diagnoses.worst_first, strict=True):
         row["why"] = diagnosis.sentence
-        folder = str(Path(diagnosis.recording.partition("#")[0]).parent)  # the path says it already
+        folder = str(Path(diagnosis.recording.partition("#")[0]).parent)  # already in the recording's path
         row["machine"] = "" if diagnosis.machine in (folder, None) else str(diagnosis.machine)
         row |= {"bearing": diagnosis.bearing or "", "rpm": "" if diagnosis.rpm is None else f"{diagnosis.rpm:.0f}"}
     used = {name: sorted({row[name] for row in rows} - {""}) for name in USED}
@@ -162,7 +163,7 @@ def _recording_sections(found: Diagnoses, title: str) -> list[Section]:
     cells = tuple(tuple(TableEntry(row.get(name, ""), status=name == "decision") for name in names) for row in rows)
     table = Table("recordings", title, note, tuple(names), cells)
     sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
-    drawn = [diagnosis for diagnosis in found.urgent if diagnosis.drawing is not None]
+    drawn = [diagnosis for diagnosis in diagnoses.urgent if diagnosis.drawing is not None]
     pictures = tuple(figures.draw_evidence(diagnosis, CARD) for diagnosis in drawn[:MOST_DRAWN])
     if not pictures:
         return sections
@@ -194,12 +195,15 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
 def _first_sections(record: Record) -> list[Section]:
     """For engineers: what to do with the model, the target's recordings, worst first, and their evidence."""
     sentences = record.sentences
-    said = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
+    decision = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
     problems = tuple(record.problems.values())
     left_out = Caveat("Left out", f"{count(len(problems), 'recording')} could not be used.", problems)
-    sections = [Section("Recommendation", sentences, (left_out,) if problems else (), decision=said)]
-    found = Diagnoses(record.recordings)
-    return [*sections, *(_recording_sections(found, f"Recordings of {record.settings.target}") if found else ())]
+    sections = [Section("Recommendation", sentences, (left_out,) if problems else (), decision=decision)]
+    diagnoses = Diagnoses(record.recordings)
+    return [
+        *sections,
+        *(_recording_sections(diagnoses, f"Recordings of {record.settings.target}") if diagnoses else ()),
+    ]
 
 
 def _research_section(result: Result, together: Sequence[Result]) -> Section:
@@ -213,21 +217,21 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
     drawn = [figures.reliability_by_method(together), figures.reliability([result])]
     drawn += [figures.confusions(together), figures.curves(together)]
-    shown = tuple(figure for figure in drawn if figure is not None)
-    return Section("For researchers", sentences, tuple(warned), (_score_table(together),), shown, research=True)
+    pictures = tuple(figure for figure in drawn if figure is not None)
+    return Section("For researchers", sentences, tuple(warned), (_score_table(together),), pictures, research=True)
 
 
 def _score_table(results: Sequence[Result]) -> Table:
-    shown = [("target", name) for name in SCORES if any(run.record.scores.target for run in results)]
-    shown += [("source", name) for name in ("accuracy", "ece")]
+    columns = [("target", name) for name in SCORES if any(run.record.scores.target for run in results)]
+    columns += [("source", name) for name in ("accuracy", "ece")]
     rows = []
     for run in results:
         expected = run.record.estimates.expected
         row = [TableEntry(run.cell.method), percent_entry(expected.value if expected else None)]
-        row += [percent_entry(run.score(domain, name)) for domain, name in shown]
+        row += [percent_entry(run.score(domain, name)) for domain, name in columns]
         row += [percent_entry(run.record.estimates.mean_confidence), percent_entry(run.record.pseudo_label_share)]
         rows.append((*row, number_entry(run.record.temperature, "{:.2f}")))
-    headings = [f"{domain} {SCORES[name]}" for domain, name in shown]
+    headings = [f"{domain} {SCORES[name]}" for domain, name in columns]
     note = (
         "Percent; ECE of 10 bins, before and after calibration; record.json has more scores."
         " Expected: the target's accuracy, estimated without labels. Labelled: target windows with a pseudo-label in"
