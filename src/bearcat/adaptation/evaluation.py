@@ -54,36 +54,38 @@ class RunEvidence:
 
 
 def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
-    """Of the windows of a split, whose input is of this kind."""
+    """The evidence of the windows of a split; `kind` is their input."""
     if split.source.shapes is None or split.target.shapes is None:
         raise InputError("the windows have no spectral shapes; make them with bearcat.data.windows")
     both, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
     healthy, unlabelled = healthy_class(split.classes), split.target_train[:MOST_WINDOWS]  # in random order
 
-    def represented(windows: Windows, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        part = windows[chosen]
+    def represented(windows: Windows, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        part = windows[indices]
         return representations(np.asarray(part.values), np.asarray(part.shapes), kind, part.span)
 
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
-    target, asked = (represented(split.target, part) for part in (unlabelled, both))
+    target, all_windows = (represented(split.target, part) for part in (unlabelled, both))
     recording = split.target.recording[unlabelled]
     checks = {
-        f"{name}, {model}": said
+        f"{name}, {model}": predicted
         for name in source
-        for model, said in check_predictions(source[name], labels, target[name], recording, asked[name]).items()
+        for model, predicted in check_predictions(
+            source[name], labels, target[name], recording, all_windows[name]
+        ).items()
     }
-    kept, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
+    sample, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
     return RunEvidence(
-        shapes[kept], split.target.recording[kept], shapes[split.target_test],
-        {name: said[:tested] for name, said in checks.items()},
-        {name: said[tested:] for name, said in checks.items()},
+        shapes[sample], split.target.recording[sample], shapes[split.target_test],
+        {name: predicted[:tested] for name, predicted in checks.items()},
+        {name: predicted[tested:] for name, predicted in checks.items()},
         UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class RunEstimates:
-    """What is known of a run without target labels."""
+    """Estimates for a run without target labels."""
 
     estimates: dict[str, Any]
     evidence: ModelEvidence  # for the decision on the model
@@ -157,31 +159,31 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
     """Recordings with labels and the share diagnosed rightly; rates of errors, None where there is none to count."""
     windows, truth = held_back.target_test.recording, held_back.target_test_labels
-    known = truth != UNKNOWN
+    labelled = truth != UNKNOWN
     diagnosed, right = [], []
-    for number in np.unique(windows[known]):
+    for number in np.unique(windows[labelled]):
         members = windows == number
         diagnosed.append(pool(tally(log_of(probabilities[members]))).probabilities.argmax())
         right.append(truth[members][0])
     hits = np.equal(diagnosed, right)
-    found: dict[str, Any] = {"recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None}
+    rates: dict[str, Any] = {"recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None}
     healthy = healthy_class(classes)
     code = UNKNOWN if healthy is None else list(classes).index(healthy)
-    alarms, sound = probabilities.argmax(axis=1)[known] != code, truth[known] == code
+    alarms, sound = probabilities.argmax(axis=1)[labelled] != code, truth[labelled] == code
     for name, wrong in (("false_alarms", alarms[sound]), ("missed_faults", ~alarms[~sound])):
-        found[name] = float(wrong.mean()) if healthy and len(wrong) else None
-    return found
+        rates[name] = float(wrong.mean()) if healthy and len(wrong) else None
+    return rates
 
 
 def _bins(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     """What a reliability diagram draws of one run; `mass` counts windows, None stands where a bin has none."""
-    known = labels != UNKNOWN
-    found = reliability_bins(logits.softmax(dim=-1), labels.clamp(min=0), known.to(logits.dtype))
+    labelled = labels != UNKNOWN
+    bins = reliability_bins(logits.softmax(dim=-1), labels.clamp(min=0), labelled.to(logits.dtype))
     return {
-        "edges": found.edges.tolist(),
-        "mass": [round(share) for share in (found.mass.nan_to_num() * known.sum()).tolist()],
-        "confidence": [_plain(value) for value in found.confidence],
-        "accuracy": [_plain(value) for value in found.accuracy],
+        "edges": bins.edges.tolist(),
+        "mass": [round(share) for share in (bins.mass.nan_to_num() * labelled.sum()).tolist()],
+        "confidence": [_plain(value) for value in bins.confidence],
+        "accuracy": [_plain(value) for value in bins.accuracy],
     }
 
 
