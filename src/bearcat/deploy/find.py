@@ -195,7 +195,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             for problem in whole.problems:  # no requested recording is dropped
                 name = shown(str(root / problem.origin))  # as seen from the current folder
                 reason = InputError(problem.sentence).beside(problem.origin)
-                yield _refused(InputError(f"{name}: {reason}", readable=True), name)
+                yield FoundUnit(name, partial(_refuse, InputError(f"{name}: {reason}", readable=True)))
             return
         files, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
         for file, real in files.items():
@@ -210,13 +210,13 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, point))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFESTS):  # a row about one of these files
-                yield _refused(InputError(sentence, readable=True), origin)
+                yield FoundUnit(origin, partial(_refuse, InputError(sentence, readable=True)))
 
     for path in paths:
         try:
             yield from units_in(path)
         except (InputError, OSError) as error:  # such as an unreadable manifest; other paths go on
-            yield _refused(error, shown(str(path)))
+            yield FoundUnit(shown(str(path)), partial(_refuse, error))
 
 
 def measurements_of_file(
@@ -330,11 +330,6 @@ def _grouped(
 def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:
     """A measurement of one channel."""
     return FoundMeasurement(recording.name, (FoundPoint(recording.name, (recording,)),), speed)
-
-
-def _refused(error: InputError | OSError, name: str) -> FoundUnit:
-    """A unit that raises the error when it is opened."""
-    return FoundUnit(name, partial(_refuse, error))
 
 
 def _refuse(error: InputError | OSError, _: object = None) -> Any:
