@@ -11,11 +11,13 @@ import pytest
 
 import bearcat
 from bearcat.findings import (
+    DERIVED,
     MOST_REASONS,
     SENTENCES,
     SEVERITIES,
     Finding,
     Kind,
+    Observed,
     highest,
     most_severe,
     reasons,
@@ -23,6 +25,7 @@ from bearcat.findings import (
     unique,
 )
 from bearcat.settings import from_plain, to_plain
+from bearcat.watch.alarm import CLAIMLESS
 
 LINE = {"state": "outer race", "line": "BPFO", "multiple": 1, "hertz": 107.7, "level": 22.4, "clarity": "strong"}
 FAMILY = {
@@ -127,3 +130,7 @@ def test_nothing_compares_cuts_or_searches_a_sentence():
         if path.relative_to(ROOT).as_posix() not in ELSEWHERE and _reads_prose(node)
     ]
     assert found == []
+
+
+def test_findings_that_a_baseline_does_not_question_exist():
+    assert set(CLAIMLESS) <= DERIVED | set(get_args(Observed))

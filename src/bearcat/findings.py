@@ -100,11 +100,13 @@ SURE = 0.6  # probability of a fault from which on it is named, which is an alar
 CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
 PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
+ANCHOR = 0.95  # probability of a fault by the signal alone, from which on it labels a recording of a target
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 
 # Lines, in dB (docs/diagnose.md; FAMILY on simulated and public recordings).
 CLEAR, VERY_CLEAR = 12.0, 20.0  # of the strongest line, from which on it is clear, and strong
 GROWN = 6.0  # above the baseline, from which on lines are said to grow
+FALLEN = 10.0  # below the baseline, from which on levels are to be checked
 USUAL_LINE = 12.0  # a line of a baseline that is worth saying
 FAMILY = 8.5  # lines of an unknown bearing above other orders, from which on they are an alarm
 LOUDER = 3.0  # by which a neighbour must be louder to own a line: sensors and their mounting differ by less

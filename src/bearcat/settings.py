@@ -326,7 +326,7 @@ class AdaptRequest(DataRequest):
     target: str | None = option(None, "The domain to adapt to.", "NAME")
     method: str | None = option(None, "See `bearcat methods`.  [default: match-clusters]", "NAME")
     input: str | None = option(None, "Input of the network: physics, time, …  [default: the method's]", "NAME")
-    reference: str | None = option(None, "A class labelled in the target, or a healthy file of it.", "CLASS|FILE")
+    reference: str | None = option(None, "Class labelled in the target, or a healthy file.", "CLASS|FILE")
     epochs: int | None = option(None, "Epochs of training.  [default: the method's]", "N")
     beside: tuple[str, ...] = option((), "Train this method too" + MANY + ".", "NAME", group=ADVANCED)
     window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", group=ADVANCED)

@@ -41,7 +41,7 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
-from bearcat.findings import PRIOR
+from bearcat.findings import ANCHOR, PRIOR
 from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
 from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
@@ -51,7 +51,6 @@ from bearcat.settings import AdaptRequest, cache_folder, pairs, spell_out, to_pl
 from bearcat.storage import digest_json
 
 Made = TypeVar("Made")
-CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ class Library:
             for point, observation in zip(measurement.points, observations, strict=True):
                 shares = fuse(observation.witnesses)
                 state = max(shares, key=lambda name: shares[name], default=None)
-                if state in FAULTS and state in codes and shares[state] >= CERTAIN:
+                if state in FAULTS and state in codes and shares[state] >= ANCHOR:
                     certain |= {recording.name: codes[state] for recording in point.recordings}
         return certain
 

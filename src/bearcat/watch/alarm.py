@@ -19,7 +19,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import GROWN, IMPULSIVE, LOUDER, MOST_REASONS, SHOWN_LINE, Finding, reasons, sentence
+from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, MOST_REASONS, SHOWN_LINE, Finding, reasons, sentence
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, written_time
 from bearcat.watch.usual import (
@@ -35,13 +35,12 @@ from bearcat.watch.usual import (
     score,
 )
 
-QUIETER = 10.0  # dB below what is usual that are worth a check
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
 MOST_COMMON = 10.0  # dB that other points can explain
 EVEN = 0.5  # probability of a fault where a change is an alarm
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
-CLAIMLESS = ("not diagnosed", "not enough evidence", "low confidence", "no lines of unknown bearing")
+CLAIMLESS = ("not diagnosed", "not enough evidence", "no lines of unknown bearing")
 IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
 IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
 
@@ -335,7 +334,7 @@ def _judge(state: PointState, reading: Reading, rule: WatchRule) -> tuple[str, l
     if state.reference.learnt and not np.isfinite(state.change).any():
         return CHECK, ["nothing was measured that can be compared with its baseline"]
     levels = state.changes[-PERSISTENCE:, LEVELS]
-    if np.isfinite(levels).any() and np.nanmax(levels) <= -QUIETER:
+    if np.isfinite(levels).any() and np.nanmax(levels) <= -FALLEN:
         return CHECK, [f"{-np.nanmax(levels):.0f} dB below what is usual: check sensor, mounting and load"]
     return OK, []
 
