@@ -60,7 +60,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = bearcat(*TINY, "--beside", "source-only", "--out", out)
     assert result.returncode == 0, result.stderr
     record, lines = Record.read(out), result.stdout.splitlines()
-    assert lines[0] == Diagnoses(record.recordings).summary  # the answer first
+    percent = 100 * record.scores.target.accuracy
+    assert lines[0].startswith("CAT*-Temperature")  # the method that was asked for, and then the answer
+    assert f"{percent:.1f} %" in lines[0]
+    assert lines[1] == Diagnoses(record.recordings).summary
+    assert page_of(out).index(f"{percent:.1f} %") < page_of(out).index("Recommendation")
     assert result.stdout.count(record.decision.sentence) == 1
     for words in ("target accuracy", "source-only", "CAT*-Temperature", str(out), str(out / "report.html")):
         assert words in result.stdout
@@ -68,7 +72,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_out_holds_everything_promised(finished):
-    assert {path.name for path in finished.iterdir()} - {"model-adapted"} == {
+    assert {path.name for path in finished.iterdir()} == {
         "record.json", "predictions.csv", "curves.csv", "model", "run.json", "report.html",
         "beside-source-only",
     }  # fmt: skip
@@ -91,7 +95,7 @@ def test_out_holds_everything_promised(finished):
 def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
     model, saved = load_model(finished / "model"), Record.read(finished).saved
     assert model.metadata["recipe"] == saved.recipe
-    assert (finished / "model-adapted").exists() == (saved.folder != ".")
+    assert (saved.recipe, saved.folder, saved.unadapted) == ("CAT*-Temperature", ".", "source-only")
     catalogue = open_dataset("simulated", None, SIMPLE).catalogue()
     windows = prepare(load(catalogue, ["N09_M07_F10"]), model.preparation)
     places = {
@@ -110,7 +114,7 @@ def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     before = (finished / "record.json").stat().st_mtime_ns
     again = bearcat(*TINY, "--out", finished, pictures=False)
     assert again.returncode == 0
-    assert again.stdout.splitlines()[0] == Diagnoses(Record.read(finished).recordings).summary
+    assert again.stdout.splitlines()[1] == Diagnoses(Record.read(finished).recordings).summary
     assert (finished / "record.json").stat().st_mtime_ns == before
     other = bearcat(*TINY, "--seed", "1", "--out", finished)
     assert other.returncode == 2
@@ -401,3 +405,42 @@ def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_pa
     again = adapting.adapt(make_plan(wishes(mine)), out)
     assert contents(out) == before
     assert again.record.to_dict() == Record.read(out).to_dict()
+
+
+@pytest.mark.parametrize("trouble", ["collapsed", "failed", "disagrees", "disagrees by default"])
+def test_a_method_asked_for_by_name_is_the_saved_model_whatever_is_recommended(mine, tmp_path, monkeypatch, trouble):
+    """Where it broke down its model is refused, and every recording is looked at all the same."""
+    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
+    honest = running.train
+
+    def spoilt(runs: Any, *words: Any, **more: Any) -> Any:
+        trained = honest(runs, *words, **more)
+        if runs[0].recipe.adapts and trouble == "collapsed":
+            trained.network.head.weight.data.zero_()
+            trained.network.head.bias.data.copy_(torch.tensor([[0.0, 1.0, 0.0]]))
+        if runs[0].recipe.adapts and trouble == "failed":
+            trained.finite[:] = False
+        return trained
+
+    monkeypatch.setattr(running, "train", spoilt)
+    if "disagrees" in trouble:
+        monkeypatch.setattr(adapting, "choose_model", lambda *_: (False, "a reason"))
+    plan = make_plan(wishes(mine))
+    by_name = "default" not in trouble
+    adapted = adapting.adapt(replace(plan, requested=by_name), tmp_path / "out")
+    model, saved = load_model(adapted.model), adapted.record.saved
+    assert plan.requested, "a method that the request names"
+    assert not make_plan(wishes(mine, method=None)).requested
+    assert next(iter(adapted.runs)) == "dense-MCC"
+    assert (tmp_path / "out" / "model-adapted").exists() != by_name
+    assert (tmp_path / "out" / "beside-dense-source-only" / "model").is_dir()
+    assert model.metadata["recipe"] == saved.recipe == ("dense-MCC" if by_name else "dense-source-only")
+    assert model.decision == adapted.decision
+    assert saved.recommended == ("dense-source-only" if by_name else None)
+    assert len(adapted.recordings) == 3
+    if by_name:
+        (note,) = [text for text in adapted.record.sentences if "dense-source-only" in text]
+        assert saved.reason in note
+    if trouble in ("collapsed", "failed"):
+        assert adapted.decision.action == "do not use"
+        assert "ok" not in {diagnosis.decision.action for diagnosis in adapted.recordings}

@@ -75,21 +75,33 @@ Reliability = Mapping[str, Mapping[str, RecordedBins | None] | None]
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The model that `bearcat adapt` recommends, and why."""
+    """The model that `bearcat adapt` saved: of the method that was requested by name, else the recommended one."""
 
     recipe: str
     adapted: bool
     folder: str  # relative to the run's: "." or that of the run beside it whose model it is
-    reason: str
+    reason: str  # why this or, where a method was requested, the `recommended` one is recommended
+    requested: bool = False  # its method was named
+    unadapted: str | None = None  # the run that was trained to compare with it; None: none was
+    recommended: str | None = None  # the recipe whose model is recommended, where another was requested
 
     def __post_init__(self) -> None:
         if self.folder != "." and not re.fullmatch(r"beside-[^/\\\0]+", self.folder):
             raise ValueError(f"'folder' leads outside the run: {self.folder!r:.40}")
 
+    @property
+    def note(self) -> tuple[str, ...]:
+        """Of a requested method: why another run was trained beside it."""
+        if self.unadapted is None:
+            return (f"Saved: the model of {self.recipe}, as requested.",)
+        other = f"{self.unadapted} is the same network without the target, trained to compare with"
+        preferred = f"; by default its model would be saved ({self.reason})" if self.recommended is not None else ""
+        return (f"Saved: the model of {self.recipe}, as requested. {other}{preferred}.",)
+
 
 @dataclass(frozen=True)
 class LabelledRecordings:
-    """How many labels of recordings agreed, and how they changed the recommended model (`bearcat check`)."""
+    """How many labels of recordings agreed, and how they changed the saved model (`bearcat check`)."""
 
     recordings: int
     right: int
@@ -187,7 +199,7 @@ class Record:
 
     scores: Scores
     estimates: Estimates
-    evidence: ModelEvidence  # for the decision; of `adapt`, of the recommended model, as decision and recordings
+    evidence: ModelEvidence  # for the decision; of `adapt`, of the saved model, as decision and recordings
     decision: Decision
     calibration: FittedCalibration | None
     reliability: Reliability
@@ -230,9 +242,16 @@ class Record:
         sentences = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
         if self.saved is None:
             return sentences
+        if self.saved.requested:
+            return (*sentences, *self.saved.note)
         other = f"; the model of {self.settings.recipe_name} is in model-adapted/" if self.saved.folder != "." else ""
         kind = "adapted" if self.saved.adapted else "unadapted"
         return (*sentences, f"Saved: the {kind} model ({self.saved.reason}){other}.")
+
+    @property
+    def requested_scores(self) -> DomainScores | None:
+        """Scores on the target of a method that was requested by name; None: it was not, or there are no labels."""
+        return self.scores.target if self.saved is not None and self.saved.requested else None
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""

@@ -308,6 +308,7 @@ class AdaptationPlan:
     device: torch.device
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    requested: bool = False  # the method was named: its model is saved, whichever is recommended
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -371,7 +372,7 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     beside = tuple(planned(other) for other in recipes if other != name)
     notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
-    return AdaptationPlan(spec, beside, library, device, notes, tuple(warnings))
+    return AdaptationPlan(spec, beside, library, device, notes, tuple(warnings), request.method is not None)
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

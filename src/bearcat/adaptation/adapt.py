@@ -1,6 +1,6 @@
 """One adaptation from recordings to a folder of results, and what labels of some target recordings say of it later.
 
-docs/record.md lists the files. record.json is written once, last, with the decision on the recommended model and its
+docs/record.md lists the files. record.json is written once, last, with the decision on the saved model and its
 diagnoses of the target; checkpoint.safetensors is there while training, and an interrupted run goes on from it.
 
 >>> adaptation = adapt(plan, Path("out"))
@@ -62,7 +62,7 @@ class Adaptation:
 
     @property
     def model(self) -> Path:
-        """The recommended model's folder, for `diagnose`, `bearcat predict` and `bearcat serve`."""
+        """The saved model's folder, for `diagnose`, `bearcat predict` and `bearcat serve`."""
         return self.folder / "model"
 
     @property
@@ -77,8 +77,8 @@ class Adaptation:
 
     @property
     def runs(self) -> Mapping[str, Record]:
-        """All runs by recipe, the adaptation's own last."""
-        return {**self.beside, self.record.settings.recipe_name: self.record}
+        """All runs by recipe, the adaptation's own first."""
+        return {self.record.settings.recipe_name: self.record, **self.beside}
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -144,17 +144,20 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
         spec.recipe_name, run.record.evidence, None if unadapted is None else unadapted.record.evidence, supported,
         (agreements[0], agreements[1]),
     )  # fmt: skip
-    recommended, folder = run, "."
-    if not adapted and unadapted is not None:
-        recommended, folder = unadapted, f"{BESIDE}{name}"
+    chosen, folder, recommended = run, ".", None
+    if not adapted and unadapted is not None and plan.requested:
+        recommended = name
+    elif not adapted and unadapted is not None:
+        chosen, folder = unadapted, f"{BESIDE}{name}"
         if run.model is not None:
             save_model(out / "model-adapted", run.model)
-    recipe_name = spec.recipe_name if folder == "." else name
-    record = replace(run.record, saved=SavedModel(recipe_name, _adapted(recommended.record), folder, reason))
-    if recommended.model is not None and not recommended.record.failed:
-        recordings = diagnose_target(recommended.model, plan.library, spec, recommended.unknown)
-        record = decided_record(record, recommended.record.evidence, recordings)
-    model = recommended.model and replace(recommended.model, decision=record.decision)
+    recipe_name, compared = spec.recipe_name if folder == "." else name, name if compares else None
+    saved = SavedModel(recipe_name, _adapted(chosen.record), folder, reason, plan.requested, compared, recommended)
+    # A network that broke down has nothing to say of the recordings; their signals have.
+    model = None if chosen.record.failed else chosen.model
+    recordings = diagnose_target(model, plan.library, spec, run.record.data.classes, chosen.unknown)
+    record = decided_record(replace(run.record, saved=saved), chosen.record.evidence, recordings)
+    model = chosen.model and replace(chosen.model, decision=record.decision)
     replace(run, record=record, model=model).write(out)
     return record, {name: other.record for name, other in beside.items()}
 
@@ -185,7 +188,7 @@ def read_labels(path: Path) -> dict[str, str]:
 
 
 def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
-    """Compares the recommended model with these labels; decides anew, and recalibrates the model and its diagnoses.
+    """Compares the saved model with these labels; decides anew, and recalibrates the model and its diagnoses.
 
     Labels of an earlier check are forgotten. The recordings need not be drawn at random: those that the decision asks
     for are the uncertain ones, so the interval is a cautious one for the others.

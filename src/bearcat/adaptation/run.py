@@ -40,6 +40,7 @@ from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_c
 from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.errors import InputError, csv_cell
+from bearcat.findings import Finding
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
@@ -160,12 +161,19 @@ def diagnose_tested(
     return _beside_references(observations, library, spec, split.classes, evaluation.unknown)
 
 
-def diagnose_target(model: Model, library: Library, spec: RunSpec, unknown: Sequence[str] = ()) -> list[Observation]:
-    """The target's recordings, as `bearcat predict` has them, and those of an unknown class."""
-    units, opened, observations = islice(library.units(spec), MOST_RECORDINGS), as_opened(model), list[Observation]()
-    for unit in units:
+def diagnose_target(
+    model: Model | None, library: Library, spec: RunSpec, classes: Sequence[str], unknown: Sequence[str] = ()
+) -> list[Observation]:
+    """The target's recordings, as `bearcat predict` has them, and those of an unknown class. Without a model, their
+    signals alone, and none is ok.
+    """
+    opened, observations = None if model is None else as_opened(model), list[Observation]()
+    for unit in islice(library.units(spec), MOST_RECORDINGS):
         observations += examine(unit, opened, {}, spec.given, partial(library.measure, spec, unit))[0]
-    return _beside_references(observations, library, spec, model.classes, unknown)
+    if model is None:
+        refused = Finding("refused model", "check")
+        observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]
+    return _beside_references(observations, library, spec, classes, unknown)
 
 
 def _beside_references(

@@ -56,8 +56,15 @@ def adapt(
 
 
 def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
-    """The answer first: decisions, recordings, recommendation; then scores, and where the results are."""
+    """Scores of a method that was requested, and the answer: decisions, recordings, recommendation; then the scores of
+    all runs, and where the results are.
+    """
+    from bearcat.diagnosis.recording import percent
+
     diagnoses, record, out = adaptation.recordings, adaptation.record, adaptation.folder
+    if (scores := record.requested_scores) is not None:
+        accuracy, ece = percent(scores.accuracy), percent(scores.ece)
+        print_lines(f"{record.settings.recipe_name}: target accuracy {accuracy or '–'}, ECE {ece or '–'}.")
     print_lines(diagnoses.summary)
     if left_out := len(adaptation.problems):
         print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
@@ -66,7 +73,8 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_lines(adaptation.decision.sentence, *record.sentences, "")
     _print_scores(record.settings.task.replace("→", " → "), adaptation.runs)
-    warnings = {warning: name for name, run in adaptation.runs.items() for warning in run.warnings}
+    runs = reversed(list(adaptation.runs.items()))  # a warning of several is of the first
+    warnings = {warning: name for name, run in runs for warning in run.warnings}
     for warning, name in warnings.items():
         if warning not in printed:
             print_note(f"{name}: {warning}", "warning")

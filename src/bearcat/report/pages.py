@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.diagnosis.decision import ACTIONS
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis, percent
 from bearcat.errors import InputError
 from bearcat.findings import count
 from bearcat.record import Record
@@ -176,7 +176,7 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
     """The page of the run in this folder (report.html), with the runs beside it for comparison; its path."""
     environment = templates()
     result = read_result(folder)
-    together = [*result.beside, result]
+    together = [result, *result.beside]
     record, cell = result.record, result.cell
     identity = f"Identity of settings, seed and data: {record.data.identity[:12]}…."
     run_sentences = (*data_sentences([result]), f"{identity} {record.seconds:.0f} s on {record.device}.")
@@ -188,6 +188,9 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
         Section("What was run", run_sentences, research=True),
     )
     numbers = [("Recommendation", record.decision.action, ""), *_counted(Diagnoses(record.recordings))]
+    if (scores := record.requested_scores) is not None:
+        accuracy, ece = percent(scores.accuracy) or NOTHING, percent(scores.ece) or NOTHING
+        numbers.insert(0, ("Target accuracy", accuracy, f"{cell.method}, ECE {ece}"))
     path, title = path or folder / "report.html", f"Diagnosis of {record.settings.target}"
     return write_page(path, environment, title, subtitle, numbers, sections)
 
@@ -213,7 +216,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         "Estimates were found without target labels and rest on confidence that was calibrated on the source: where the"
         " target differs, they are often too high (docs/trust.md). Scores are those of the last epoch.",
     )
-    warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
+    warned = [Caveat(run.cell.method, text) for run in together for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
     drawn = [figures.reliability_by_method(together), figures.reliability([result])]
     drawn += [figures.confusions(together), figures.curves(together)]
