@@ -131,7 +131,8 @@ def test_a_manifest_may_be_a_workbook(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ([["file", "machine"], ["1.csv", "pump"]], "unknown column 'file'"),
+        ([["Datei", "Maschine"], ["1.csv", "pump"]], "must name path and domain or machine, and has: datei, maschine"),
+        ([["path", "machine", "speed"], ["1.csv", "pump", 1480]], "unknown column 'speed'"),
         ([["machine", "rpm"], ["pump", 1480]], "column 'path' is missing"), ([], "column 'path' is missing"),
         (b"PK\3\4 no workbook", "cannot be read as an Excel file"), (None, "rows; divide"),
     ],

@@ -99,12 +99,14 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
     root, manifest = file.parent, file.name
     header, *table = (read_table(file, manifest) if file.suffix == ".xlsx" else _read_text(file)) or [[]]
     header = [column.strip().lower() for column in header]
+    for column, other in (("path", "path"), ("domain", "machine")):
+        if column not in header and other not in header:
+            names = ", ".join(shown(name) for name in header) or "no column"
+            needed = f"the first row must name path and domain or machine, and has: {names:.200}"
+            raise InputError(f"{manifest}: the column '{column}' is missing; {needed}")
     for column in header:
         if column and column not in COLUMNS:
             raise InputError(f"{manifest}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
-    for column, other in (("path", "path"), ("domain", "machine")):
-        if column not in header and other not in header:
-            raise InputError(f"{manifest}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
         if not any(cells):
