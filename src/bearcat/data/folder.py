@@ -43,6 +43,7 @@ from bearcat.data.recording import Floats, Recording, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
+from bearcat.storage import real_path
 
 FOLDERS_ABOVE = 3  # a recording, whose names may say its speed
 
@@ -213,7 +214,7 @@ def speed_in_name(domain: str) -> float | None:
 
 def speed_in_folders(file: Path, root: Path) -> float | None:
     """The speed that the nearest folder is called after: of `root` and all below it, and of three above the file."""
-    file, root = file.resolve(), root.resolve()
+    file, root = real_path(file), real_path(root)
     inside = len(file.parts) - len(root.parts) if file.is_relative_to(root) else 0
     speeds = (speed_in_name(folder.name) for folder in file.parents[: max(inside, FOLDERS_ABOVE)])
     return next((rpm for rpm in speeds if rpm is not None), None)
