@@ -69,6 +69,15 @@ def test_what_is_wrong_is_a_finding_and_is_no_reason_to_stay_silent(signal, kind
     assert [finding.kind for finding in found.findings].count(kind) == 1
 
 
+@pytest.mark.parametrize(("hertz", "hums"), [(1480 / 30, False), (50.0, True)])
+def test_twice_the_stated_speed_is_no_mains_hum(hertz, hums):
+    check = QualityCheck(RATE, None, rpm=1480.0)
+    signal = np.sin(2 * np.pi * hertz * TIME) + 1e-3 * NOISE
+    for _ in check.observe([signal.astype(np.float32)]):
+        pass
+    assert ("mains hum" in {finding.kind for finding in check.finish().findings}) == hums
+
+
 @given(st.lists(st.integers(-12, 12), min_size=20, max_size=300), st.integers(-8, 12))
 @settings(max_examples=40, deadline=None)
 def test_clipping_agrees_with_its_slow_twin(values, limit):

@@ -335,7 +335,7 @@ def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: Found
             bearing = given.bearing_of(recording, assumed)
             orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
         unit = unit_of(recording.channel or "") or given.declared_of(recording).unit
-        check = QualityCheck(rate, unit, stream.gaps)
+        check = QualityCheck(rate, unit, stream.gaps, stated)
         beginning, blocks = _beginning(check.observe(stream.blocks), rate)
         axes.append(_Axis(recording, stream, check, beginning, blocks))
         speed = _tacho(tacho, given.rate, stated)

@@ -84,10 +84,14 @@ class Quality:
 
 
 class QualityCheck:
-    """Collects what is needed of one channel; `unit` is that of its samples, where it is known; `gaps` were filled."""
+    """Collects what is needed of one channel; `unit` is that of its samples, where it is known; `gaps` were filled;
+    `rpm` is stated.
+    """
 
-    def __init__(self, rate: float | None = None, unit: str | None = None, gaps: Gaps | None = None) -> None:
-        self.rate, self.unit, self.gaps, self.limits = rate, unit, gaps, SignalLimits()
+    def __init__(
+        self, rate: float | None = None, unit: str | None = None, gaps: Gaps | None = None, rpm: float | None = None
+    ) -> None:
+        self.rate, self.unit, self.gaps, self.rpm, self.limits = rate, unit, gaps, rpm, SignalLimits()
         self._sums, self._offset = np.zeros(2), 0.0
         self._still = 0  # samples in runs of one value, of STILL or more inside a block
         self._beginning: list[Floats] = []
@@ -168,8 +172,19 @@ class QualityCheck:
             yield Finding("band limited", "check", {"hertz": float(edge * self.rate / SEGMENT), "rate": self.rate})
         for mains in MAINS:
             near = _near(mains, self.rate, power.size)
-            if self.rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum():
+            hums = self.rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum()
+            if hums and not self._is_of_shaft(mains, self.rate):
                 yield Finding("mains hum", "check", {"hertz": mains})
+
+    def _is_of_shaft(self, mains: float, rate: float) -> bool:
+        """Whether the line near the mains' frequency is nearer to twice the stated speed."""
+        if self.rpm is None:
+            return False
+        amplitudes = np.abs(np.fft.rfft(self.beginning * np.hanning(self.beginning.size)))
+        hertz = np.fft.rfftfreq(self.beginning.size, 1 / rate)
+        amplitudes[abs(hertz - mains) > mains / 10] = 0.0
+        line = float(hertz[amplitudes.argmax()])
+        return abs(line - self.rpm / 30) < abs(line - mains)
 
 
 @lru_cache(maxsize=16)
