@@ -31,7 +31,8 @@ Derived = Literal[
 # What is noticed once, while a recording is read and measured.
 Observed = Literal[
     "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "gaps", "no vibration",
-    "band limited", "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed", "multiple of speed",
+    "band limited", "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed",
+    "multiple of speed", "strong second line",
     "speed channel differs", "impossible speed", "other speed", "own speed counts", "statements differ",
     "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
     "missing frequencies",
@@ -127,6 +128,7 @@ STOPPED, FEWEST_BESIDE = 30.0, 3  # dB below the median of so many other recordi
 
 # A speed (docs/diagnose.md).
 OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
+SECOND_LINE = 10.0  # dB by which a line at twice a stated speed is stronger, from which on that is said
 OTHER_SPEED = 0.03  # by which a speed channel may differ from what is stated or measured
 
 # Velocities in mm/s at which zones B, C and D begin, by group of machines and mounting: ISO 20816-3:2022, as before in
@@ -337,6 +339,9 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "varying speed": lambda values: f"the speed varies by ± {percent(values['share'])} within the recording",
     "wrong speed": _wrong_speed,
     "multiple of speed": _multiple_of_speed,
+    "strong second line": fixed(
+        "the line at twice the stated {stated:.0f} rpm is {above:.0f} dB stronger than that at the speed"
+    ),
     "speed channel differs": fixed("the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both"),
     "impossible speed": fixed("its own speed of {rpm:g} rpm is impossible, and is ignored"),
     "other speed": fixed("it says that it turns at {own:g} rpm, and {given:g} rpm counts"),
