@@ -43,7 +43,6 @@ def transformed(name: str, windows: np.ndarray, rate: float = RATE, rpm: object 
 @pytest.mark.parametrize("length", [640, 511])
 def test_each_input_is_its_slow_twin(length):
     windows = some(length, 2, 1)
-    orders = BEARING.orders()
     speeds = [(900.0, [900.0, 900.0]), (np.array([800.0, 1000.0]), [800.0, 1000.0])]
     twins = {
         "log-spectrum:bands=30": lambda x, _: twin.log_spectrum(x, 30),
@@ -51,7 +50,6 @@ def test_each_input_is_its_slow_twin(length):
         "octave-spectrum:bands=24:octaves=7": lambda x, _: twin.octave_spectrum(x, 24, 7),
         "band-kurtosis": lambda x, _: twin.band_kurtosis(x, 16),
         "envelope-orders:last=12:number=24": lambda x, rpm: twin.envelope_orders(x, RATE, rpm, 4, 0.5, 12, 24),
-        "fault-orders": lambda x, rpm: twin.fault_orders(x, RATE, rpm, orders, 3, 400),
     }
     for name, slow in twins.items():
         for rpm, each in speeds if "orders" in name else speeds[:1]:
@@ -106,7 +104,7 @@ def test_physics_uses_what_the_metadata_allow():
     fast.check(4096, 12000.0, 3000.0)
     recording = Recording(domain="a", origin="a", signal=some()[0, 0], rate=RATE, rpm=900.0)
     assert prepare([recording], Preparation("physics:last=20", 600)).values.shape == (2, 1, 128 + 96 + 16 + 4 * 160)
-    asked = Physics(("fault-orders",))
+    asked = Physics(("log-spectrum",))
     assert asked.suited([both]) == asked
 
 
@@ -120,11 +118,9 @@ def test_physics_uses_what_the_metadata_allow():
         ("envelope-orders", 1024, (RATE, float("nan")), "rpm", "speed"),
         ("envelope-orders", 1024, (RATE, np.array([900.0, 0.0, 900.0])), "rpm", "speed"),
         ("envelope-orders", 1024, (RATE, 6000.0), "rpm", "order 40"),
-        ("fault-orders", 1024, (RATE, 900.0), "bearing", "not known"),
         ("bearing-orders", 1024, (RATE, 900.0), "bearing", "not known"),
         ("bearing-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
         ("bearing-orders", 1024, (RATE, 900.0, BEARING), "rpm", "turns"),
-        ("fault-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
         ("log-spectrum", 256, (), "window", "516"),
         ("band-kurtosis", 100, (), "window", "128"),
         ("log-spectrum:lowest=5000", 1024, (RATE,), "input", "5000 Hz"),
@@ -133,7 +129,7 @@ def test_physics_uses_what_the_metadata_allow():
         ("bearing-orders:multiples=0", 256, (), None, "multiples"),
         ("envelope-orders:first=50", 256, (), None, "first"),
         ("physics:use=envelope-order", 256, (), None, "envelope-orders"),
-        ("physics:use=log-spectrum,fault-orders", 1024, (RATE, 900.0), "bearing", "not known"),
+        ("fault-orders", 1024, (RATE, 900.0, BEARING), None, "bearing-orders"),
     ],
 )  # fmt: skip
 def test_what_an_input_cannot_be_made_of_is_refused_by_name(name, length, metadata, field, word):

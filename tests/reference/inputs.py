@@ -87,33 +87,6 @@ def envelope_orders(
     return (np.array(levels) - np.mean(levels)) / np.std(levels)
 
 
-def fault_orders(
-    window: np.ndarray, rate: float, rpm: float, orders: dict[str, float], bands: int, smoothing: float
-) -> np.ndarray:
-    """Log of the highest level of the whitened squared envelope within 2 % of a line, less the mean log around it."""
-    n = len(window)
-    lines = np.fft.rfft(unit(window))
-    reach = round(smoothing * n / rate / 2)
-    smooth = [abs(lines[max(0, k - reach) : k + reach + 1]).mean() for k in range(len(lines))]
-    white = np.fft.irfft(lines / np.array(smooth), n)
-    multiples = [number * orders[name] for name in ("BPFO", "BPFI", "BSF") for number in (1, 2, 3, 4)]
-    wanted = [*multiples, orders["BPFI"] - 1, orders["BPFI"] + 1, 1.0, 2.0, orders["FTF"]]
-    gap = 2.5 / (np.mean(rpm) / 60 * n / rate)
-    found = []
-    for e in band_envelopes(white, bands):
-        power = e**2 / (e**2).mean() - 1
-        log_level = lambda order, power=power: math.log(level(power, rate, rpm, order) + 1e-6)  # noqa: E731
-        for line in wanted:
-            highest = max(log_level(line * (1 + share)) for share in np.linspace(-0.02, 0.02, 17))
-            around = []
-            for beyond in np.linspace(0, 1.5, 8):
-                away = 0.02 * line + gap + beyond
-                below = line - away if line - away > gap else line + away + 1.5
-                around += [log_level(below), log_level(line + away)]
-            found.append(highest - np.mean(around))
-    return np.array(found)
-
-
 def bearing_orders(
     window: np.ndarray, rate: float, rpm: float, orders: dict[str, float], bands: int, multiples: int
 ) -> np.ndarray:

@@ -18,17 +18,6 @@ from bearcat.findings import Finding
 from bearcat.settings import pairs
 
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")
-# Lines in an envelope spectrum that faults make: multiples of the KINEMATIC orders, and of the shaft's.
-FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {
-    **{f"{number}×BPFO": (0, number, 0, 0, 0) for number in range(1, 5)},
-    **{f"{number}×BPFI": (0, 0, number, 0, 0) for number in range(1, 5)},
-    **{f"{number}×BSF": (0, 0, 0, number, 0) for number in range(1, 5)},
-    "BPFI−1": (0, 0, 1, 0, -1),
-    "BPFI+1": (0, 0, 1, 0, 1),
-    "shaft": (0, 0, 0, 0, 1),
-    "2×shaft": (0, 0, 0, 0, 2),
-    "FTF": (1, 0, 0, 0, 0),
-}
 TABLE = Path(__file__).parent / "bearings.csv"
 ESTIMATE = "estimate"  # how the source of a row begins whose balls are not published, or not in one voice
 INSTEAD = "give a designation, balls=9,ball=7.94,pitch=39.04 (in mm; and angle), or bpfo=…,bpfi=… of its data sheet"
@@ -42,7 +31,7 @@ BETWEEN = 0.37  # of the way from one multiple to the next, where nothing of tha
 
 
 def bearing_lines(multiples: int) -> dict[str, tuple[float, float, float, float, float]]:
-    """Places on the bearing's own axis, as multiples like those of FAULT_LINES, so that geometry does not matter:
+    """Places on the bearing's own axis, as multiples of KINEMATIC and of the shaft, so that geometry does not matter:
     strikes at either race and of a ball with their sidebands, places between them where no fault shows, cage, shaft.
     """
     lines: dict[str, tuple[float, float, float, float, float]] = {}

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import bearcat.data.physical as physical
-from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
+from bearcat.data.bearing import KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError, check_range
@@ -245,25 +245,6 @@ class EnvelopeOrders(OrderInput):
 
 
 @dataclass(frozen=True)
-class FaultOrders(OrderInput):
-    """Levels of the envelopes' spectra where faults of the bearing would show, over the levels around."""
-
-    bands: int = 3
-    smoothing: float = 400.0  # Hz, of the spectrum by which the window is whitened
-    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
-
-    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
-        return "4×BPFI", 4 * bearing.orders()["BPFI"] if bearing else 0.0
-
-    def points(self, length: int) -> int:
-        return self.bands * len(FAULT_LINES)
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        width = 2 * round(self.smoothing * spectra.length / (rate or 1) / 2) + 1
-        return physical.fault_orders(spectra, turns, self.bands, width, orders)
-
-
-@dataclass(frozen=True)
 class BearingOrders(OrderInput):
     """Spectra of bands' envelopes on an axis of the bearing's own orders, whatever its geometry: for other bearings."""
 
@@ -284,7 +265,7 @@ class BearingOrders(OrderInput):
         return physical.bearing_orders(spectra, turns, self.bands, self.multiples, orders)
 
 
-PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")
+PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders")
 
 
 @dataclass(frozen=True)
@@ -304,7 +285,7 @@ class Physics(PhysicalInput):
 
     @cached_property
     def members(self) -> list[PhysicalInput]:
-        made = LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last), FaultOrders()
+        made = LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last)
         return [made[PARTS.index(name)] for name in self.use or PARTS[:3]]
 
     @property
@@ -343,14 +324,13 @@ INPUTS: dict[str, type[Input]] = {
     "octave-spectrum": OctaveSpectrum,
     "band-kurtosis": BandKurtosis,
     "envelope-orders": EnvelopeOrders,
-    "fault-orders": FaultOrders,
     "bearing-orders": BearingOrders,
     "physics": Physics,
 }
 """All inputs by name; a row more is an input more (docs/inputs.md).
 
 >>> [name for name, kind in INPUTS.items() if "bearing" in kind().needs]
-['fault-orders', 'bearing-orders']
+['bearing-orders']
 """
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.bearing import FAULT_LINES, bearing_lines
+from bearcat.data.bearing import bearing_lines
 from bearcat.data.recording import Floats, squared_magnitude, standardise
 
 Array = NDArray[Any]
@@ -27,10 +27,7 @@ LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelo
 OVERSAMPLED = 2  # an envelope has kinks, whose overtones would fold back
 FEWEST = 256  # times at which an envelope is sampled, so that what is filtered away is far from the orders
 BLOCK = 1 << 18  # samples worked on at once, which bounds the memory; measured (docs/design.md)
-TOLERANCE = 0.02  # by which a fault's order may differ from the kinematic one: slip, and a speed that is a little off
 NEAR, SLIP = 5, 0.008  # places tried around each line of a bearing, and how far they reach
-FAULT_NEAR, FAULT_AROUND = 17, 8  # orders tried within the tolerance, and on either side for the background
-REACH = 1.5  # orders, of the background on either side
 TAPS = 10  # bins of a grid twice as fine that a place between them is made of
 
 
@@ -108,31 +105,10 @@ def envelope_orders(spectra: WindowSpectra, turns: float, bands: int, orders: ND
 
 def bearing_orders(spectra: WindowSpectra, turns: float, bands: int, multiples: int, orders: Array) -> Floats:
     """The same at the places of `bearing_lines`: the highest level within SLIP of each; `orders` as KINEMATIC."""
-    lines = line_orders(_bearing_lines(multiples), orders)
+    lines = np.asarray(_bearing_lines(multiples) @ np.append(orders, 1.0))  # sums of these orders and the shaft's
     places = lines[:, None] * (1 + np.linspace(-SLIP, SLIP, NEAR))
     level = _envelope_levels(spectra, turns, bands, places.ravel())
     return _unit(_flat(level.reshape(*level.shape[:-1], len(places), NEAR).max(axis=-1)))
-
-
-def fault_orders(spectra: WindowSpectra, turns: float, bands: int, width: int, orders: Array) -> Floats:
-    """Levels of the whitened window's squared envelopes' spectra at FAULT_LINES over the mean around them, in log;
-    a window is whitened by the mean of so many bins around each.
-    """
-    line, gap = line_orders(np.array(list(FAULT_LINES.values())), orders)[:, None], 2.5 / turns
-    away = TOLERANCE * line + gap + np.linspace(0, REACH, FAULT_AROUND)
-    below = np.where(line - away > gap, line - away, line + away + REACH)
-    near = line * (1 + np.linspace(-TOLERANCE, TOLERANCE, FAULT_NEAR))
-    tried = np.concatenate([near, below, line + away], axis=1)
-    smooth = _running_mean(np.abs(spectra.lines), width)
-    power = squared_magnitude(band_signals(_over(spectra.lines, smooth), bands))
-    level = np.log(order_amplitudes(power, turns, tried.ravel()) + np.float32(LEVEL_FLOOR))
-    level = level.reshape(*level.shape[:-1], *tried.shape)
-    return _flat(level[..., :FAULT_NEAR].max(axis=-1) - level[..., FAULT_NEAR:].mean(axis=-1))
-
-
-def line_orders(lines: Array, orders: Array) -> NDArray[np.float64]:
-    """(line,) of sums of the bearing's kinematic orders (4,) and the shaft's."""
-    return np.asarray(lines @ np.append(orders, 1.0))
 
 
 @lru_cache(maxsize=8)
@@ -181,15 +157,6 @@ def _kernel(points: int, turns: float, orders: tuple[float, ...]) -> tuple[Float
     taps = i0(beta * np.sqrt(np.maximum(1 - np.square(2 * (position - bins) / TAPS), 0)))
     centred = np.array([1, 1j, -1, -1j])[bins % 4]  # the middle of a window is time 0
     return weight.astype(np.float32), bins + TAPS, (taps * centred).astype(np.complex64)
-
-
-def _running_mean(values: Floats, width: int) -> Floats:
-    """Means of so many neighbours along the last axis, of those that there are at its ends."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    places = np.arange(values.shape[-1])
-    last, first = np.minimum(places + width // 2 + 1, places.size), np.maximum(places - width // 2, 0)
-    return np.asarray((sums[..., last] - sums[..., first]) / (last - first), dtype=np.float32)
 
 
 def _flat(values: Array) -> Floats:
