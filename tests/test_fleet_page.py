@@ -15,6 +15,7 @@ import pytest
 
 from bearcat.deploy.serve import Served, make_app
 from bearcat.diagnosis.recording import AlarmRule
+from bearcat.findings import Finding
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
 from bearcat.settings import ServeRequest
@@ -41,7 +42,7 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
                 values = {"rms": 1 + level / 6, "outer_race": 3 + level, "rpm": 1480.0, "kurtosis": 3.1}
                 snapshot = Snapshot(point.machine, point.point, time, f"{day}.wav", values, 25_600.0, "g", 1480.0)
                 now = replace(point, time=time, recordings=day + 1, change=level / 12)
-                events = [Event(point.machine, point.point, time, "alarm", "Lines rose.")] if day == 20 else []
+                events = [Event(point.machine, point.point, time, "alarm", point.findings)] if day == 20 else []
                 file = RecordingFile(f"{day}.wav", f"{point.machine}/{point.point}", f"{day}", 1, 1)
                 store.add(file, [(snapshot, now)], [PointState(now, (usual,))], events)
     return path
@@ -50,8 +51,9 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
 def made_point(machine: str, point: str, status: str = "ok", **changes) -> PointStatus:
     plain = PointStatus(machine, point, status, END - 5 * DAY, operating_state="1480 rpm")
     faulty = {"fault": "outer race", "confidence": 0.93, "evidence": "BPFO 88.3 Hz, 14 dB"}
-    reasons = {"reasons": ("Outer race lines rose by 11 dB since 2026-05-20.", "They grow by 1 dB a day.")}
-    return replace(plain, **(faulty | reasons if status in ("alarm", "check") else {}) | changes)
+    values = {"title": "outer race lines", "band": None, "decibels": 11.0, "learnt": True}
+    faulty["findings"] = (Finding("baseline change", status, values), Finding("after stop", "remark", {"days": 2.0}))
+    return replace(plain, **(faulty if status in ("alarm", "check") else {}) | changes)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,12 @@ def test_the_worst_stand_first_with_what_is_known_of_them(command, plant: Path, 
     text = (tmp_path / "fleet.html").read_text(encoding="utf-8")
     rows = re.findall(r"<tr role=\"row\".*? data-status=\"(.*?)\"", text)
     assert rows == ["alarm", "alarm", "check", "no signal", *["ok"] * 26]
-    for words in ("outer race, 93", "BPFO 88.3 Hz, 14 dB", "Outer race lines rose by 11 dB", "What to do next"):
+    for words in (
+        "outer race, 93",
+        "BPFO 88.3 Hz, 14 dB",
+        "Outer race lines 11 dB above what is usual",
+        "What to do next",
+    ):
         assert words in text
     labels = re.findall(r"<svg viewBox=.*?aria-label=\"(.*?)\"", text)
     for title in ("Evidence of a change", "RMS", "outer race lines"):
@@ -131,7 +138,13 @@ def test_a_step_names_the_command_for_this_very_point():
 
 
 def test_hostile_names_are_text(tmp_path: Path):
-    points = [made_point(name, name, "alarm", reasons=(name,), evidence=name, operating_state=name) for name in HOSTILE]
+    points = [
+        made_point(
+            name, name, "alarm", evidence=name, operating_state=name,
+            findings=(Finding("unreadable", "alarm", {"problem": name}),),
+        )
+        for name in HOSTILE
+    ]  # fmt: skip
     with Store.open(made_store(tmp_path / "hostile.db", points)) as store:
         text = fleet_page(store)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", text)
@@ -144,7 +157,7 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
-        snapshot = Snapshot("pump", "drive end", END, "a.wav", no_signal="silence")
+        snapshot = Snapshot("pump", "drive end", END, "a.wav", no_signal=Finding("empty", "check"))
         store.add(
             RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)], [PointState(status, (OperatingState(),))]
         )

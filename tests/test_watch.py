@@ -90,7 +90,8 @@ def test_once_prints_machines_worst_first_and_ends_by_the_worst(plant, watched):
         assert "alarm" in [event.kind for event in store.events("fan 20")]
     before = content(place)
     again = watch(plant, place, "--format", "json")
-    assert json.loads(again.stdout)["points"][0]["machine"] == "fan 20"
+    point = json.loads(again.stdout)["points"][0]
+    assert (point["machine"], point["findings"][0]["severity"], len(point["reasons"])) == ("fan 20", "alarm", 1)
     assert content(place) == before, "nothing is read twice"
     rows = list(csv.DictReader(watch(plant, place, "--format", "csv").stdout.splitlines()))
     assert rows[0]["status"] == "alarm"
@@ -180,6 +181,26 @@ def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(sma
         assert len(store.trend("pump", "DE")) == 4
 
 
+def test_a_row_whose_file_is_missing_is_a_point_that_cannot_be_read_until_the_file_is_there(tmp_path):
+    root, place = tmp_path / "plant", tmp_path / "plant.db"
+    paths = [record(root, "pump", "DE", day) for day in range(2)]
+    rows = [f"{path.relative_to(root)},pump,{point}" for path, point in zip(paths, ("DE", "NDE"), strict=True)]
+    (root / "manifest.csv").write_text("\n".join(["path,machine,point", *rows]))
+    missing = paths[1].rename(tmp_path / "elsewhere.wav")
+    watching, _ = watched_by(root, place)
+    assert watching.problems == 1
+    with Store.open(place) as store:
+        (_, unread) = sorted(store.fleet(), key=lambda point: point.point)
+        assert (unread.point, unread.status, unread.recordings) == ("NDE", "check", 0)
+        assert [finding.kind for finding in unread.findings] == ["unreadable"]
+    watched_by(root, place)
+    missing.rename(paths[1])
+    watched_by(root, place)
+    with Store.open(place) as store:
+        assert len(store.events()) == 1, "it is an event once"
+        assert [len(store.trend("pump", point)) for point in ("DE", "NDE")] == [1, 1]
+
+
 def test_it_goes_on_as_files_arrive_and_half_written_ones_wait(small, tmp_path):
     root, place = small
     out, errors = tmp_path / "out", tmp_path / "err"
@@ -243,6 +264,8 @@ def test_people_use_the_store(watched, tmp_path):
     rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
     assert len(rows) == 3 * (LEARNT + 8)
     assert {"machine", "point", "time", "rms", "p_value", "reasons"} <= set(rows[0])
+    alarmed = next(row for row in rows if row["status"] == "alarm")
+    assert json.loads(alarmed["findings"])[0]["severity"] == "alarm"
     assert commands.bearcat("watch", "baseline", place, "pump 1/DE").returncode == 0
     assert commands.bearcat("watch", "forget", place, "fan 20", "--yes").returncode == 0
     with Store.open(place) as store:

@@ -123,12 +123,13 @@ def test_a_manifest_says_it_all_and_may_grow(tmp_path):
         file.write(
             "c.wav,pump,DE,2024-05-02,,,,,,\nmissing.wav,pump,DE,2024-05-03,,,,,,\nc.wav,pump,DE,yesterday,,,,,,\n"
         )
-    assert len(list(folder.scan())) == 3
-    problems = "\n".join(said)
-    assert "missing.wav" in problems
-    assert "yesterday" in problems
+    arrivals = list(folder.scan())
+    (missing,) = (arrival for arrival in arrivals if arrival.problem is not None)
+    assert (len(arrivals), missing.point, missing.time) == (4, "DE", datetime(2024, 5, 3, tzinfo=UTC).timestamp())
+    assert "missing.wav" in missing.problem
+    assert "yesterday" in "\n".join(said)
     made(root, "missing.wav")
-    assert len(list(folder.scan())) == 4, "a file may come after its row"
+    assert [arrival.problem for arrival in folder.scan()] == [None] * 4, "a file may come after its row"
 
 
 def test_a_missing_folder_is_named(tmp_path):

@@ -15,7 +15,7 @@ from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Gi
 from bearcat.findings import Finding
 from bearcat.watch.alarm import acknowledge, assess, relearn, unreadable
 from bearcat.watch.memory import PointState, observe
-from bearcat.watch.snapshot import PointStatus, Snapshot, measure
+from bearcat.watch.snapshot import PointStatus, Snapshot, measure, status_of
 from bearcat.watch.usual import DAY, PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, row_of, threshold
 from tests.reference import watching as reference
 
@@ -168,14 +168,14 @@ def test_a_baseline_takes_recordings_by_their_spacing_and_days_of_running():
             learnt_after.append(number)
             break
     assert 2 * 144 <= learnt_after[0] <= 2 * 144 + 2
-    assert state.missing(rule, 600.0) is None
+    assert state.missing(rule, 600.0) == ()
 
 
 # Statuses.
 
 
 LOUD, FAULT = {"band_4": 5.0, "envelope_kurtosis": 4.0}, {"outer_race": 14.0, "envelope_kurtosis": 5.0}
-GONE = {"no_signal": "the sensor gives no signal"}
+GONE = {"no_signal": Finding("constant", "check", {"value": 0.0})}
 # What happens from one day to another, the events of that, the status then, and a word of its reasons.
 SCENARIOS = {
     "a change is alarmed once, acknowledged, and alarmed again when it grows": [
@@ -241,6 +241,7 @@ def test_what_happens_to_a_point(steps):
         assert happened in (None, events)
         assert status in (None, memory.status.status)
         assert word in " ".join(memory.status.reasons)
+        assert memory.status.status == status_of(memory.status.findings)
         assert (memory.status.alarm is not None) == (memory.open_alarm is not None)
     assert sum(state.learnt for state in memory.states) == 1
 
@@ -250,7 +251,7 @@ def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt()
     assert run(memory, random, range(10)) == []
     assert run(memory, random, range(10, 20), band_4=4.0) == [], "which other days may explain"
     assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
-    assert memory.status.baseline.startswith("baseline: 20 of 30")
+    assert memory.status.baseline.startswith("baseline: 20 of 30 recordings; judged as diagnose does")
     assert memory.status.p_value is None
 
 

@@ -51,8 +51,7 @@ def happen(store: Store, *kinds: str, machine: str = "pump 3") -> list[int]:
     """Adds events as the loop does: their numbers."""
     name = f"{store.unsent()!r}{kinds}"
     events = [
-        Event(machine, "drive end", 1.7e9 + place, kind, f"{machine}, drive end: {kind} {place}")
-        for place, kind in enumerate(kinds)
+        Event(machine, "drive end", 1.7e9 + place, kind, note=f"{kind} {place}") for place, kind in enumerate(kinds)
     ]
     return [int(event.number) for event in store.add(RecordingFile(name, "", name, 1, 1), events=events)]
 

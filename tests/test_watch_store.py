@@ -13,11 +13,15 @@ import sqlalchemy as sql
 
 from bearcat.diagnosis.decision import ALARM, OK
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.watch.alarm import assess
 from bearcat.watch.memory import PointState, observe
 from bearcat.watch.snapshot import Event, PointStatus, RecordingFile, Snapshot
 from bearcat.watch.store import Store
 from bearcat.watch.usual import DAY, WatchRule
+
+LINES = Finding("cross-talk", "alarm", {"fault": "outer race", "decibels": 9.5, "owner": "NDE"})
+ALARMED = Event("pump 3", "DE", 7 * DAY, "alarm", (LINES,), "outer race")
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def filled(store: Store, days: int, machine: str = "pump 3", alarm: int | None =
     state = PointState(PointStatus(machine, "DE"))
     for number in range(days):
         each = snapshot(number, machine)
-        events = [Event(machine, "DE", each.time, "alarm", "outer race")] if number == alarm else []
+        events = [replace(ALARMED, machine=machine, time=each.time)] if number == alarm else []
         state = judged(state, each, ALARM if alarm is not None and number >= alarm else OK)
         store.add(file_of(number, machine), [(each, state.status)], [state], events)
 
@@ -68,7 +72,7 @@ def test_a_store_gives_back_what_was_added(address):
         assert [row.time / DAY for row in rows] == sorted([*range(10), 3])
         assert [row.values["rms"] for row in rows if row.status is None] == [9.0]
         assert rows[0].recording == "/plant/pump 3/0.wav#DE"
-        assert [event.kind for event in store.events()] == ["alarm"]
+        assert store.events() == [replace(ALARMED, number=1)]
         assert store.states("pump 3")["DE"].status == store.fleet("pump 3")[0] == rows[-1].status
         assert ("/plant/pump 3/2.wav", "pump 3") in store.known()
         assert store.recording("pump 32", "pump 3").path == "/plant/pump 3/2.wav"
@@ -108,7 +112,7 @@ def test_a_file_is_added_whole_or_not_at_all(address):
         filled(store, 2)
         state = judged(store.states("pump 3")["DE"], each := snapshot(5))
         with suppress(ZeroDivisionError), store.transaction():
-            store.add(file_of(5), [(each, state.status)], [state], [Event("pump 3", "DE", 5.0, "alarm", "x")])
+            store.add(file_of(5), [(each, state.status)], [state], [Event("pump 3", "DE", 5.0, "alarm")])
             raise ZeroDivisionError
         assert len(store.trend("pump 3", "DE")) == 2
         assert store.events() == []

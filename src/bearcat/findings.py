@@ -42,8 +42,15 @@ OfModel = Literal[
     "label recordings", "accuracy unknown", "tested on", "physics differs", "no check models", "not calibrated",
     "no fault among recordings",
 ]  # fmt: skip
-Kind = Literal[NoSignal, Derived, Observed, OfModel]
-DERIVED = frozenset(get_args(Derived))
+# Of a point of a machine over time.
+Watched = Literal[
+    "baseline change", "unexplained change", "no fault shown", "alarm open", "alarm over", "alarm acknowledged",
+    "levels of neighbour", "all points louder", "quieter", "not comparable", "too few turns", "baseline incomplete",
+    "baseline learnt", "baseline restarted", "baseline with lines", "doubted baseline", "after stop", "rate changed",
+    "unit changed",
+]  # fmt: skip
+Kind = Literal[NoSignal, Derived, Observed, OfModel, Watched]
+DERIVED, SILENT = frozenset(get_args(Derived)), frozenset(get_args(NoSignal))
 MOST_REASONS = 2  # of a recording
 
 
@@ -143,6 +150,7 @@ ZONES = {
 
 Values = Mapping[str, Any]
 RUNNING = "check sensor and cable, and whether the machine runs"
+LOOK = "look at the machine, then acknowledge"
 UNLIKE = {  # why a channel is no vibration
     "constant": "does not change",
     "slow": "changes slowly, as temperature or load do",
@@ -285,6 +293,31 @@ def _no_fault(values: Values) -> str:
     return f"no fault was found in {what}; up to {percent(values['high'])} of such may be faulty all the same"
 
 
+def _baseline_change(values: Values) -> str:
+    low, high = values["band"] or (None, None)
+    what = values["title"] if low is None else f"RMS in {low:.3g}–{high:.3g} kHz"
+    usual = "what is usual" if values["learnt"] else "its first recordings"
+    return f"{what} {values['decibels']:.0f} dB above {usual}"
+
+
+def _baseline_incomplete(values: Values) -> str:
+    recordings, days = values["wanted"] - values["recordings"], values["of_days"] - values["days"]
+    there, missing = [], []
+    if recordings > 0 or days <= 0:
+        there.append(f"{values['recordings']} of {values['wanted']} recordings")
+        missing.append(f"{max(recordings, 1)} more {'recordings' if recordings > 1 else 'recording'}")
+    if days > 0:
+        there.append(f"{values['days']:.1f} of {values['of_days']:g} days")
+        missing.append(f"{max(days, 0.1):.1f} more days")
+    so_far = f"baseline: {', '.join(there)}; judged as diagnose does"
+    return f"{so_far}; change is judged after {' and '.join(missing)}"
+
+
+def _doubted_baseline(values: Values) -> str:
+    doubt = SENTENCES[values["doubt"]](values["values"])
+    return f"most recordings of its baseline were to be checked: {doubt}; {LOOK}"
+
+
 SENTENCES: Mapping[str, Callable[[Values], str]] = {
     # No signal.
     "empty": fixed("the recording holds no samples; record it again"),
@@ -375,7 +408,37 @@ SENTENCES: Mapping[str, Callable[[Values], str]] = {
     "no check models": fixed("no check models could be fitted, so the estimate rests on confidence alone"),
     "not calibrated": fixed("confidence is not calibrated"),
     "no fault among recordings": _no_fault,
+    # Of a point over time.
+    "baseline change": _baseline_change,
+    "unexplained change": fixed("something has changed since {since}"),
+    "no fault shown": fixed("no clear line and no impulses yet"),
+    "alarm open": fixed("the alarm of {time} is open"),
+    "alarm over": fixed("the alarm of {time} is over; acknowledge it"),
+    "alarm acknowledged": fixed("the alarm of {time} is acknowledged, and its cause is still there"),
+    "levels of neighbour": fixed("cross-talk from {owner}: its levels rose more"),
+    "all points louder": fixed("other points are louder too: check load, speed and foundation"),
+    "quieter": fixed("{decibels:.0f} dB below what is usual: check sensor, mounting and load"),
+    "not comparable": fixed("nothing was measured that can be compared with its baseline"),
+    "too few turns": fixed("{turns:.1f} turns of the shaft so far, and {wanted} are needed"),
+    "baseline incomplete": _baseline_incomplete,
+    "baseline learnt": fixed("what is usual was learnt from {recordings} recordings at {state}"),
+    "baseline restarted": fixed("what is usual is learnt anew"),
+    "baseline with lines": lambda values: f"{_usual_lines({**values, 'of': 'its baseline'})}; {LOOK}",
+    "doubted baseline": _doubted_baseline,
+    "after stop": fixed("the first recording after a stop of {days:.1f} days"),
+    "rate changed": fixed("the sampling rate is {rate:g} Hz now; what is usual is learnt anew"),
+    "unit changed": fixed("the unit is {unit} now; what is usual is learnt anew"),
 }
+# How the sentence of an event begins, by its kind; the others have findings alone.
+EVENTS = {
+    "alarm": "alarm", "grown": "the change has grown", "over": "the change has gone", "acknowledged": "acknowledged",
+}  # fmt: skip
+
+
+def event_sentence(kind: str, fault: str | None, findings: Iterable[Finding], note: str) -> str:
+    """What happened to a point, or the note of the person who did it."""
+    parts = [EVENTS.get(kind), fault, *sentences(findings)]
+    return note or "; ".join(filter(None, parts)) or kind
 
 
 def count(number: int, what: str, several: str | None = None) -> str:

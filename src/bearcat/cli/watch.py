@@ -101,7 +101,7 @@ def print_fleet(fleet: Fleet, form: str) -> None:
     """Machines, worst first; the first line of a table is the answer."""
     if form != "table":
         rows = fleet.rows()
-        cells = [row | {"reasons": "; ".join(row["reasons"])} for row in rows]
+        cells = [row | {"reasons": "; ".join(row["reasons"]), "findings": to_json(row["findings"])} for row in rows]
         print_data(form, "points", cells if form == "csv" else rows, fleet.columns)
         print_note(fleet.summary)
         return

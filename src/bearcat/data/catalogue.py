@@ -8,7 +8,7 @@ Checking, loading and caching share one list of recordings (there or missing) an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,7 @@ class Problem:
     sentence: str
     domain: str | None = None  # None: it concerns the whole dataset; empty: a file of no domain
     label: str | None = None
+    stated: Mapping[str, str | None] = field(default_factory=dict, hash=False)  # in its row of a manifest
 
     @classmethod
     def about_file(cls, name: str, places: Sequence[Path], root: Path, what: str, domain: str) -> Problem:

@@ -124,7 +124,8 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
             rows.append(_read_row(root, path, cleaned))
         except InputError as error:
             domain = "" if shifted else cleaned.get("domain") or cleaned.get("machine") or ""
-            problems.append(Problem(name, f"{name}: {error}", domain, cleaned.get("label")))
+            stated = {} if shifted else cleaned
+            problems.append(Problem(name, f"{name}: {error}", domain, cleaned.get("label"), stated))
     return rows
 
 

@@ -143,8 +143,8 @@ def naming(path: Path, problem: str) -> Iterator[None]:
     """Turns every error into an InputError that begins with the model's path."""
     try:
         yield
-    except InputError as error:  # such as an unknown input or encoder
-        raise error if str(error).startswith(f"{path}") else InputError(f"{path}: {error}") from error
+    except InputError as error:  # one about an unknown input or encoder does not name the model
+        raise InputError(f"{path}: {error.beside(str(path))}") from error
     except ModuleNotFoundError:  # the model may be sound
         raise
     except Exception as error:  # damaged files raise nearly every kind

@@ -19,9 +19,9 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, MOST_REASONS, SHOWN_LINE, Finding, reasons, sentence
+from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, Kind, most_severe, unique
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
-from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, written_time
+from bearcat.watch.snapshot import Event, PointStatus, status_of, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
@@ -31,6 +31,7 @@ from bearcat.watch.usual import (
     Doubles,
     WatchRule,
     add_evidence,
+    called,
     excesses,
     score,
 )
@@ -49,10 +50,10 @@ def assess(
     state: PointState, reading: Reading, rule: WatchRule, beside: Sequence[PointState] = ()
 ) -> tuple[PointState, tuple[Event, ...]]:
     """What a recording means, beside the other points of its machine."""
-    happened = list[tuple[str, str]]()  # kind and sentence
+    happened = list[tuple[str, tuple[Finding, ...]]]()  # kinds of events, and what is noticed with them
     if reading.silent is not None:
         if state.status.status != NO_SIGNAL:
-            happened.append(("problem", f"no signal; {reading.silent}"))
+            happened.append(("problem", (reading.silent,)))
     elif reading.snapshot.refused:
         reading = _not_diagnosed(reading)
     elif reading.row is not None:
@@ -63,15 +64,14 @@ def assess(
         names = (*state.names, reading.state)[-PERSISTENCE:] if reading.state in FAULTS else state.names
         state = replace(state, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1, names=names)
         state, event = _update_alarm(state, reading, rule)
-        happened += [event] if event is not None else []
+        happened += [(event, ())] if event is not None else []
         state, learnt = _learn(state, reading, rule)
-        happened += [("baseline", "; ".join(learnt))] if learnt else []
+        happened += [("baseline", learnt)] if learnt else []
     status = _status(state, reading, rule)
     events = list[Event]()
-    for kind, words in happened:
-        why = [*filter(None, [status.fault]), *status.reasons] if kind in ("alarm", "grown") else []
-        text = "; ".join([f"{status.machine}, {status.point}: {words}", *why])
-        events.append(Event(status.machine, status.point, reading.snapshot.time, kind, text))
+    for kind, findings in happened:
+        why, fault = (most_severe(status.findings), status.fault) if kind in ("alarm", "grown") else (findings, None)
+        events.append(Event(status.machine, status.point, reading.snapshot.time, kind, tuple(why), fault))
     return replace(state, status=status), tuple(events)
 
 
@@ -189,10 +189,8 @@ def _weigh(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
     return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
 
 
-def _update_alarm(
-    state: PointState, reading: Reading, rule: WatchRule
-) -> tuple[PointState, tuple[str, str] | None]:  # fmt: skip
-    """Raises an alarm, a second where it has grown, and says when it is over: the kind of event and its sentence."""
+def _update_alarm(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, str | None]:
+    """Raises an alarm, a second where it has grown, and says when it is over: the kind of event."""
     alarm, level, limit, time = state.alarm, state.level, state.limit(rule), reading.snapshot.time
     if alarm is not None and alarm.over and alarm.acknowledged is not None:
         alarm = None
@@ -205,16 +203,16 @@ def _update_alarm(
     strong, lasting = strong or reading.alarming, lasting or reading.alarming
     state = replace(state, alarm=alarm, quiet_blocks=0 if strong or lasting else state.quiet_blocks + 1)
     if strong and alarm is None:
-        return replace(state, alarm=OpenAlarm(time, state.onset or time, level)), ("alarm", "alarm")
+        return replace(state, alarm=OpenAlarm(time, state.onset or time, level)), "alarm"
     if alarm is None:
         return state, None
     if alarm.over:  # it may come again, when nobody has looked yet
         return replace(state, alarm=replace(alarm, over=not strong)), None
     if np.any(np.array(level) >= np.array(alarm.change) + GROWN):
         change = tuple(np.fmax(alarm.change, level).tolist())
-        return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), ("grown", "the change has grown")
+        return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), "grown"
     if state.quiet_blocks >= PERSISTENCE:
-        event = None if alarm.announced else ("over", "the change has gone")
+        event = None if alarm.announced else "over"
         return replace(state, alarm=replace(alarm, over=True, announced=True)), event
     return state, None
 
@@ -227,8 +225,8 @@ def _has_grown(change: Doubles) -> bool:
     return bool(grown.sum() > 1 and (grown & ~IS_KURTOSIS).any())
 
 
-def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, list[str]]:
-    """Learns a block in which nothing speaks for a fault; what is to be said where that completes the baseline."""
+def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, tuple[Finding, ...]]:
+    """Learns a block in which nothing speaks for a fault; what is noticed where that completes the baseline."""
     before = state.state
     if state.restarted:
         known = state.evidence > 0
@@ -237,27 +235,26 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
     else:
         known = _has_grown(state.change) and state.alarm is None
     if reading.row is None or known or reading.alarming or state.open_alarm is not None:
-        return state, []
+        return state, ()
     after = before.learn(reading.row, reading.snapshot.time, rule, state.interval)
     state = state.with_state(state.current, after)
     if before.learnt:
-        return state, []
+        return state, ()
     doubts = reading.doubts
     doubted = state.doubted + any(finding.kind not in CLAIMLESS for finding in doubts)
     accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in doubts)}))
     state = replace(state, accepted=accepted, doubted=doubted)
     if not after.learnt:
-        return state, []
+        return state, ()
     question, lines = None, None if state.usual_lines is None else state.usual_lines.finding
     if lines is not None:
-        question = sentence(replace(lines, values={**lines.values, "of": "its baseline"}))
+        question = Finding("baseline with lines", "check", {"levels": lines.values["levels"]})
     elif 2 * doubted > after.count and doubts:
-        question = f"most recordings of its baseline were to be checked: {sentence(doubts[0])}"
-    words = [f"what is usual was learnt from {after.count} recordings at {after.label}"]
-    if question is not None:
-        question += "; look at the machine, then acknowledge"
-        words.append(question)
-    return replace(state, question=question or state.question), words
+        values = {"doubt": doubts[0].kind, "values": doubts[0].values}
+        question = Finding("doubted baseline", "check", values)
+    learnt = Finding("baseline learnt", "remark", {"recordings": after.count, "state": after.label})
+    noticed = (learnt,) if question is None else (learnt, question)
+    return replace(state, question=question or state.question), noticed
 
 
 # What is said of the point.
@@ -274,74 +271,76 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
         fault, confidence = reading.state, reading.decision.expected or None
     if reading.physics is not None:
         faults = reading.physics.faults
-        named_or_loudest = (
-            fault if fault is not None and fault in faults else max(faults, key=lambda name: faults[name].level)
-        )
+        loudest = max(faults, key=lambda name: faults[name].level)
+        named_or_loudest = fault if fault is not None and fault in faults else loudest
         evidence = reading.physics.line(named_or_loudest)
         severity = None if fault is None else reading.physics.clarity(named_or_loudest)
     if reading.silent is not None:
-        waiting = [f"the alarm of {written_time(open_alarm.time)} is open"] if open_alarm is not None else []
-        status, why = NO_SIGNAL, [reading.silent, *waiting]
+        why = [reading.silent, *([] if open_alarm is None else [_about("alarm open", open_alarm)])]
     else:
-        status, why = _judge(state, reading, rule)
-    findings = () if reading.decision is None else reading.decision.findings
-    repeated = any(sentence(finding) in why for finding in findings if finding.kind == "fault line")
-    values = reading.snapshot.values
+        why = _judge(state, reading, rule)
+    findings = unique([*why, *reading.notes, *state.state.missing(rule, state.interval)])
+    status, values = status_of(findings), reading.snapshot.values
     measure, unit = ("velocity", "mm/s") if "velocity" in values else ("rms", reading.snapshot.unit)
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
     return replace(
         before, status=status, since=since, fault=fault, severity=severity, confidence=confidence,
-        level=values.get(measure), unit=unit, evidence=evidence, repeated=repeated, time=time,
-        reasons=tuple(dict.fromkeys([*why, *reading.notes]))[:MOST_REASONS], recordings=before.recordings + 1,
-        operating_state=state.state.label, baseline=state.state.missing(rule, state.interval),
+        level=values.get(measure), unit=unit, evidence=evidence, time=time,
+        findings=findings, recordings=before.recordings + 1, operating_state=state.state.label,
         alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
         p_value=reading.p_value, change=state.evidence / state.limit(rule),
     )  # fmt: skip
 
 
-def _judge(state: PointState, reading: Reading, rule: WatchRule) -> tuple[str, list[str]]:
-    """Alarm, check or ok, and why: the first of these that holds."""
+def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding]:
+    """Why it is an alarm, or to be checked: the first of these that holds; nothing where all is well."""
     alarm, decision, before = state.alarm, reading.decision, state.status
+    asking = [finding for finding in before.findings if finding.severity in (CHECK, ALARM)]
     if state.open_alarm is not None and not state.open_alarm.over:
-        return ALARM, list(before.reasons) if reading.row is None else _why_alarm(state, reading)
+        same = reading.row is None and before.status == ALARM
+        return asking if same else _why_alarm(state, reading)
     if reading.row is None and decision is not None:
-        return CHECK, list(decision.reasons)
+        return most_severe(decision.findings)
     if reading.row is None and before.recordings and before.status != NO_SIGNAL:
-        return before.status, list(before.reasons)
+        return asking
     if reading.row is None:
-        return CHECK, [f"{state.block.turns:.1f} turns of the shaft so far, and {FEWEST_TURNS} are needed"]
+        return [Finding("too few turns", "check", {"turns": state.block.turns, "wanted": FEWEST_TURNS})]
     if reading.borrowed:
-        return CHECK, [sentence(reading.borrowed[0])]
+        return [reading.borrowed[0]]
     if reading.owner is not None:
-        return CHECK, [f"cross-talk from {reading.owner}: its levels rose more"]
+        return [Finding("levels of neighbour", "check", {"owner": reading.owner})]
     if alarm is None and state.evidence >= state.limit(rule):
-        return CHECK, [*_why_alarm(state, reading), "no clear line and no impulses yet"]
+        change = [finding.but("check") for finding in _why_alarm(state, reading)]
+        return [*change, Finding("no fault shown", "check")]
     if alarm is not None:
-        end = "is over" if alarm.over else "is acknowledged, and its cause is still there"
-        return CHECK, [
-            f"the alarm of {written_time(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)
-        ]
+        return [_about("alarm over" if alarm.over else "alarm acknowledged", alarm)]
     usual = state.accepted if state.reference.learnt else ()
-    if doubts := reasons(finding for finding in reading.doubts if finding.kind not in usual):
-        return CHECK, list(doubts)
+    if doubts := most_severe(finding for finding in reading.doubts if finding.kind not in usual):
+        return doubts
     if reading.common >= GROWN:
-        return CHECK, ["other points are louder too: check load, speed and foundation"]
+        return [Finding("all points louder", "check", {"decibels": reading.common})]
     if state.question is not None:
-        return CHECK, [state.question]
+        return [state.question]
     if state.reference.learnt and not np.isfinite(state.change).any():
-        return CHECK, ["nothing was measured that can be compared with its baseline"]
+        return [Finding("not comparable", "check")]
     levels = state.changes[-PERSISTENCE:, LEVELS]
     if np.isfinite(levels).any() and np.nanmax(levels) <= -FALLEN:
-        return CHECK, [f"{-np.nanmax(levels):.0f} dB below what is usual: check sensor, mounting and load"]
-    return OK, []
+        return [Finding("quieter", "check", {"decibels": float(-np.nanmax(levels))})]
+    return []
 
 
-def _why_alarm(state: PointState, reading: Reading) -> list[str]:
+def _about(kind: Kind, alarm: OpenAlarm) -> Finding:
+    """What has become of an alarm."""
+    return Finding(kind, "alarm" if kind == "alarm open" else "check", {"time": written_time(alarm.time)})
+
+
+def _why_alarm(state: PointState, reading: Reading) -> list[Finding]:
     """What the recording shows, or what has changed."""
-    learnt, diagnosed = state.reference.learnt, [] if reading.decision is None else list(reading.decision.reasons)
+    learnt = state.reference.learnt
+    diagnosed = [] if reading.decision is None else most_severe(reading.decision.findings)
     if reading.alarming and not learnt:
         return diagnosed
     change = reading.change if learnt else state.change
@@ -350,22 +349,15 @@ def _why_alarm(state: PointState, reading: Reading) -> list[str]:
         beyond[IS_KURTOSIS] = -1.0
     place = int(beyond.argmax())
     if beyond[place] > 0:
-        decibels = np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place]
-        usual = "what is usual" if learnt else "its first recordings"
-        return [f"{_title(NAMES[place], state.state.rate)} {decibels:.0f} dB above {usual}"]
+        name = NAMES[place]
+        decibels = float(np.nanmedian(change[LEVELS]) if name == LEVEL else change[place])
+        values = {"measurement": name, **called(name, state.state.rate), "decibels": decibels, "learnt": learnt}
+        return [Finding("baseline change", "alarm", values)]
     if reading.alarming:
         return diagnosed[:1]
     if state.alarm is not None:
-        return [f"the alarm of {written_time(state.alarm.time)} is open"]
-    return [f"something has changed since {written_time(state.onset)}"]
-
-
-def _title(name: str, rate: float | None) -> str:
-    """A measurement in words; bands by their frequencies."""
-    if name in BAND_NAMES and rate is not None:
-        width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
-        return f"RMS in {number * width:.3g}–{(number + 1) * width:.3g} kHz"
-    return "RMS" if name == LEVEL else MEASUREMENTS[name][0]
+        return [_about("alarm open", state.alarm)]
+    return [Finding("unexplained change", "alarm", {"since": written_time(state.onset)})]
 
 
 # What people and files do to it.
@@ -376,8 +368,11 @@ def unreadable(state: PointState, time: float, problem: str) -> PointState:
     status = state.status
     if status.time is not None and time <= status.time:
         return state
-    worst, since = (ALARM, status.since) if status.status == ALARM else (CHECK, status.since or time)
-    return replace(state, status=replace(status, status=worst, since=since, reasons=(problem, *status.reasons[:1])))
+    unusable = Finding("unreadable", "check", {"problem": problem})
+    others = [finding for finding in status.findings if status.status != NO_SIGNAL or finding.severity == "remark"]
+    findings = (unusable, *(finding for finding in others if finding.kind != "unreadable"))
+    since = status.since if status.status == ALARM else status.since or time
+    return replace(state, status=replace(status, status=status_of(findings), since=since, findings=findings))
 
 
 def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
@@ -387,8 +382,13 @@ def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointSt
         alarm = replace(alarm, acknowledged=time, change=state.level)
     if status.status == ALARM:
         status = replace(status, status=CHECK, since=time)
-    status = replace(status, alarm=None, acknowledged=time)
-    event = Event(status.machine, status.point, time, "acknowledged", note or "acknowledged")
+    seen = tuple(
+        Finding("alarm acknowledged", "check", finding.values) if finding.kind == "alarm open"
+        else finding.but("check") if finding.severity == "alarm" else finding
+        for finding in status.findings
+    )  # fmt: skip
+    status = replace(status, alarm=None, acknowledged=time, findings=seen)
+    event = Event(status.machine, status.point, time, "acknowledged", note=note)
     return replace(state, alarm=alarm, question=None, status=status), event
 
 
@@ -398,5 +398,5 @@ def relearn(state: PointState, time: float, note: str = "") -> tuple[PointState,
     status = PointStatus(
         was.machine, was.point, OK, time, time=was.time, recordings=was.recordings, operating_state=was.operating_state,
     )  # fmt: skip
-    event = Event(was.machine, was.point, time, "baseline", note or "what is usual is learnt anew")
+    event = Event(was.machine, was.point, time, "baseline", (Finding("baseline restarted", "remark"),), note=note)
     return PointState(status), event

@@ -48,6 +48,7 @@ class Arrival:
     changed: int  # nanoseconds since 1970
     rows: tuple[ManifestRow, ...] = ()
     rpm: float | None = None
+    problem: str | None = None  # why there is no such file
 
     @property
     def part(self) -> str:
@@ -164,8 +165,23 @@ class WatchedFolder:
             arrival = Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
             arrivals += [arrival] if self._checked(arrival) is not None else []
         for problem in problems:
-            self.say(f"{folder}: {problem.sentence}", "problem")
+            missing = self._missing(folder, problem)
+            if missing is None or self._checked(missing) is None:
+                self.say(f"{folder}: {problem.sentence}", "problem")
+            else:
+                arrivals.append(missing)
         return arrivals
+
+    def _missing(self, folder: Path, problem: Problem) -> Arrival | None:
+        """A row of a manifest that cannot be read, so that its point is listed; None where it names no machine."""
+        stated = problem.stated
+        machine, path = stated.get("machine") or stated.get("domain"), folder / (stated.get("path") or problem.origin)
+        if machine is None:
+            return None
+        texts = stated.get("time") or "", Path(stated.get("path") or "").stem
+        when = next((moment for text in texts if (moment := time_in(text, self.zone)) is not None), time.time())
+        sentence = f"{folder}: {problem.sentence}"
+        return Arrival(str(path), machine, stated.get("point"), when, 0, 0, problem=sentence)
 
     def _last_change(self, machine: str, path: Path, status: os.stat_result) -> float:
         sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"

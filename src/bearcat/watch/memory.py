@@ -26,7 +26,7 @@ from bearcat.diagnosis.lines import FAULTS, Loudness
 from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import GROWN, Finding, sentence
+from bearcat.findings import GROWN, Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (
@@ -107,7 +107,7 @@ class PointState:
     current: int = 0  # of the states
     accepted: tuple[str, ...] = ()  # kinds of findings that were there while the baseline was learnt
     doubted: int = 0  # recordings of the baseline that were to be checked
-    question: str | None = None  # what a person should know of the baseline, until it is acknowledged
+    question: Finding | None = None  # what a person should know of the baseline, until it is acknowledged
     # The last recordings.
     orders: Mapping[str, float] | None = None  # of the bearing
     block: Block = field(default_factory=Block)
@@ -219,8 +219,8 @@ class Reading:
     """One recording of a point, and what it says beside other points (alarm.py)."""
 
     snapshot: Snapshot
-    notes: tuple[str, ...] = ()
-    silent: str | None = None  # why there is no signal
+    notes: tuple[Finding, ...] = ()  # what is odd about its time, rate or unit
+    silent: Finding | None = None  # why there is no signal
     row: Doubles | None = None  # (name,) of MEASUREMENTS, of the block that the recording completes, if it does
     physics: PhysicsEvidence | None = None  # of that block
     change: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # (name,) dB, less what others explain
@@ -251,8 +251,7 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     if silent is None and "rms" in snapshot.values:
         levels = [learnt.rows[:, RMS] for learnt in state.states if learnt.unit == state.state.unit]
         usual = [level for level in np.concatenate(levels).tolist() if level == level]
-        still = stopped(snapshot.values["rms"], usual)
-        silent = None if still is None else sentence(still)
+        silent = stopped(snapshot.values["rms"], usual)
     if silent is not None:
         return state, Reading(snapshot, notes, silent)
     orders = state.orders if snapshot.orders is None else dict(snapshot.orders)
@@ -265,7 +264,7 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     row, since = row_of(values), snapshot.time - state.times[-1] if len(state.times) else 0.0
     was_stopped = bool(since > STOP * state.interval)
     if was_stopped:
-        notes = (*notes, f"the first recording after a stop of {since / DAY:.1f} days")
+        notes = (*notes, Finding("after stop", "remark", {"days": since / DAY}))
     state = replace(
         state, block=Block(), running=1 if was_stopped else state.running + 1, starts=state.starts + was_stopped,
         times=np.append(state.times, snapshot.time)[-RECENT:],
@@ -274,7 +273,7 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     return state, Reading(snapshot, notes, row=row, physics=physics)
 
 
-def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str, ...]]:
+def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Finding, ...]]:
     """The point in the operating state of a recording, a new one where it fits none; and what is odd about that."""
     rpm, load, rate, unit = snapshot.rpm, snapshot.values.get("load"), snapshot.rate, snapshot.unit
     states = state.states
@@ -288,11 +287,11 @@ def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[str
             if snapshot.no_signal is None:  # which may say less than others
                 known_state = replace(known_state, rate=known_state.rate or rate, unit=known_state.unit or unit)
             return state.with_state(number, known_state), ()
-    before, notes = state.state if states else OperatingState(), list[str]()
+    before, notes = state.state if states else OperatingState(), list[Finding]()
     if rate is not None and before.rate is not None and abs(rate / before.rate - 1) > SAME_RATE:
-        notes.append(f"the sampling rate is {rate:g} Hz now; what is usual is learnt anew")
+        notes.append(Finding("rate changed", "remark", {"rate": rate}))
     if unit is not None and before.unit not in (None, unit):
-        notes.append(f"the unit is {unit} now; what is usual is learnt anew")
+        notes.append(Finding("unit changed", "remark", {"unit": unit}))
     if snapshot.no_signal is None or not states:
         state = state.with_state(len(states), OperatingState(rpm, load, rate, unit))
     return state, tuple(notes)

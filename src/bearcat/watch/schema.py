@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from bearcat.errors import InputError
+from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.snapshot import PointStatus
 
@@ -81,8 +82,10 @@ SNAPSHOTS = Table(
 )  # fmt: skip
 EVENTS = Table(
     "events", tables, Column("number", Integer, primary_key=True),
-    *(Column(name, Text, nullable=False) for name in ("machine", "point", "kind", "sentence")),
+    *(Column(name, Text, nullable=False) for name in ("machine", "point", "kind", "note")),
     Column("time", Double, nullable=False),
+    Column("findings", Plain(tuple[Finding, ...]), nullable=False),
+    Column("fault", Text),
     Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
     sql.Index("events_by_point", "machine", "point", "time"),
     sqlite_autoincrement=True,  # a number is never used again

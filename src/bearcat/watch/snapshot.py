@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from typing import Any
 
@@ -24,7 +24,8 @@ from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import PRIOR, Finding, count, sentence, sentences
+from bearcat.findings import MOST_REASONS, PRIOR, SILENT, Finding, count, event_sentence, highest, sentence, sentences
+from bearcat.settings import to_plain
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
 # Of each measurement: its title and its unit; None: the unit of the signal.
@@ -60,11 +61,10 @@ class Snapshot:
     orders: Mapping[str, float] | None = None  # of the bearing; None: it is not known
     signal: SignalEvidence = field(default_factory=SignalEvidence)  # by which it is diagnosed
     noticed: tuple[Finding, ...] = ()  # while it was read
-    no_signal: str | None = None  # why nothing could be measured
+    no_signal: Finding | None = None  # why nothing could be measured
     problem: str | None = None  # why it cannot be diagnosed
     refused: bool = False  # the recording itself is at fault: its levels say nothing either
     spectra: Spectra | None = None  # envelope spectra of a recording that is too short alone
-    notes: tuple[str, ...] = ()
     prior: float = PRIOR  # share of recordings that are of a faulty bearing
 
 
@@ -93,7 +93,7 @@ def measure(
             first.machine or machine, name, time, axes.name,
             {name: value for name, value in stated.items() if value is not None}, unit=unit,
             rpm=rpm, signal=replace(signal, drawing=None, measured=None), noticed=tuple(reading.noticed),
-            notes=sentences(reading.noticed), problem=None if problem is None else problem.beside(axes.name),
+            problem=None if problem is None else problem.beside(axes.name),
             prior=PRIOR if given.rule is None else given.rule.prior,
         )  # fmt: skip
         snapshots.append(_with_levels(snapshot, signal, broken=reading.problem is not None))
@@ -105,7 +105,7 @@ def _with_levels(snapshot: Snapshot, signal: SignalEvidence, broken: bool) -> Sn
     measured, quality = signal.measured, signal.quality
     if quality is not None and quality.no_signal is not None:
         values = {**snapshot.values, "rms": quality.rms}
-        return replace(snapshot, no_signal=sentence(quality.no_signal), values=values)
+        return replace(snapshot, no_signal=quality.no_signal, values=values)
     if measured is None or broken:
         return replace(snapshot, problem=snapshot.problem or "nothing could be measured", refused=True)
     values = {**snapshot.values, **measured.levels}
@@ -135,8 +135,27 @@ class Event:
     point: str
     time: float
     kind: str
-    sentence: str
+    findings: tuple[Finding, ...] = ()
+    fault: str | None = None  # that is named then
+    note: str = ""  # of a person
     number: int | None = None  # in the store
+
+    @property
+    def what(self) -> str:
+        """What happened, in words."""
+        return event_sentence(self.kind, self.fault, self.findings, self.note)
+
+    @property
+    def sentence(self) -> str:
+        """The same with the names of machine and point."""
+        return f"{', '.join(filter(None, (self.machine, self.point)))}: {self.what}"
+
+
+def status_of(findings: Sequence[Finding]) -> str:
+    """Of a point: no signal where there is none, else the highest severity; a remark changes nothing."""
+    if any(finding.kind in SILENT for finding in findings):
+        return NO_SIGNAL
+    return {"check": CHECK, "alarm": ALARM}.get(highest(findings), OK)
 
 
 @dataclass(frozen=True)
@@ -160,13 +179,11 @@ class PointStatus:
     confidence: float | None = None
     level: float | None = None  # of the last recording: its velocity, or its root mean square
     unit: str | None = None  # of the level
-    reasons: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()  # the most important first; the status is the highest severity
     evidence: str | None = None  # the lead evidence in words: BPFO 236.4 Hz, 14 dB
-    repeated: bool = False  # a reason says the evidence too
     time: float | None = None  # of the last recording
     recordings: int = 0
     operating_state: str = "any"
-    baseline: str | None = None  # how much of a baseline that is not complete is there, in words
     alarm: float | None = None  # when the alarm was raised that nobody acknowledged yet
     acknowledged: float | None = None  # when somebody did that with the alarm whose cause is still there
     p_value: float | None = None  # how often a healthy recording is as unusual as the last one
@@ -187,13 +204,24 @@ class PointStatus:
     @property
     def lead(self) -> str:
         """The evidence for a fault, where no reason says it."""
-        return self.evidence if self.evidence and self.fault and not self.repeated else ""
+        repeated = any(finding.kind == "fault line" for finding in self.findings)
+        return self.evidence if self.evidence and self.fault and not repeated else ""
 
     def __post_init__(self) -> None:
         if self.severity not in (None, *CLARITIES):
             raise ValueError(f"{self.severity!r:.40} is no severity")
         if self.status not in STATUSES:  # it would count as ok
             raise ValueError(f"{self.status!r:.40} is no status")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it has this status, in words."""
+        return sentences(finding for finding in self.findings if finding.kind != "baseline incomplete")[:MOST_REASONS]
+
+    @property
+    def baseline(self) -> str | None:
+        """How much of a baseline that is not complete is there, and what is judged meanwhile, in words."""
+        return next((sentence(finding) for finding in self.findings if finding.kind == "baseline incomplete"), None)
 
 
 @dataclass(frozen=True)
@@ -229,7 +257,7 @@ class Fleet(list[PointStatus]):
     1
     """
 
-    columns = tuple(field.name for field in fields(PointStatus))
+    columns = (*(field.name for field in fields(PointStatus)), "reasons", "baseline")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -270,7 +298,7 @@ class Fleet(list[PointStatus]):
         """Plain values, a row for each point."""
         times = ("since", "time", "alarm", "acknowledged")
         return [
-            asdict(point) | {"reasons": list(point.reasons)}
+            to_plain(point) | {"reasons": list(point.reasons), "baseline": point.baseline}
             | {name: written_time(getattr(point, name)) or None for name in times}
             for point in self
         ]  # fmt: skip

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.errors import InputError, csv_cell, suggest
+from bearcat.errors import InputError, csv_cell, suggest, to_json
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import drafted
 from bearcat.watch import schema
@@ -49,11 +49,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
-VERSION = "3"  # of the tables
+VERSION = "5"  # of the tables
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
 # Of a status, in an exported table.
-STATED = ("status", "fault", "severity", "confidence", "p_value", "change", "operating_state")
+STATED = (
+    "status", "fault", "severity", "confidence", "p_value", "change", "operating_state", "reasons", "findings",
+)  # fmt: skip
 
 
 class Store:
@@ -180,17 +182,18 @@ class Store:
         """Writes every measurement as a table; how many rows. An earlier file stays until all is written."""
         if path.suffix.lower() != ".csv":
             raise InputError(f"--out: {path}: the name must end in .csv")
-        columns, number = ["machine", "point", "time", "recording", "late", *STATED, "reasons", *MEASUREMENTS], 0
+        columns, number = ["machine", "point", "time", "recording", "late", *STATED, *MEASUREMENTS], 0
         with drafted(path) as draft, draft.open("x", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
             writer.writeheader()
             for point in sorted(self.fleet(), key=lambda status: (status.machine, status.point)):
                 for row in self.trend(point.machine, point.point):
-                    status = {} if row.status is None else asdict(row.status)
+                    status = {} if row.status is None else to_plain(row.status)
+                    words = () if row.status is None else row.status.reasons
                     cells = {
                         **status, **row.values, "machine": point.machine, "point": point.point,
                         "time": written_time(row.time), "recording": row.recording, "late": row.status is None,
-                        "reasons": "; ".join(status.get("reasons", ())),
+                        "reasons": "; ".join(words), "findings": to_json(status.get("findings", [])),
                     }  # fmt: skip
                     writer.writerow({name: csv_cell(value) for name, value in cells.items()})
                     number += 1
@@ -261,7 +264,8 @@ class Store:
 
     def _happened(self, connection: Connection, event: Event, sent: bool = False) -> Event:
         """Adds an event, which has its number then."""
-        row = {name: value for name, value in asdict(event).items() if name != "number"} | {"sent": sent}
+        names = (field.name for field in fields(event) if field.name != "number")
+        row = {name: getattr(event, name) for name in names} | {"sent": sent}
         number = connection.scalar(sql.insert(EVENTS).values(row).returning(EVENTS.c.number))
         return replace(event, number=number)
 

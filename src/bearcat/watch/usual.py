@@ -25,12 +25,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.quality import BANDS
 from bearcat.errors import RANGES
+from bearcat.findings import Finding
 from bearcat.watch.snapshot import MEASUREMENTS
 
 YEAR = 365.25 * 86400.0  # seconds
@@ -138,6 +140,17 @@ def row_of(values: Mapping[str, float]) -> Doubles:
     return np.array([values.get(name, math.nan) for name in MEASUREMENTS], dtype=np.float64)
 
 
+def called(name: str, rate: float | None) -> dict[str, Any]:
+    """The title of what is compared, and the kHz from which to which a band goes; None: no band, or the rate is not
+    known.
+    """
+    title, band = "RMS" if name == LEVEL else MEASUREMENTS[name][0], None
+    if name in BAND_NAMES and rate is not None:
+        width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
+        band = [number * width, (number + 1) * width]
+    return {"title": title, "band": band}
+
+
 def columns(*names: str) -> list[int]:
     """The places of measurements in a row."""
     return [tuple(MEASUREMENTS).index(name) for name in names]
@@ -200,12 +213,16 @@ class OperatingState:
             return new._fixed()
         return new
 
-    def missing(self, rule: WatchRule, interval: float) -> str | None:
-        """How much of the baseline is there, in words; None where it is learnt."""
+    def missing(self, rule: WatchRule, interval: float) -> tuple[Finding, ...]:
+        """How much of the baseline is there; nothing where it is learnt."""
         if self.learnt:
-            return None
-        wanted, days = rule.recordings(interval), min(self.ran, rule.period) / DAY
-        return f"baseline: {min(self.count, wanted)} of {wanted} recordings, {days:.1f} of {rule.period / DAY:g} days"
+            return ()
+        wanted = rule.recordings(interval)
+        values = {
+            "recordings": min(self.count, wanted), "wanted": wanted,
+            "days": min(self.ran, rule.period) / DAY, "of_days": rule.period / DAY,
+        }  # fmt: skip
+        return (Finding("baseline incomplete", "remark", values),)
 
     def _fixed(self) -> OperatingState:
         """With medians, spreads and tail of the baseline as it is; each recording's score is against the others."""

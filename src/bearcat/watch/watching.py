@@ -26,6 +26,7 @@ from bearcat import __version__
 from bearcat.deploy import in_processes
 from bearcat.deploy.find import Given, measurements_of_file
 from bearcat.errors import InputError, shown
+from bearcat.findings import Finding, sentences
 from bearcat.settings import DiagnoseRequest, PointRequest, WatchRequest
 from bearcat.storage import digest_file
 from bearcat.watch.alarm import assess, unreadable
@@ -194,6 +195,9 @@ class Watching:
         """Those of these files whose content is new, with its digest."""
         taken = dict[Key, str]()  # paths of contents that are measured, by digest and part
         for arrival in arrivals:
+            if arrival.problem is not None:
+                self._problem(arrival, f"none for {arrival.path}", InputError(arrival.problem))
+                continue
             try:
                 digest = digest_file(Path(arrival.path))
             except OSError as error:
@@ -223,7 +227,7 @@ class Watching:
                 self._problem(arrival, digest, result)
             else:
                 measured.append((_file(arrival, digest), result))
-                for note in (note for snapshot in result for note in snapshot.notes):
+                for note in sentences(finding for snapshot in result for finding in snapshot.noticed):
                     self._say_once(f"{arrival.path}: {note}")
         if measured:
             changed, notes = judge(self.store, measured, sent=self.notifier is None)
@@ -246,7 +250,8 @@ class Watching:
                 unreadable(states.get(point) or PointState(PointStatus(arrival.machine, point)), arrival.time, sentence)
                 for point in points or list(states) or ["1"]
             ]
-            event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", sentence)
+            unusable = Finding("unreadable", "check", {"problem": sentence})
+            event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", (unusable,))
             file = replace(_file(arrival, digest), refused=self._settings)
             self.store.add(file, states=marked, events=[event], sent=self.notifier is None)
 
