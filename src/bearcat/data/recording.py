@@ -339,7 +339,8 @@ def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = 
     `power` is their density, where that is known.
     """
     length, power = min(SEGMENT, len(samples)), power_density(samples) if power is None else power
-    low, middle, high = np.quantile(samples, (0.001, 0.5, 0.999))
+    places = (np.array([0.001, 0.5, 0.999]) * (len(samples) - 1)).astype(int)
+    low, middle, high = np.sort(samples)[places]  # a sort takes less time than np.quantile
     if power.sum() == 0 or high == low:
         return "constant"
     if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
