@@ -5,7 +5,7 @@
 
 The paper's protocol is grids/replication.toml, trained by `bearcat bench run`. Processes get jobs of runs that share
 their data, seed by seed, so that results are comparable whenever time runs out. A run is written to --out when it is
-finished, and runs in --out are not trained again. Needs no packages besides bearcat's.
+finished, and runs in --out are not trained again. Needs no packages but bearcat's.
 """
 
 from __future__ import annotations

@@ -83,11 +83,11 @@ def _diagnose(
     diagnoses = run(files, model, healthy, request)
     for note in diagnoses.notes:
         print_note(note)
-    noted = dict[str, list[str]]()
+    recordings_by_note = dict[str, list[str]]()
     for diagnosis in diagnoses:
         for note in diagnosis.notes:
-            noted.setdefault(note, []).append(diagnosis.recording)
-    for note, (first, *others) in noted.items():
+            recordings_by_note.setdefault(note, []).append(diagnosis.recording)
+    for note, (first, *others) in recordings_by_note.items():
         print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
     decided = any(diagnosis.state not in UNDECIDED for diagnosis in diagnoses)
     if form != "table" or not decided:  # otherwise the table says them

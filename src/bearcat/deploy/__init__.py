@@ -141,8 +141,8 @@ def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: in
         return
     from concurrent.futures.process import BrokenProcessPool
 
-    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
-    from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky import get_reusable_executor
 
     try:
         with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1):

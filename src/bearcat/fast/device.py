@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bearcat.cat.algorithm import Run
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
+SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, apart from those of the split and of the networks
 FEWEST = 2  # target windows to train with
 
 

@@ -67,7 +67,7 @@ class Arrival:
 
 class WatchedFolder:
     """A folder that is read again and again; times without a zone are in this one, or UTC. What cannot be used, is left
-    out or assumed is told to `say`, with the kind of the sentence: "problem" or "note".
+    out or assumed is passed to `say`, with the kind of the sentence: "problem" or "note".
     """
 
     def __init__(self, root: Path, zone: str | None = None) -> None:
