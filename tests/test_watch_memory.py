@@ -152,6 +152,14 @@ def test_the_stated_rate_holds_with_wandering_levels_and_stops_and_failures_are_
         assert any(day < 0.9 * last for day in found)
 
 
+def test_what_follows_one_of_the_first_starts_is_no_change_and_how_many_these_are_is_a_setting():
+    memory, _ = learnt()
+    for starts, fresh in ((3, True), (1, False)):
+        state = replace(memory.state, starts=2, running=2)
+        assert state.restarted(WatchRule(starts=starts)) == fresh
+        assert not replace(state, starts=1).restarted(WatchRule(starts=starts))
+
+
 # What is usual.
 
 

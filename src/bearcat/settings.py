@@ -275,13 +275,19 @@ class WatchRequest(PointRequest):
     false_alarms: float | None = option(None, "Accepted false alarms of a point in a year.  [default: 1]", "N")
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
     baseline_days: float | None = option(None, "Days of running of a baseline.  [default: 2]", "N")
+    baseline_starts: int | None = option(None, "Starts whose first recordings are learnt.  [default: 3]", "N")
     timezone: str | None = option(None, "Time zone of times without one.  [default: UTC]", "ZONE", group=ADVANCED)
 
     @property
     def rule(self) -> dict[str, Any]:
         """The settings of the rule for alarms that are given, by their names."""
         period = None if self.baseline_days is None else DAY * self.baseline_days
-        settings = {"false_alarms": self.false_alarms, "baseline": self.baseline, "period": period}
+        settings = {
+            "false_alarms": self.false_alarms,
+            "baseline": self.baseline,
+            "period": period,
+            "starts": self.baseline_starts,
+        }
         return {name: value for name, value in settings.items() if value is not None}
 
 

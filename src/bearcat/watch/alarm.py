@@ -183,7 +183,7 @@ def _weigh(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
     evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
-    if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
+    if state.after_stop or state.restarted(rule):  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
     return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
@@ -228,7 +228,7 @@ def _has_grown(change: Doubles) -> bool:
 def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, tuple[Finding, ...]]:
     """Learns a block in which nothing speaks for a fault; what is noticed where that completes the baseline."""
     before = state.state
-    if state.restarted:
+    if state.restarted(rule):
         known = state.evidence > 0
     elif state.reference.learnt:
         known = before.learnt or state.evidence > 0

@@ -38,7 +38,6 @@ from bearcat.watch.usual import (
     NAMES,
     PERSISTENCE,
     SAME_RATE,
-    STARTS,
     STOP,
     Doubles,
     OperatingState,
@@ -139,12 +138,11 @@ class PointState:
         """Whether the last block is the first one after a stop."""
         return self.running == 1 < self.starts
 
-    @property
-    def restarted(self) -> bool:
+    def restarted(self, rule: WatchRule) -> bool:
         """Whether the machine has just started, and its baseline knows too few starts to say what a start changes. What
         has grown clearly is no matter of that.
         """
-        few = 1 < self.starts <= STARTS and self.running <= FEWEST and self.state.learnt
+        few = 1 < self.starts <= rule.starts and self.running <= FEWEST and self.state.learnt
         return few and not np.any(self.change >= GROWN)
 
     @property

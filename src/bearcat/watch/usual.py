@@ -58,7 +58,6 @@ FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  
 USUAL = 30  # of them that are enough at any rate
 DAY = 86400.0  # seconds
 STOP = 8.0  # intervals without a recording, from which on the machine was stopped
-STARTS = 3  # that a baseline must know: a spread of fewer says nothing of what a start changes
 CORRELATED = 0.3  # autocorrelation below which recordings of a baseline count as independent
 LONGEST_CORRELATED = 4  # of a baseline: the share, as 1 / this, of its recordings that a correlation is looked for in
 SAME_RATE = 0.01  # by which sampling rates may differ, relative
@@ -127,6 +126,7 @@ class WatchRule:
     false_alarms: float = 1.0  # a year, of each point
     baseline: int | None = None  # recordings of an operating state; None: by the rate and their spacing
     period: float = 2 * DAY  # seconds that the machine must have run: a day's cycle of load and temperature, twice
+    starts: int = 3  # whose first recordings are learnt: a spread of fewer says nothing of what a start changes
 
     def recordings(self, interval: float) -> int:
         """Of a baseline: as many as come between two false alarms that are accepted, FEWEST at least and USUAL at most:
