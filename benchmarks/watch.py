@@ -39,7 +39,7 @@ from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics,
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.signal import SignalEvidence
+from bearcat.diagnosis.recording import Observation
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.alarm import acknowledge, assess, relearn
 from bearcat.watch.folder import WatchedFolder
@@ -219,9 +219,8 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
 
 def _kept(snapshot: Snapshot) -> dict[str, Any]:
     """What a snapshot is judged by, without what only a drawing needs."""
-    signal = snapshot.signal
-    physics = None if signal.physics is None else replace(signal.physics, levels=None)
-    return {"values": snapshot.values, "signal": to_plain(replace(signal, physics=physics))}
+    observation = replace(snapshot.observation, problem=None, speed=None)
+    return {"values": snapshot.values, "observation": to_plain(observation)}
 
 
 def simulate_machine(number: int, asked: argparse.Namespace) -> None:
@@ -258,10 +257,8 @@ def judge(folder: Path) -> None:
                 if failure is not None and day > failure[2] and own not in repaired:
                     states[own], _ = relearn(states[own], DAY * day)
                     repaired.add(own)
-                values, evidence = kept["values"], from_plain(SignalEvidence, kept["signal"])
-                seen = Snapshot(
-                    name, point, DAY * day, "", values, each["rate"], rpm=values["rpm"], turns=100.0, signal=evidence
-                )
+                observation = from_plain(Observation, kept["observation"])
+                seen = Snapshot(name, point, DAY * day, observation, kept["values"], each["rate"], turns=100.0)
                 states[own], readings[own] = observe(states[own], seen)
             for place, point in enumerate(each["points"]):
                 own = name, point

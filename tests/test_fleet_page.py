@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bearcat.deploy.serve import Served, make_app
-from bearcat.diagnosis.recording import AlarmRule
+from bearcat.diagnosis.recording import AlarmRule, Observation
 from bearcat.findings import Finding
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
@@ -40,7 +40,7 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
             for day in range(days):
                 level, time = 1.5 * max(0, day - 15), END - (days - 1 - day) * DAY
                 values = {"rms": 1 + level / 6, "outer_race": 3 + level, "rpm": 1480.0, "kurtosis": 3.1}
-                snapshot = Snapshot(point.machine, point.point, time, f"{day}.wav", values, 25_600.0, "g", 1480.0)
+                snapshot = Snapshot(point.machine, point.point, time, Observation(f"{day}.wav"), values, 25_600.0, "g")
                 now = replace(point, time=time, recordings=day + 1, change=level / 12)
                 events = [Event(point.machine, point.point, time, "alarm", point.findings)] if day == 20 else []
                 file = RecordingFile(f"{day}.wav", f"{point.machine}/{point.point}", f"{day}", 1, 1)
@@ -157,7 +157,7 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
-        snapshot = Snapshot("pump", "drive end", END, "a.wav", no_signal=Finding("empty", "check"))
+        snapshot = Snapshot("pump", "drive end", END, Observation("a.wav", no_signal=Finding("empty", "check")))
         store.add(
             RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)], [PointState(status, (OperatingState(),))]
         )

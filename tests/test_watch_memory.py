@@ -12,6 +12,8 @@ from bearcat.data.simulate import Simulated
 from bearcat.data.stream import Stream
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
+from bearcat.diagnosis.recording import Observation
+from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.watch.alarm import acknowledge, assess, relearn, unreadable
 from bearcat.watch.memory import PointState, observe
@@ -38,8 +40,9 @@ def values(random, spread=0.3, **changes):
 
 
 def snapshot(random, day, rpm=1500.0, rate=RATE, unit=None, no_signal=None, noticed=(), **changes):
-    more = {"turns": 100.0, "no_signal": no_signal, "noticed": noticed}
-    return Snapshot("pump", "1", DAY * day, "x.wav", values(random, **changes), rate, unit, rpm, **more)
+    observation = Observation("x.wav", observed=noticed, no_signal=no_signal)
+    measured = values(random, **changes) | ({} if rpm is None else {"rpm": rpm})
+    return Snapshot("pump", "1", DAY * day, observation, measured, rate, unit, 100.0)
 
 
 class Point:
@@ -324,7 +327,8 @@ def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learn
     memory.state = unreadable(memory.state, DAY * 13, "broken.wav: cannot be read")
     assert (memory.status.status, memory.status.reasons[0]) == ("check", "broken.wav: cannot be read")
     assert unreadable(memory.state, DAY * 5, "old.wav") is memory.state, "a later recording was judged already"
-    refused = replace(snapshot(random, 14, all=30.0), refused=True, problem="2 % of it are clipped")
+    clipped = Observation("x.wav", problem=InputError("2 % of it are clipped", readable=True))
+    refused = replace(snapshot(random, 14, all=30.0), refused=True, observation=clipped)
     assert memory.take(refused) == []
     assert memory.status.status == "check"
     assert "clipped" in memory.status.reasons[0]

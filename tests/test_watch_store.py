@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sql
 
 from bearcat.diagnosis.decision import ALARM, OK
+from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.watch.alarm import assess
@@ -32,8 +33,8 @@ def address(tmp_path: Path) -> str:
 
 def snapshot(number: int, machine: str = "pump 3", point: str = "DE", rms: float = 1.0) -> Snapshot:
     return Snapshot(
-        machine, point, number * DAY, f"/plant/{machine}/{number}.wav#{point}", {"rms": rms, "rpm": 1500.0}, 1000.0,
-        rpm=1500.0,
+        machine, point, number * DAY, Observation(f"/plant/{machine}/{number}.wav#{point}"),
+        {"rms": rms, "rpm": 1500.0}, 1000.0,
     )  # fmt: skip
 
 

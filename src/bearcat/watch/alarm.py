@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR, by_findings
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
-from bearcat.diagnosis.recording import AlarmRule, Observation
+from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, Kind, most_severe, unique
+from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, PRIOR, SHOWN_LINE, Finding, Kind, most_severe, unique
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
 from bearcat.watch.snapshot import Event, PointStatus, status_of, written_time
 from bearcat.watch.usual import (
@@ -41,7 +41,7 @@ MOST_COMMON = 10.0  # dB that other points can explain
 EVEN = 0.5  # probability of a fault where a change is an alarm
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
-CLAIMLESS = ("not diagnosed", "not enough evidence", "no lines of unknown bearing")
+CLAIMLESS = ("not diagnosed", "speed not found", "not enough evidence", "no lines of unknown bearing")
 IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
 IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
 
@@ -55,13 +55,14 @@ def assess(
         if state.status.status != NO_SIGNAL:
             happened.append(("problem", (reading.silent,)))
     elif reading.snapshot.refused:
-        reading = _not_diagnosed(reading)
+        reading = _diagnosed(state, reading, rule)
     elif reading.row is not None:
         reading = _without_neighbours(state, reading, beside)
         if reading.physics is not None or reading.snapshot.spectra is None:
             reading = _diagnosed(state, reading, rule)
         state, reading = _weigh(state, reading, rule)
-        names = (*state.names, reading.state)[-PERSISTENCE:] if reading.state in FAULTS else state.names
+        named = "" if reading.diagnosis is None else reading.diagnosis.state
+        names = (*state.names, named)[-PERSISTENCE:] if named in FAULTS else state.names
         state = replace(state, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1, names=names)
         state, event = _update_alarm(state, reading, rule)
         happened += [(event, ())] if event is not None else []
@@ -76,11 +77,6 @@ def assess(
 
 
 # What the recording says.
-
-
-def _not_diagnosed(reading: Reading) -> Reading:
-    finding = Finding("not diagnosed", "check", {"problem": reading.snapshot.problem})
-    return replace(reading, decision=by_findings([finding]))
 
 
 def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[PointState]) -> Reading:
@@ -141,23 +137,22 @@ def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> D
 
 
 def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
-    """With the decision of `bearcat diagnose`, beside the baseline's lines once they are learnt. Where the point has
-    changed for sure, a fault is as likely as not before a line is read.
+    """With the decision of `bearcat diagnose`, without the neighbours' lines and beside the baseline's once they are
+    learnt. Where the point has changed for sure, a fault is as likely as not before a line is read.
     """
-    snapshot, signal, usual = reading.snapshot, reading.snapshot.signal, state.usual_lines
-    if snapshot.problem is not None:
-        return _not_diagnosed(reading)
-    baseline = None if usual is None or reading.physics is None else usual.compare(reading.physics)
-    quality = () if signal.quality is None else signal.quality.findings
-    prior = max(snapshot.prior, EVEN if state.evidence >= state.limit(rule) else 0.0)
-    general = None if reading.borrowed else signal.general
-    [diagnosis] = decide_together([Observation(
-        snapshot.recording, Witnesses(reading.physics, general, None, baseline),
-        observed=(*reading.borrowed, *signal.speed_findings, *snapshot.noticed, *quality),
-        rule=AlarmRule.of((), prior=prior), masked=bool(reading.borrowed), speed=signal.speed, family=signal.family,
-        vibration=signal.vibration,
-    )])  # fmt: skip
-    return replace(reading, decision=diagnosis.decision, state=diagnosis.state)
+    observation, usual, physics = reading.snapshot.observation, state.usual_lines, reading.physics
+    if observation.problem is None:
+        general = None if reading.borrowed else observation.witnesses.general
+        baseline = None if usual is None or physics is None else usual.compare(physics)
+        prior = PRIOR if observation.rule is None else observation.rule.prior
+        changed = state.evidence >= state.limit(rule)
+        observation = replace(
+            observation, witnesses=Witnesses(physics, general, None, baseline), masked=bool(reading.borrowed),
+            observed=(*reading.borrowed, *observation.observed),
+            rule=AlarmRule(prior=max(prior, EVEN) if changed else prior),
+        )  # fmt: skip
+    [diagnosis] = decide_together([observation])
+    return replace(reading, diagnosis=diagnosis)
 
 
 def _shows_fault(reading: Reading) -> bool:
@@ -266,9 +261,10 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
     evidence, fault, severity, confidence = None, None, None, None
     if open_alarm is not None or (reading.row is None and reading.silent is None):  # a named cause stays with its alarm
         evidence, fault, severity, confidence = before.evidence, before.fault, before.severity, before.confidence
-    named = reading.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {reading.state})
-    if reading.decision is not None and (named or (reading.state == UNCLEAR and fault is None)):
-        fault, confidence = reading.state, reading.decision.expected or None
+    if (diagnosis := reading.diagnosis) is not None:
+        named = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
+        if named or (diagnosis.state == UNCLEAR and fault is None):
+            fault, confidence = diagnosis.state, diagnosis.decision.expected or None
     if reading.physics is not None:
         faults = reading.physics.faults
         loudest = max(faults, key=lambda name: faults[name].level)
@@ -297,13 +293,13 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
 
 def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding]:
     """Why it is an alarm, or to be checked: the first of these that holds; nothing where all is well."""
-    alarm, decision, before = state.alarm, reading.decision, state.status
+    alarm, diagnosis, before = state.alarm, reading.diagnosis, state.status
     asking = [finding for finding in before.findings if finding.severity in (CHECK, ALARM)]
     if state.open_alarm is not None and not state.open_alarm.over:
         same = reading.row is None and before.status == ALARM
         return asking if same else _why_alarm(state, reading)
-    if reading.row is None and decision is not None:
-        return most_severe(decision.findings)
+    if reading.row is None and diagnosis is not None:
+        return most_severe(diagnosis.findings)
     if reading.row is None and before.recordings and before.status != NO_SIGNAL:
         return asking
     if reading.row is None:
@@ -340,7 +336,7 @@ def _about(kind: Kind, alarm: OpenAlarm) -> Finding:
 def _why_alarm(state: PointState, reading: Reading) -> list[Finding]:
     """What the recording shows, or what has changed."""
     learnt = state.reference.learnt
-    diagnosed = [] if reading.decision is None else most_severe(reading.decision.findings)
+    diagnosed = [] if reading.diagnosis is None else most_severe(reading.diagnosis.findings)
     if reading.alarming and not learnt:
         return diagnosed
     change = reading.change if learnt else state.change

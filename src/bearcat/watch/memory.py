@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.diagnosis.decision import ALARM, CHECK, Decision
+from bearcat.diagnosis.decision import ALARM, CHECK
 from bearcat.diagnosis.lines import FAULTS, Loudness
 from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
+from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.findings import GROWN, Finding
 from bearcat.settings import from_plain, to_plain
@@ -73,14 +74,13 @@ class Block:
     turns: float = 0.0
 
     def add(self, snapshot: Snapshot) -> Block:
-        spectra = () if snapshot.spectra is None else (snapshot.spectra,)
-        return Block(
-            (*self.rows, dict(snapshot.values)), (*self.spectra, *spectra), self.turns + (snapshot.turns or 0.0)
-        )
+        spectra = self.spectra if snapshot.spectra is None else (*self.spectra, snapshot.spectra)
+        return Block((*self.rows, dict(snapshot.values)), spectra, self.turns + (snapshot.turns or 0.0))
 
     def physics(self, last: Snapshot, orders: Mapping[str, float] | None) -> PhysicsEvidence | None:
         """What fault lines the spectra show together; None where they cannot be read."""
-        if not self.spectra or orders is None or last.rate is None or last.rpm is None:
+        rpm = last.values.get("rpm")
+        if not self.spectra or orders is None or last.rate is None or rpm is None:
             return None
         first = self.spectra[0]
         same = [spectra for spectra in self.spectra if spectra.turns == first.turns]
@@ -88,7 +88,7 @@ class Block:
             np.mean([getattr(spectra, name) for spectra in same], axis=0) for name in ("power", "kurtosis")
         )
         mean = replace(first, power=power, kurtosis=kurtosis, windows=sum(spectra.windows for spectra in same))
-        return physics_evidence(mean, last.rate, last.rpm, orders)
+        return physics_evidence(mean, last.rate, rpm, orders)
 
     def values(self) -> Mapping[str, float]:
         """Medians of the measurements."""
@@ -225,18 +225,17 @@ class Reading:
     common: float = 0.0  # dB by which levels rose at most points at once
     owner: str | None = None  # the neighbour to which lines or levels belong
     borrowed: tuple[Finding, ...] = ()  # lines that it shows louder
-    decision: Decision | None = None  # None: the recording is too short alone
-    state: str = ""  # that is diagnosed
+    diagnosis: Diagnosis | None = None  # None: the recording is too short alone
     p_value: float | None = None
 
     @property
     def alarming(self) -> bool:
-        return self.decision is not None and self.decision.action == ALARM
+        return self.diagnosis is not None and self.diagnosis.decision.action == ALARM
 
     @property
     def doubts(self) -> list[Finding]:
         """Why the recording is to be checked."""
-        findings = () if self.decision is None else self.decision.findings
+        findings = () if self.diagnosis is None else self.diagnosis.findings
         return [finding for finding in findings if finding.severity == CHECK]
 
 
@@ -245,7 +244,7 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     if snapshot.refused:
         return state if state.states else state.with_state(0, OperatingState()), Reading(snapshot)
     state, notes = _enter(state, snapshot)
-    silent = snapshot.no_signal
+    silent = snapshot.observation.no_signal
     if silent is None and "rms" in snapshot.values:
         levels = [learnt.rows[:, RMS] for learnt in state.states if learnt.unit == state.state.unit]
         usual = [level for level in np.concatenate(levels).tolist() if level == level]
@@ -256,7 +255,7 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     state = replace(state, orders=orders, block=state.block.add(snapshot))
     if snapshot.spectra is not None and state.block.turns < FEWEST_TURNS:
         return state, Reading(snapshot, notes)
-    values, physics = dict(state.block.values()), snapshot.signal.physics
+    values, physics = dict(state.block.values()), snapshot.observation.physics
     if physics is None and (physics := state.block.physics(snapshot, orders)) is not None:
         values |= line_values(physics)
     row, since = row_of(values), snapshot.time - state.times[-1] if len(state.times) else 0.0
@@ -273,8 +272,8 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
 
 def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Finding, ...]]:
     """The point in the operating state of a recording, a new one where it fits none; and what is odd about that."""
-    rpm, load, rate, unit = snapshot.rpm, snapshot.values.get("load"), snapshot.rate, snapshot.unit
-    states = state.states
+    rpm, load, rate, unit = snapshot.values.get("rpm"), snapshot.values.get("load"), snapshot.rate, snapshot.unit
+    states, silent = state.states, snapshot.observation.no_signal is not None
     if states:  # what is not said is as it was
         last = state.state
         rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
@@ -282,7 +281,7 @@ def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Fin
     highest = max([abs(known_state.load or 0.0) for known_state in states] + [abs(load or 0.0)])
     for number, known_state in enumerate(states):
         if known_state.admits(rpm, load, rate, unit, highest):
-            if snapshot.no_signal is None:  # which may say less than others
+            if not silent:  # which may say less than others
                 known_state = replace(known_state, rate=known_state.rate or rate, unit=known_state.unit or unit)
             return state.with_state(number, known_state), ()
     before, notes = state.state if states else OperatingState(), list[Finding]()
@@ -290,7 +289,7 @@ def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Fin
         notes.append(Finding("rate changed", "remark", {"rate": rate}))
     if unit is not None and before.unit not in (None, unit):
         notes.append(Finding("unit changed", "remark", {"unit": unit}))
-    if snapshot.no_signal is None or not states:
+    if not silent or not states:
         state = state.with_state(len(states), OperatingState(rpm, load, rate, unit))
     return state, tuple(notes)
 

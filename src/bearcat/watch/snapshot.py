@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy import measure_points
+from bearcat.deploy import evidence_of, measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
-from bearcat.diagnosis.recording import STATUS, percent
-from bearcat.diagnosis.signal import SignalEvidence
+from bearcat.diagnosis.recording import STATUS, Observation, percent
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import MOST_REASONS, PRIOR, SILENT, Finding, count, event_sentence, highest, sentence, sentences
+from bearcat.findings import MOST_REASONS, SILENT, Finding, count, event_sentence, highest, sentence, sentences
 from bearcat.settings import to_plain
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
@@ -52,20 +51,14 @@ class Snapshot:
     machine: str
     point: str
     time: float  # seconds since 1970, UTC
-    recording: str  # file and channel
+    observation: Observation  # by which it is diagnosed, as `bearcat diagnose` does it
     values: Mapping[str, float] = field(default_factory=dict)  # by name of MEASUREMENTS, what is known
     rate: float | None = None
     unit: str | None = None
-    rpm: float | None = None  # as measured, or as stated and checked
     turns: float | None = None  # of the shaft; None: the speed is not known
     orders: Mapping[str, float] | None = None  # of the bearing; None: it is not known
-    signal: SignalEvidence = field(default_factory=SignalEvidence)  # by which it is diagnosed
-    noticed: tuple[Finding, ...] = ()  # while it was read
-    no_signal: Finding | None = None  # why nothing could be measured
-    problem: str | None = None  # why it cannot be diagnosed
-    refused: bool = False  # the recording itself is at fault: its levels say nothing either
     spectra: Spectra | None = None  # envelope spectra of a recording that is too short alone
-    prior: float = PRIOR  # share of recordings that are of a faulty bearing
+    refused: bool = False  # the recording itself is at fault: its levels say nothing either
 
 
 def measure(
@@ -76,49 +69,39 @@ def measure(
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
-    measured = measure_points(measurement, replace(given, measured=True))
-    if all(reading.problem is not None for reading in measured):
-        raise next(reading.problem for reading in measured if reading.problem is not None)
+    measured_points = measure_points(measurement, replace(given, measured=True))
+    if all(evidence.problem is not None for evidence in measured_points):
+        raise next(evidence.problem for evidence in measured_points if evidence.problem is not None)
     snapshots = []
-    for axes, reading in zip(measurement.points, measured, strict=True):
-        first, signal = axes.recordings[0], reading.signal
+    for axes, evidence in zip(measurement.points, measured_points, strict=True):
+        signal, measured, first = evidence.signal, evidence.signal.measured, axes.recordings[0]
         own_point = first.point or (axes.name.rpartition("#")[2] if "#" in axes.name else None)
         name = point or own_point or "1"
         if point is not None and own_point is not None and len(measurement.points) > 1:
             name = f"{point} {own_point}"
+        short = measured is not None and measured.turns is not None and measured.turns < FEWEST_TURNS
+        if short:  # it is read together with others
+            evidence = replace(evidence, signal=replace(signal, problem=None))
+        # Each point alone: its neighbours, which may be in other files, are compared later (alarm.py).
+        [observation] = evidence_of(replace(measurement, points=(axes,)), [evidence], given)
         rpm = None if signal.speed is None else signal.speed.rpm
         stated = {"rpm": rpm, "load": load, "temperature": temperature}
-        problem, unit = reading.problem or signal.problem, unit_of(first.channel or "") or given.declared_of(first).unit
+        values = {name: value for name, value in stated.items() if value is not None}
+        values |= {} if measured is None else measured.levels
+        values |= {} if signal.quality is None else {"rms": signal.quality.rms}
+        values |= {} if signal.physics is None else line_values(signal.physics)
+        refused = signal.problem is not None and signal.problem.field is None and not short
         snapshot = Snapshot(
-            first.machine or machine, name, time, axes.name,
-            {name: value for name, value in stated.items() if value is not None}, unit=unit,
-            rpm=rpm, signal=replace(signal, drawing=None, measured=None), noticed=tuple(reading.noticed),
-            problem=None if problem is None else problem.beside(axes.name),
-            prior=PRIOR if given.rule is None else given.rule.prior,
+            first.machine or machine, name, time, observation, values, refused=refused or evidence.problem is not None,
+            unit=unit_of(first.channel or "") or given.declared_of(first).unit,
         )  # fmt: skip
-        snapshots.append(_with_levels(snapshot, signal, broken=reading.problem is not None))
+        if measured is not None:
+            spectra = measured.spectra if short else None
+            snapshot = replace(
+                snapshot, rate=measured.rate, turns=measured.turns, orders=measured.orders, spectra=spectra
+            )
+        snapshots.append(snapshot)
     return snapshots
-
-
-def _with_levels(snapshot: Snapshot, signal: SignalEvidence, broken: bool) -> Snapshot:
-    """The snapshot with its levels, lines and spectra."""
-    measured, quality = signal.measured, signal.quality
-    if quality is not None and quality.no_signal is not None:
-        values = {**snapshot.values, "rms": quality.rms}
-        return replace(snapshot, no_signal=quality.no_signal, values=values)
-    if measured is None or broken:
-        return replace(snapshot, problem=snapshot.problem or "nothing could be measured", refused=True)
-    values = {**snapshot.values, **measured.levels}
-    if quality is not None:
-        values["rms"] = quality.rms
-    if signal.physics is not None:
-        values |= line_values(signal.physics)
-    short = measured.turns is not None and measured.turns < FEWEST_TURNS
-    return replace(
-        snapshot, values=values, rate=measured.rate, turns=measured.turns, orders=measured.orders,
-        refused=signal.problem is not None and signal.problem.field is None and not short,
-        problem=None if short else snapshot.problem, spectra=measured.spectra if short else None,
-    )  # fmt: skip
 
 
 def line_values(physics: PhysicsEvidence) -> dict[str, float]:
@@ -162,12 +145,8 @@ def status_of(findings: Sequence[Finding]) -> str:
 class PointStatus:
     """What is known of a point now, or was when it was recorded: a row of the fleet.
 
-    >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
-    >>> noise = np.random.default_rng(0).normal(size=48_000)
-    >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
-    >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
-    >>> fleet[0].machine, fleet[0].point, fleet[0].recordings
-    ('pump-3', 'drive-end', 1)
+    >>> bearcat.PointStatus("pump 3", "drive end").status
+    'ok'
     """
 
     machine: str
@@ -249,12 +228,8 @@ class TrendRow:
 class Fleet(list[PointStatus]):
     """Points, worst first.
 
-    >>> Path("plant/pump-3/drive-end").mkdir(parents=True, exist_ok=True)
-    >>> noise = np.random.default_rng(0).normal(size=48_000)
-    >>> np.savez("plant/pump-3/drive-end/2024-05-01T10-30-00.npz", x=noise, fs=12_000.0)
-    >>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
-    >>> fleet.counts["ok"]
-    1
+    >>> bearcat.Fleet([bearcat.PointStatus("pump 3", "drive end")]).summary
+    '1 point: 1 ok.'
     """
 
     columns = (*(field.name for field in fields(PointStatus)), "reasons", "baseline")

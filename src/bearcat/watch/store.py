@@ -257,7 +257,7 @@ class Store:
             for snapshot, status in measured:
                 connection.execute(sql.insert(SNAPSHOTS).values(
                     machine=snapshot.machine, point=snapshot.point, recording=number, time=snapshot.time,
-                    channel=snapshot.recording.partition("#")[2] or None, status=status,
+                    channel=snapshot.observation.recording.partition("#")[2] or None, status=status,
                     measured={name: float(f"{value:.6g}") for name, value in snapshot.values.items()},
                 ))  # fmt: skip
             return [self._happened(connection, event, sent) for event in events]

@@ -227,7 +227,8 @@ class Watching:
                 self._problem(arrival, digest, result)
             else:
                 measured.append((_file(arrival, digest), result))
-                for note in sentences(finding for snapshot in result for finding in snapshot.noticed):
+                observed = [finding for snapshot in result for finding in snapshot.observation.observed]
+                for note in sentences(finding for finding in observed if finding.severity == "remark"):
                     self._say_once(f"{arrival.path}: {note}")
         if measured:
             changed, notes = judge(self.store, measured, sent=self.notifier is None)
