@@ -84,15 +84,6 @@ def test_a_stated_speed_is_never_replaced_by_a_multiple_or_a_fraction_of_itself(
             assert (finding.kind, finding.values["multiple"]) == ("multiple of speed", pytest.approx(multiple))
 
 
-@pytest.mark.parametrize(("second", "strong"), [(20.0, True), (1.0, False)])
-def test_a_strong_second_line_is_a_remark_where_the_first_is_there_too(second, strong):
-    found = measure_speed(turning(1200 / 60, teeth=(2.0, second, 1.0, 1.0, 1.0)), RATE, stated=1200.0)
-    assert found.rpm == pytest.approx(1200, rel=0.01)
-    assert [(finding.kind, finding.severity) for finding in found.findings] == [
-        ("strong second line", "remark")
-    ] * strong
-
-
 def test_strikes_are_no_shaft_where_the_bearing_fits_a_slower_one():
     """Outer-race strikes whose comb is far clearer than the line of the shaft at 602 rpm."""
     shaft, drawn = 10.03, np.random.default_rng(4)

@@ -2,15 +2,15 @@
 
 The decision is the highest severity. The sentences at the end are for people; nothing in the program reads them again.
 
->>> findings = [Finding("clipped", "check", {"share": 0.02}), Finding("no baseline", "remark")]
->>> highest(findings), [finding.kind for finding in most_severe(findings)]
-('check', ['clipped'])
+>>> highest([Finding("clipped", "check", {"share": 0.02}), Finding("no baseline", "remark")])
+'check'
 >>> sentence(Finding("mains hum", "check", {"hertz": 50.0}))
 'nearly all of the signal is mains hum (50 Hz and multiples); check cable and grounding'
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -18,39 +18,6 @@ from typing import Any, Literal, get_args
 # Of a model `ok` and `remark` mean "use", `check` the same as of a recording, `alarm` "do not use".
 Severity = Literal["ok", "remark", "check", "alarm"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
-
-NoSignal = Literal["empty", "constant", "few values", "sensor noise", "standing still"]
-# What is derived from the witnesses whenever a recording is decided.
-Derived = Literal[
-    "fault line", "model class", "lines of unknown bearing", "no lines of unknown bearing", "zone", "no zone",
-    "unfamiliar", "physics contradicts", "model contradicts", "refused model", "impulsive without line",
-    "not enough evidence", "windows disagree",
-    "value outside range", "speed at edge", "estimated geometry",
-    "lines of baseline",
-]  # fmt: skip
-# What is noticed once, while a recording is read and measured.
-Observed = Literal[
-    "unreadable", "not diagnosed", "dead axis", "axis apart", "clipped", "dropouts", "gaps", "no vibration",
-    "band limited", "mains hum", "cross-talk", "speed not found", "varying speed", "wrong speed",
-    "multiple of speed", "strong second line",
-    "speed channel differs", "impossible speed", "other speed", "own speed counts", "statements differ",
-    "no baseline", "no lines read", "measured speed", "usual speed", "model without rate", "rate assumed", "resampled",
-    "missing frequencies",
-]  # fmt: skip
-OfModel = Literal[
-    "training broke down", "nothing learnt", "one class", "outvoted", "no confidence", "low accuracy", "labelled",
-    "label recordings", "accuracy unknown", "tested on", "physics differs", "no check models", "not calibrated",
-    "no fault among recordings",
-]  # fmt: skip
-# Of a point of a machine over time.
-Watched = Literal[
-    "baseline change", "unexplained change", "no fault shown", "alarm open", "alarm over", "alarm acknowledged",
-    "levels of neighbour", "all points louder", "quieter", "not comparable", "too few turns", "baseline incomplete",
-    "baseline learnt", "baseline restarted", "baseline with lines", "doubted baseline", "after stop", "rate changed",
-    "unit changed",
-]  # fmt: skip
-Kind = Literal[NoSignal, Derived, Observed, OfModel, Watched]
-DERIVED, SILENT = frozenset(get_args(Derived)), frozenset(get_args(NoSignal))
 MOST_REASONS = 2  # of a recording
 
 
@@ -58,9 +25,13 @@ MOST_REASONS = 2  # of a recording
 class Finding:
     """One thing that was noticed. `values` are plain: numbers, names, and lists of them."""
 
-    kind: Kind
+    kind: str  # one of SENTENCES
     severity: Severity
     values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in SENTENCES:
+            raise ValueError(f"the kind of a finding cannot be {self.kind!r:.40}")
 
     @property
     def rank(self) -> int:
@@ -135,7 +106,6 @@ STOPPED, FEWEST_BESIDE = 30.0, 3  # dB below the median of so many other recordi
 
 # A speed (docs/diagnose.md).
 OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
-SECOND_LINE = 10.0  # dB by which a line at twice a stated speed is stronger, from which on that is said
 OTHER_SPEED = 0.03  # by which a speed channel may differ from what is stated or measured
 
 # Velocities in mm/s at which zones B, C and D begin, by group of machines and mounting: ISO 20816-3:2022, as before in
@@ -146,7 +116,7 @@ ZONES = {
 }  # fmt: skip
 
 
-# All wording of findings: one sentence for each kind.
+# All wording of findings: a text, in which values stand by name, or a function of the values, for each kind.
 
 Values = Mapping[str, Any]
 RUNNING = "check sensor and cable, and whether the machine runs"
@@ -169,7 +139,8 @@ TESTED = {
 
 def sentence(finding: Finding) -> str:
     """The finding in words: a part of a sentence, which begins in lower case and ends without a full stop."""
-    return SENTENCES[finding.kind](finding.values)
+    words = SENTENCES[finding.kind]
+    return words.format(**finding.values) if isinstance(words, str) else words(finding.values)
 
 
 def sentences(findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -192,13 +163,9 @@ def line_words(values: Values) -> str:
     return f"{name} {values['hertz']:.1f} Hz, {values['level']:.0f} dB"
 
 
-def percent(share: float, digits: str = ".0f") -> str:
-    return f"{100 * share:{digits}} %"
-
-
-def fixed(text: str) -> Callable[[Values], str]:
-    """The text with the values where it names them."""
-    return lambda values: text.format(**values)
+def percent(share: float | None, digits: str = ".1f") -> str:
+    """A share as people read it; nothing where it is not known."""
+    return "" if share is None or not math.isfinite(share) else f"{100 * share:{digits}} %"
 
 
 def _fault_line(values: Values) -> str:
@@ -211,33 +178,27 @@ def _physics_contradicts(values: Values) -> str:
 
 
 def _unknown_bearing(values: Values) -> str:
-    what = f"strikes {values['order']:.2f} times a turn ({values['hertz']:.1f} Hz, {values['level']:.0f} dB above other"
     parts = []
     if values["shaft_multiple"] is not None:
         off = values["order"] / values["shaft_multiple"] - 1
         parts.append(f"{values['shaft_multiple']} × shaft, at a speed {100 * off:+.1f} % from the one used")
     for part in ("outer race", "inner race"):
-        names = values["bearings"][part]
-        if names:
+        if names := values["bearings"][part]:
             parts.append(f"{part} of {', '.join(names[:2])}{', …' * (len(names) > 2)}")
     explained = f"explained by {' or '.join(parts)}" if parts else "no bearing of the table explains it"
-    return f"{what} orders); {explained}"
-
-
-def _zone(values: Values) -> str:
-    what = f"{values['written']} ({values['low']:g}–{values['high']:g} Hz)"
-    return f"{what} is zone {values['zone']} of ISO 20816-3 (group {values['group']}, {values['mounting']})"
+    strikes = "strikes {order:.2f} times a turn ({hertz:.1f} Hz, {level:.0f} dB above other orders)".format(**values)
+    return f"{strikes}; {explained}"
 
 
 def _wrong_speed(values: Values) -> str:
-    measured = f"the shaft line is at {values['rpm']:.0f} rpm ({values['level']:.0f} dB)"
     used = {
-        "measured": f"; {values['rpm']:.0f} rpm is used",
-        "fault lines": f", and is made of strikes; {values.get('corrected', 0):.0f} rpm, which they fit, is used",
+        "measured": "; {rpm:.0f} rpm is used",
+        "fault lines": ", and is made of strikes; {corrected:.0f} rpm, which they fit, is used",
         "trusted": ", which is kept",
         "fits": ", which is kept: lines of the bearing fit it",
     }
-    return f"{measured}, not at the stated {values['stated']:.0f} rpm{used[values['used']]}"
+    line = "the shaft line is at {rpm:.0f} rpm ({level:.0f} dB), not at the stated {stated:.0f} rpm"
+    return (line + used[values["used"]]).format(**values)
 
 
 def _multiple_of_speed(values: Values) -> str:
@@ -252,21 +213,10 @@ def _standing_still(values: Values) -> str:
     return f"the machine stands still: {below} its other {values['recordings']} recordings; check whether it runs"
 
 
-def _dead_axis(values: Values) -> str:
-    return f"{values['axis']}: {SENTENCES[values['cause']](values)}"
-
-
 def _statements_differ(values: Values) -> str:
-    what = {
-        "rpm": "the stated {stated:g} rpm and the given {given:g} rpm differ",
-        "bearing": "the stated bearing ({stated}) and the given one differ",
-    }[values["about"]].format(**values)
-    return f"{what}: the stated counts"
-
-
-def _own_speed_counts(values: Values) -> str:
-    counts = f"its own {values['own']:g} rpm counts, and not the given {values['given']:g} rpm"
-    return f"{counts}; leave the speed out, or correct it in a manifest"
+    rpm, bearing = "{stated:g} rpm and the given {given:g} rpm differ", "bearing ({stated}) and the given one differ"
+    what = {"rpm": rpm, "bearing": bearing}[values["about"]].format(**values)
+    return f"the stated {what}: the stated counts"
 
 
 def _usual_lines(values: Values) -> str:
@@ -276,7 +226,7 @@ def _usual_lines(values: Values) -> str:
 
 
 def _nothing_learnt(values: Values) -> str:
-    right, chance = percent(values["right"]), percent(values["chance"])
+    right, chance = percent(values["right"], ".0f"), percent(values["chance"], ".0f")
     return (
         f"it learnt nothing of use: {right} of held-out source windows are right, chance is {chance}; check labels,"
         " channel and rate of the source, or train for longer"
@@ -289,8 +239,8 @@ def _label_recordings(values: Values) -> str:
 
 
 def _no_fault(values: Values) -> str:
-    what = f"{values['recordings']} recording{'s' * (values['recordings'] > 1)}"
-    return f"no fault was found in {what}; up to {percent(values['high'])} of such may be faulty all the same"
+    many, high = count(values["recordings"], "recording"), percent(values["high"], ".0f")
+    return f"no fault was found in {many}; up to {high} of such may be faulty all the same"
 
 
 def _baseline_change(values: Values) -> str:
@@ -305,7 +255,7 @@ def _baseline_incomplete(values: Values) -> str:
     there, missing = [], []
     if recordings > 0 or days <= 0:
         there.append(f"{values['recordings']} of {values['wanted']} recordings")
-        missing.append(f"{max(recordings, 1)} more {'recordings' if recordings > 1 else 'recording'}")
+        missing.append(count(max(recordings, 1), "more recording"))
     if days > 0:
         there.append(f"{values['days']:.1f} of {values['of_days']:g} days")
         missing.append(f"{max(days, 0.1):.1f} more days")
@@ -313,131 +263,130 @@ def _baseline_incomplete(values: Values) -> str:
     return f"{so_far}; change is judged after {' and '.join(missing)}"
 
 
-def _doubted_baseline(values: Values) -> str:
-    doubt = SENTENCES[values["doubt"]](values["values"])
-    return f"most recordings of its baseline were to be checked: {doubt}; {LOOK}"
-
-
-SENTENCES: Mapping[str, Callable[[Values], str]] = {
-    # No signal.
-    "empty": fixed("the recording holds no samples; record it again"),
-    "constant": fixed("the sensor gives no signal: all samples are {value:g}; check sensor and cable"),
-    "few values": fixed("the sensor gives no signal: {values} different values only; " + RUNNING),
-    "sensor noise": fixed("the sensor gives no signal: {rms:.2g} {unit} is noise of the sensor; " + RUNNING),
+Words = Mapping[str, str | Callable[[Values], str]]
+# No signal.
+_SILENT: Words = {
+    "empty": "the recording holds no samples; record it again",
+    "constant": "the sensor gives no signal: all samples are {value:g}; check sensor and cable",
+    "few values": "the sensor gives no signal: {values} different values only; " + RUNNING,
+    "sensor noise": "the sensor gives no signal: {rms:.2g} {unit} is noise of the sensor; " + RUNNING,
     "standing still": _standing_still,
-    # What the witnesses say together.
+}
+# What is derived from the witnesses whenever a recording is decided.
+_DERIVED: Words = {
     "fault line": _fault_line,
-    "model class": lambda values: f"the model says {values['label']} ({percent(values['probability'])})",
+    "model class": lambda values: f"the model says {values['label']} ({percent(values['probability'], '.0f')})",
     "lines of unknown bearing": _unknown_bearing,
-    "no lines of unknown bearing": fixed(
+    "no lines of unknown bearing": (
         "no lines of an unknown bearing stand out (strongest at {order:.2f} × shaft, {level:.0f} dB above other"
         " orders); name the bearing to be sure"
     ),
-    "zone": _zone,
-    "no zone": fixed("no zone of ISO 20816-3: {missing}"),
-    "unfamiliar": fixed("unlike anything the model was adapted to"),
+    "zone": "{written} ({low:g}–{high:g} Hz) is zone {zone} of ISO 20816-3 (group {group}, {mounting})",
+    "no zone": "no zone of ISO 20816-3: {missing}",
+    "unfamiliar": "unlike anything the model was adapted to",
     "physics contradicts": _physics_contradicts,
-    "model contradicts": fixed("the model says {state}"),
-    "refused model": fixed("the model is not to be used"),
-    "impulsive without line": fixed("something strikes at no fault line"),
-    "not enough evidence": fixed("the evidence is not enough"),
-    "windows disagree": lambda values: f"windows disagree ({percent(values['agreement'])} agree)",
+    "model contradicts": "the model says {state}",
+    "refused model": "the model is not to be used",
+    "impulsive without line": "something strikes at no fault line",
+    "not enough evidence": "the evidence is not enough",
+    "windows disagree": lambda values: f"windows disagree ({percent(values['agreement'], '.0f')} agree)",
     # What physics reads.
-    "value outside range": fixed(
+    "value outside range": (
         "{value:g} {unit} is outside the {low:g} to {high:g} {unit} of the recordings this was made from"
     ),
-    "speed at edge": fixed("the lines fit best at the edge of the search, {rpm:.0f} rpm; check the speed"),
-    "estimated geometry": fixed(
-        "the geometry of {bearing} is an estimate and may be a ball off; compare its data sheet"
-    ),
-    # What is noticed while reading and measuring.
-    "unreadable": fixed("{problem}"),
-    "not diagnosed": fixed("{problem}"),
-    "dead axis": _dead_axis,
-    "axis apart": fixed("{axis} cannot be read together with {first}"),
+    "speed at edge": "the lines fit best at the edge of the search, {rpm:.0f} rpm; check the speed",
+    "estimated geometry": "the geometry of {bearing} is an estimate and may be a ball off; compare its data sheet",
+    "lines of baseline": _usual_lines,
+}
+# What is noticed once, while a recording is read and measured.
+_OBSERVED: Words = {
+    "unreadable": "{problem}",
+    "not diagnosed": "{problem}",
+    "dead axis": lambda values: f"{values['axis']}: {sentence(Finding(values['cause'], 'check', values))}",
+    "axis apart": "{axis} cannot be read together with {first}",
     "clipped": lambda values: f"{percent(values['share'], '.2g')} of the samples are clipped; record with less gain",
-    "dropouts": lambda values: (
-        f"{percent(values['share'], '.2g')} of the samples stand still: dropouts; check the cable"
-    ),
-    "gaps": fixed("{samples} of {of} samples are NaN or infinite and were interpolated; check logger and cable"),
+    "dropouts": lambda values: f"{percent(values['share'], '.2g')} of the samples are dropouts; check the cable",
+    "gaps": "{samples} of {of} samples are NaN or infinite and were interpolated; check logger and cable",
     "no vibration": lambda values: (
-        f"the signal {UNLIKE[values['like']]}; choose another channel if this is no vibration"
+        f"the signal {UNLIKE[values['like']]}; if it is no vibration, choose another channel"
     ),
-    "band limited": fixed(
+    "band limited": (
         "nothing is above {hertz:.0f} Hz: filtered, or brought from a lower rate to {rate:g} Hz; check the rate"
     ),
-    "mains hum": fixed("nearly all of the signal is mains hum ({hertz:g} Hz and multiples); check cable and grounding"),
-    "cross-talk": fixed("{fault} lines are cross-talk: {decibels:.0f} dB louder at {owner}"),
-    "speed not found": fixed("the speed is not known and was not found in the signal; give it (--rpm)"),
-    "varying speed": lambda values: f"the speed varies by ± {percent(values['share'])} within the recording",
+    "mains hum": "nearly all of the signal is mains hum ({hertz:g} Hz and multiples); check cable and grounding",
+    "cross-talk": "{fault} lines are cross-talk: {decibels:.0f} dB louder at {owner}",
+    "speed not found": "the speed is not known and was not found in the signal; give it (--rpm)",
+    "varying speed": lambda values: f"the speed varies by ± {percent(values['share'], '.0f')} within the recording",
     "wrong speed": _wrong_speed,
     "multiple of speed": _multiple_of_speed,
-    "strong second line": fixed(
-        "the line at twice the stated {stated:.0f} rpm is {above:.0f} dB stronger than that at the speed"
+    "speed channel differs": "the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both",
+    "impossible speed": "its own speed of {rpm:g} rpm is impossible, and is ignored",
+    "other speed": "it says that it turns at {own:g} rpm, and {given:g} rpm counts",
+    "own speed counts": (
+        "its own {own:g} rpm counts, and not the given {given:g} rpm; leave the speed out, or correct it in a manifest"
     ),
-    "speed channel differs": fixed("the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both"),
-    "impossible speed": fixed("its own speed of {rpm:g} rpm is impossible, and is ignored"),
-    "other speed": fixed("it says that it turns at {own:g} rpm, and {given:g} rpm counts"),
-    "own speed counts": _own_speed_counts,
     "statements differ": _statements_differ,
-    "no baseline": fixed("no healthy recording of this point at this speed was named, so there is no baseline"),
-    "no lines read": fixed("no physics check: {problem}"),
-    "measured speed": fixed("nobody says its speed; the model is given the measured {rpm:.0f} rpm"),
-    "usual speed": fixed("taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm"),
-    "model without rate": fixed("the model does not know the rate it was trained at, so {rate:g} Hz may not be that"),
-    "rate assumed": fixed("does not say its rate, and is taken to be at {rate:g} Hz"),
-    "resampled": fixed("resampled from {rate:g} Hz to the model's {to:g} Hz"),
-    "missing frequencies": fixed(
-        "the model was trained on frequencies above {hertz:g} Hz, which this recording has not"
-    ),
-    "lines of baseline": _usual_lines,
-    # Of a model.
-    "training broke down": fixed("training broke down: the loss became NaN or infinite"),
+    "no baseline": "no healthy recording of this point at this speed was named, so there is no baseline",
+    "no lines read": "no physics check: {problem}",
+    "measured speed": "nobody says its speed; the model is given the measured {rpm:.0f} rpm",
+    "usual speed": "taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm",
+    "model without rate": "the model does not know the rate it was trained at, so {rate:g} Hz may not be that",
+    "rate assumed": "does not say its rate, and is taken to be at {rate:g} Hz",
+    "resampled": "resampled from {rate:g} Hz to the model's {to:g} Hz",
+    "missing frequencies": "the model was trained on frequencies above {hertz:g} Hz, which this recording has not",
+}
+_OF_MODEL: Words = {
+    "training broke down": "training broke down: the loss became NaN or infinite",
     "nothing learnt": _nothing_learnt,
-    "one class": fixed("every target window is called '{label}'"),
-    "outvoted": fixed(
+    "one class": "every target window is called '{label}'",
+    "outvoted": (
         "physics names another fault on {missed} of {compared} recordings; diagnose these with bearcat diagnose"
     ),
-    "no confidence": fixed("its confidences are not numbers"),
-    "low accuracy": fixed("the expected accuracy is too low"),
-    "labelled": fixed("{right} of {recordings} labelled recordings are diagnosed correctly"),
+    "no confidence": "its confidences are not numbers",
+    "low accuracy": "the expected accuracy is too low",
+    "labelled": "{right} of {recordings} labelled recordings are diagnosed correctly",
     "label recordings": _label_recordings,
-    "accuracy unknown": fixed("the accuracy to expect on the target is not known here; bearcat adapt estimates it"),
+    "accuracy unknown": "the accuracy to expect on the target is not known here; bearcat adapt estimates it",
     "tested on": lambda values: TESTED[values["shift"]],
-    "physics differs": fixed("physics differs on {contradicted} of {compared} recordings"),
-    "no check models": fixed("no check models could be fitted, so the estimate rests on confidence alone"),
-    "not calibrated": fixed("confidence is not calibrated"),
+    "physics differs": "physics differs on {contradicted} of {compared} recordings",
+    "no check models": "no check models could be fitted, so the estimate rests on confidence alone",
+    "not calibrated": "confidence is not calibrated",
     "no fault among recordings": _no_fault,
-    # Of a point over time.
-    "baseline change": _baseline_change,
-    "unexplained change": fixed("something has changed since {since}"),
-    "no fault shown": fixed("no clear line and no impulses yet"),
-    "alarm open": fixed("the alarm of {time} is open"),
-    "alarm over": fixed("the alarm of {time} is over; acknowledge it"),
-    "alarm acknowledged": fixed("the alarm of {time} is acknowledged, and its cause is still there"),
-    "levels of neighbour": fixed("cross-talk from {owner}: its levels rose more"),
-    "all points louder": fixed("other points are louder too: check load, speed and foundation"),
-    "quieter": fixed("{decibels:.0f} dB below what is usual: check sensor, mounting and load"),
-    "not comparable": fixed("nothing was measured that can be compared with its baseline"),
-    "too few turns": fixed("{turns:.1f} turns of the shaft so far, and {wanted} are needed"),
-    "baseline incomplete": _baseline_incomplete,
-    "baseline learnt": fixed("what is usual was learnt from {recordings} recordings at {state}"),
-    "baseline restarted": fixed("what is usual is learnt anew"),
-    "baseline with lines": lambda values: f"{_usual_lines({**values, 'of': 'its baseline'})}; {LOOK}",
-    "doubted baseline": _doubted_baseline,
-    "after stop": fixed("the first recording after a stop of {days:.1f} days"),
-    "rate changed": fixed("the sampling rate is {rate:g} Hz now; what is usual is learnt anew"),
-    "unit changed": fixed("the unit is {unit} now; what is usual is learnt anew"),
 }
-# How the sentence of an event begins, by its kind; the others have findings alone.
-EVENTS = {
-    "alarm": "alarm", "grown": "the change has grown", "over": "the change has gone", "acknowledged": "acknowledged",
-}  # fmt: skip
+# Of a point of a machine over time.
+_WATCHED: Words = {
+    "baseline change": _baseline_change,
+    "unexplained change": "something has changed since {since}",
+    "no fault shown": "no clear line and no impulses yet",
+    "alarm open": "the alarm of {time} is open",
+    "alarm over": "the alarm of {time} is over; acknowledge it",
+    "alarm acknowledged": "the alarm of {time} is acknowledged, and its cause is still there",
+    "levels of neighbour": "cross-talk from {owner}: its levels rose more",
+    "all points louder": "other points are louder too: check load, speed and foundation",
+    "quieter": "{decibels:.0f} dB below what is usual: check sensor, mounting and load",
+    "not comparable": "nothing was measured that can be compared with its baseline",
+    "too few turns": "{turns:.1f} turns of the shaft so far, and {wanted} are needed",
+    "baseline incomplete": _baseline_incomplete,
+    "baseline learnt": "what is usual was learnt from {recordings} recordings at {state}",
+    "baseline restarted": "what is usual is learnt anew",
+    "baseline with lines": lambda values: f"{_usual_lines({**values, 'of': 'its baseline'})}; {LOOK}",
+    "doubted baseline": lambda values: (
+        "most recordings of its baseline were to be checked:"
+        f" {sentence(Finding(values['doubt'], 'check', values['values']))}; {LOOK}"
+    ),
+    "after stop": "the first recording after a stop of {days:.1f} days",
+    "rate changed": "the sampling rate is {rate:g} Hz now; what is usual is learnt anew",
+    "unit changed": "the unit is {unit} now; what is usual is learnt anew",
+}
+SENTENCES: Words = {**_SILENT, **_DERIVED, **_OBSERVED, **_OF_MODEL, **_WATCHED}
+SILENT, DERIVED = frozenset(_SILENT), frozenset(_DERIVED)
 
 
 def event_sentence(kind: str, fault: str | None, findings: Iterable[Finding], note: str) -> str:
-    """What happened to a point, or the note of the person who did it."""
-    parts = [EVENTS.get(kind), fault, *sentences(findings)]
+    """What happened to a point, or the note of the person who did it; only some kinds say more than their findings."""
+    begins = {"grown": "the change has grown", "over": "the change has gone"}
+    begins |= {"alarm": "alarm", "acknowledged": "acknowledged"}
+    parts = [begins.get(kind), fault, *sentences(findings)]
     return note or "; ".join(filter(None, parts)) or kind
 
 

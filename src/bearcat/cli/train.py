@@ -59,7 +59,7 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
     """Scores of a method that was requested, and the answer: decisions, recordings, recommendation; then the scores of
     all runs, and where the results are.
     """
-    from bearcat.diagnosis.recording import percent
+    from bearcat.findings import percent
 
     diagnoses, record, out = adaptation.recordings, adaptation.record, adaptation.folder
     if (scores := record.requested_scores) is not None:
@@ -87,7 +87,7 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
 
 def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
     """Scores of the runs, for researchers."""
-    from bearcat.diagnosis.recording import percent
+    from bearcat.findings import percent
 
     rows = []
     for name, record in runs.items():

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +38,7 @@ from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest, to_json
-from bearcat.findings import DERIVED, GROWN, PRIOR, Finding, capitalised, highest, reasons, sentences
+from bearcat.findings import DERIVED, GROWN, PRIOR, Finding, capitalised, highest, percent, reasons, sentences
 from bearcat.settings import from_plain, to_plain
 
 STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst recording; 2 is bad input
@@ -287,11 +286,6 @@ class Diagnosis(Observation):
 def _not_derived(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """What was noticed while a recording was read and measured."""
     return tuple(finding for finding in findings if finding.kind not in DERIVED)
-
-
-def percent(share: float | None) -> str:
-    """A share as people read it; nothing where it is not known."""
-    return "" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 
 class Diagnoses(Sequence[Diagnosis]):

@@ -37,7 +37,7 @@ from bearcat.diagnosis.combs import (
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.errors import check_range
-from bearcat.findings import OTHER_SPEED, OVERWHELMING, SECOND_LINE, Finding, Severity
+from bearcat.findings import OTHER_SPEED, OVERWHELMING, Finding, Severity
 
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have
@@ -250,13 +250,7 @@ def _check(
     slower = any((scores[part] > scores[at])[first[part] > first[at] - LOOSE].any() for part in parts)
     if scores[at] >= max(RIVAL, LESSER * scores.max()) and first[at] >= FIRST and not slower:
         rpm, level = _exact_speed(lines, float(GRID[at])), float(first[at])
-        evidence = as_stated if rpm is None else SpeedEvidence(rpm, stated, "shaft line", level)
-        above = float(lines.at(2 * GRID[[at]])[0]) - level
-        if not above >= SECOND_LINE:  # NaN: the supply
-            return evidence
-        return replace(
-            evidence, findings=(Finding("strong second line", "remark", {"stated": stated, "above": above}),)
-        )
+        return as_stated if rpm is None else SpeedEvidence(rpm, stated, "shaft line", level)
     if (track := follow_speed(signal, rate, stated, orders)) is not None:
         half = half_range(track)
         varied = (Finding("varying speed", "check", {"share": half}),)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.diagnosis.decision import ACTIONS
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis, percent
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
-from bearcat.findings import count
+from bearcat.findings import count, percent
 from bearcat.record import Record
 from bearcat.report import Caveat, Result, caveats, data_sentences, figures, read_result
 from bearcat.report.figures import ReportFigure, library

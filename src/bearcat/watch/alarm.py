@@ -19,7 +19,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, PRIOR, SHOWN_LINE, Finding, Kind, most_severe, unique
+from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, PRIOR, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
 from bearcat.watch.snapshot import Event, PointStatus, status_of, written_time
 from bearcat.watch.usual import (
@@ -328,7 +328,7 @@ def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding
     return []
 
 
-def _about(kind: Kind, alarm: OpenAlarm) -> Finding:
+def _about(kind: str, alarm: OpenAlarm) -> Finding:
     """What has become of an alarm."""
     return Finding(kind, "alarm" if kind == "alarm open" else "check", {"time": written_time(alarm.time)})
 

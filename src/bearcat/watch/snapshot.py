@@ -21,9 +21,19 @@ from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
-from bearcat.diagnosis.recording import STATUS, Observation, percent
+from bearcat.diagnosis.recording import STATUS, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
-from bearcat.findings import MOST_REASONS, SILENT, Finding, count, event_sentence, highest, sentence, sentences
+from bearcat.findings import (
+    MOST_REASONS,
+    SILENT,
+    Finding,
+    count,
+    event_sentence,
+    highest,
+    percent,
+    sentence,
+    sentences,
+)
 from bearcat.settings import to_plain
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
