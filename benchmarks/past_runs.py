@@ -34,7 +34,6 @@ from bearcat.diagnosis.accuracy import (
     MODELS,
     PAST_RUNS,
     SHIFTS,
-    Source,
     Target,
     expected_accuracy,
     window_agreement,
@@ -196,7 +195,7 @@ def evidence_of(run: dict[str, Any]) -> dict[str, float]:
     likely = np.log(np.eye(predicted.max() + 1)[predicted] + 1e-9)
     checks = {name: np.array(codes(said)) for name, said in run["checks"].items() if name.partition(", ")[2] in MODELS}
     target = Target(likely, np.array(codes(run["recording"])), checks)
-    found = expected_accuracy(Source(likely, predicted), target)
+    found = expected_accuracy(target)
     return {name: (found | {"window_agreement": window_agreement(target)})[name] for name in EVIDENCE}
 
 

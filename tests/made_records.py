@@ -15,7 +15,7 @@ import pandas
 from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.teacher import SelfTraining
-from bearcat.diagnosis.accuracy import Source, Target, estimates
+from bearcat.diagnosis.accuracy import Target, estimates
 from bearcat.diagnosis.decision import decide
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import Diagnosis
@@ -135,9 +135,9 @@ def _estimates(expected: float) -> dict[str, Any]:
         predicted = np.where(random.random(windows) < expected, labels, (labels + 1) % classes)
         return np.log(probabilities[np.arange(windows)[:, None], (np.arange(3) - predicted[:, None]) % 3]), labels
 
-    source, target = Source(*domain(200, 3)), Target(domain(60, 1)[0], np.arange(60) % 6)
+    (source, labels), target = domain(200, 3), Target(domain(60, 1)[0], np.arange(60) % 6)
     familiarity = {"rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1}
-    values, evidence = estimates(source, target, familiarity)
+    values, evidence = estimates(source.argmax(axis=1) == labels, labels, target, familiarity)
     return {"estimates": values, "evidence": asdict(evidence), "decision": asdict(decide(evidence))}
 
 

@@ -17,7 +17,6 @@ from bearcat.diagnosis.accuracy import (
     FEWEST,
     NEAR,
     SHIFTS,
-    Source,
     Target,
     careful,
     compared_runs,
@@ -60,14 +59,13 @@ def test_votes_are_counted_by_recording_and_name_the_doubtful_ones():
     target = Target(logits, recording, checks)
     assert recording_votes(target) == pytest.approx(np.array(reference.votes(
         {name: said.tolist() for name, said in checks.items()}, recording.tolist(), 3)))  # fmt: skip
-    source = Source(logits[:6], np.zeros(6, dtype=int))
-    found = expected_accuracy(source, target)
+    found = expected_accuracy(target)
     assert found["agreement"] == pytest.approx(35 / 40)  # only the first never adapts
     assert found["votes"] == pytest.approx(1 - (5 + 10 + 1) / 80)
     assert found["consensus"] == pytest.approx(35 / 40)  # of recording 6 the two say different things: the first
     assert uncertain_recordings(target)[:3] == [3, 6, 0]
     assert len(uncertain_recordings(target)) == 5
-    assert set(expected_accuracy(source, Target(logits, recording))) == {"confidence", "atc_confidence"}
+    assert set(expected_accuracy(Target(logits, recording))) == {"confidence"}
 
 
 def evidence(*values: float) -> dict[str, float]:

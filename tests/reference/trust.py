@@ -9,13 +9,6 @@ from itertools import pairwise
 Rows = Sequence[Sequence[float]]
 
 
-def atc(source: Sequence[float], right: Sequence[bool], target: Sequence[float]) -> float:
-    """Tries every source score as the threshold; the highest that enough of the source reaches."""
-    wanted = sum(right) / len(right)
-    fit = [score for score in source if sum(other >= score for other in source) / len(source) >= wanted > 0]
-    return sum(score >= max(fit) for score in target) / len(target) if fit else 0.0
-
-
 def distance(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
     """To the neighbours-th nearest, all of length 1."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.splits import specimen_counts
 from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
-from bearcat.diagnosis.accuracy import MOST_WINDOWS, Source, Target, check_predictions, estimates, representations
+from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pool, pooled_temperature, tally
 from bearcat.errors import InputError
@@ -235,9 +235,9 @@ def _estimate_run(
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
     held, unknown = split.held_back, unknown_recordings(finding, split)
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
-    source = Source(rows["source"][of_source], rows["source_labels"][of_source])
+    labels = rows["source_labels"][of_source]
+    right = rows["source"][of_source].argmax(axis=1) == labels
     target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
-    shown = replace(target, log_probabilities=rows["shown"][:windows])
     features = rows["target_features"][:windows]
     train_features = rows["train_features"][: len(shapes.target_train)]
     kept, tested = (~np.isin(recordings, unknown) for recordings in (shapes.train_recording, target.recording))
@@ -252,8 +252,9 @@ def _estimate_run(
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
     alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
     found, evidence = estimates(
-        source, target, familiarity.limits, bool(rows["finite"]), split.classes[int(predicted[0])] if alone else None,
-        bool(rows["calibrated"]), [info.origin for info in held.target_test.recordings], shown, split.trust_shift,
+        right, labels, target, familiarity.limits, bool(rows["finite"]),
+        split.classes[int(predicted[0])] if alone else None, bool(rows["calibrated"]),
+        [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
     )  # fmt: skip
     return RunEstimates(found, evidence, familiarity, unfamiliar)
 

@@ -25,7 +25,7 @@ from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
-from bearcat.diagnosis.accuracy import Source, Target, expected_value
+from bearcat.diagnosis.accuracy import Target, expected_value
 from bearcat.errors import InputError, suggest
 from bearcat.fast.device import Checked, padded_stack
 from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
@@ -160,7 +160,7 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
         "target_features": lambda: target()[1],
         "target_recording": lambda: torch.from_numpy(np.stack([each.recording for each in state.checks])),
         "head": lambda: lambda features: network.head(features.to(logits.dtype)),
-        "estimates": lambda: {"accuracy": expected_accuracy(logits, labels, target()[0], state.checks)},
+        "estimates": lambda: {"accuracy": expected_accuracy(target()[0], state.checks)},
         "seeds": lambda: torch.tensor(batches.seeds, device=device),
     }
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
@@ -168,14 +168,14 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
     return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **needed))
 
 
-def expected_accuracy(logits: Tensor, labels: Tensor, target: Tensor, checks: Sequence[Checked]) -> Tensor:
+def expected_accuracy(target: Tensor, checks: Sequence[Checked]) -> Tensor:
     """The share of right predictions to expect on the target's training windows, (run,)."""
-    likely = zip(*(each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, target)), strict=True)
+    likely = target.double().log_softmax(dim=-1).cpu().numpy()
     expected = [
-        expected_value(Source(source, codes), Target(unlabelled, checked.recording, checked.said))
-        for (source, unlabelled), codes, checked in zip(likely, labels.cpu().numpy(), checks, strict=True)
+        expected_value(Target(windows, checked.recording, checked.said))
+        for windows, checked in zip(likely, checks, strict=True)
     ]
-    return torch.tensor(expected, dtype=torch.float64, device=logits.device)
+    return torch.tensor(expected, dtype=torch.float64, device=target.device)
 
 
 def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:

@@ -1,14 +1,11 @@
 """How many predictions on the target are right, estimated without its labels.
 
-`estimates` is the record's entry of that name, with the evidence for the decision on the model (decision.py). The
-interval of the expected accuracy is that of past runs whose evidence was nearest: past_runs.json holds, for each kind
-of shift and for groups of runs (dataset, input, mix of classes), what the evidence was and how many windows were right.
-`python benchmarks/past_runs.py` makes it anew.
-
-Check models are cheap classifiers that share neither training nor representation with the network they check. Where
-unlike models agree with the network, it is probably right; shared errors go undetected. Some never adapt, and cannot
-follow a change that the network has followed; others move the source's classes to the target's recordings, and fail
-where the target lacks classes. They are linear discriminants and nearest neighbours.
+Check models are cheap classifiers that share neither training nor representation with the network. Where unlike models
+agree with it, it is probably right; errors that all share go undetected. Some never adapt, and cannot follow a change
+that the network has followed; others move the source's classes to the target's recordings, and fail where the target
+lacks classes. What such agreement was worth is read from past runs: past_runs.json holds, by kind of shift and group of
+runs (dataset, input, mix of classes), their evidence and the share of windows that were right
+(`python benchmarks/past_runs.py`).
 
 >>> past_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99}, "condition")
 Estimate(value=1.0, low=0.97, high=1.0)
@@ -67,18 +64,6 @@ LEAST_SHARE = 1e-6  # of a class in EM
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """The labelled source test windows: calibrated log-probabilities (window, class) and labels (window,)."""
-
-    log_probabilities: Floats
-    labels: Integers
-
-    @property
-    def right(self) -> Booleans:
-        return np.asarray(self.log_probabilities.argmax(axis=1) == self.labels)
-
-
-@dataclass(frozen=True, eq=False)
 class Target:
     """Target windows without labels: calibrated log-probabilities (window, class), recording (window,)."""
 
@@ -96,11 +81,6 @@ def confidence(log_probabilities: Floats) -> Floats:
     return np.asarray(np.exp(log_probabilities.max(axis=1)))
 
 
-def atc_threshold(scores: Floats, right: Booleans) -> float:
-    """The score that as many of these windows lie below as are wrong."""
-    return float(np.append(np.sort(scores), math.inf)[(~right).sum()])
-
-
 def recording_votes(target: Target) -> Floats:
     """The share of check models that say each class of a window's recording, (window, class), mean over its windows."""
     classes = 1 + max(int(codes.max()) for codes in (*target.checks.values(), target.predicted))
@@ -116,14 +96,12 @@ def by_votes(target: Target) -> Floats:
     return np.asarray(recording_votes(target)[np.arange(len(target.predicted)), target.predicted])
 
 
-def expected_accuracy(source: Source, target: Target) -> dict[str, float]:
-    """The expected share of right predictions on the target by all estimators with evidence: mean confidence; the share
-    of confidences that reach a threshold (ATC; Garg et al., 2022); how many check models that never adapt agree with a
-    prediction, how many check models say its class of the recording, and whether most of them do.
+def expected_accuracy(target: Target) -> dict[str, float]:
+    """The expected share of right predictions on the target by all estimators with evidence: mean confidence; how many
+    check models that never adapt agree with a prediction, how many of all say its class of the recording, and whether
+    most of them do.
     """
-    confidences = confidence(target.log_probabilities)
-    threshold = atc_threshold(confidence(source.log_probabilities), source.right)
-    shares = {"confidence": confidences.mean(), "atc_confidence": (confidences >= threshold).mean()}
+    shares = {"confidence": confidence(target.log_probabilities).mean()}
     if target.checks:
         steady = [codes for name, codes in target.checks.items() if name.endswith(STEADY)]
         shares["agreement"] = np.mean([codes == target.predicted for codes in steady])
@@ -146,37 +124,37 @@ def window_agreement(target: Target) -> float:
 
 
 def estimates(
-    source: Source, target: Target, familiarity: Mapping[str, Any], finite: bool = True, one_class: str | None = None,
-    calibrated: bool = True, names: Sequence[str] = (), final: Target | None = None, shift: str = "unknown",
+    right: Booleans, labels: Integers, target: Target, familiarity: Mapping[str, Any], finite: bool = True,
+    one_class: str | None = None, calibrated: bool = True, names: Sequence[str] = (), shown: Floats | None = None,
+    shift: str = "unknown",
 ) -> tuple[dict[str, Any], ModelEvidence]:  # fmt: skip
     """A record's `estimates`, and the evidence for the decision.
 
-    `names` are of the recordings that `target.recording` points into; `final` are the same windows with the
-    probabilities that users see, where they are others; `shift` is what differs between source and target
-    (data/splits.py); the others are entries of ModelEvidence.
+    `right` and `labels` are of the source's test windows, `names` of the recordings that `target.recording` points
+    into; `shown` are the log-probabilities that users see, where they are others; `shift` is what differs between
+    source and target (data/splits.py); the others are entries of ModelEvidence.
     """
-    accuracy, united = expected_accuracy(source, target), window_agreement(target)
+    accuracy, united = expected_accuracy(target), window_agreement(target)
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
-    uncertain = [names[number] for number in uncertain_recordings(target)] if names else []
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidence((final or target).log_probabilities).mean()),
+        "mean_confidence": float(confidence(target.log_probabilities if shown is None else shown).mean()),
         "accuracy": accuracy, "window_agreement": united,
         "expected": expected and asdict(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
     evidence = ModelEvidence(
-        expected, finite, source_accuracy(source), len(source.labels), len(np.unique(source.labels)), one_class,
-        bool(target.checks), calibrated, tuple(uncertain),
+        expected, finite, source_accuracy(right, labels), len(labels), len(np.unique(labels)), one_class,
+        bool(target.checks), calibrated, tuple(names[number] for number in uncertain_recordings(target) if names),
         median=usual.value if usual is not None and expected != usual else None,
         shift=shift if target.checks else None,
     )  # fmt: skip
     return plain, evidence
 
 
-def source_accuracy(source: Source) -> Estimate:
+def source_accuracy(right: Booleans, labels: Integers) -> Estimate:
     """The share of right source test windows with classes counted equally, and its exact binomial interval."""
-    share = float(np.mean([source.right[source.labels == code].mean() for code in np.unique(source.labels)]))
-    return Estimate(share, *binomial_interval(round(share * len(source.labels)), len(source.labels)))
+    share = float(np.mean([right[labels == code].mean() for code in np.unique(labels)]))
+    return Estimate(share, *binomial_interval(round(share * len(labels)), len(labels)))
 
 
 def uncertain_recordings(target: Target) -> list[int]:
@@ -190,25 +168,22 @@ def uncertain_recordings(target: Target) -> list[int]:
 
 def expected_range(accuracy: Mapping[str, float], united: float, shift: str) -> Estimate | None:
     """The accuracy to expect: what past runs of such a shift had with such check models and agreement of windows. None
-    where confidences are no numbers.
-
-    Without check models: the lower of confidence and ATC, which were far more often too high than too low on labelled
-    public recordings (docs/LOG.md), so that nothing bounds it.
+    where confidences are no numbers. Without check models it is the mean confidence, which nothing bounds.
     """
     if not math.isfinite(accuracy["confidence"]):
         return None
     if "consensus" in accuracy:
         return past_accuracy(dict(accuracy) | {"window_agreement": united}, shift)
-    return Estimate(min(accuracy["confidence"], accuracy["atc_confidence"]), 0.0, 1.0)
+    return Estimate(accuracy["confidence"], 0.0, 1.0)
 
 
-def expected_value(source: Source, target: Target) -> float:
+def expected_value(target: Target) -> float:
     """The value of `expected_range`; nan where confidences are no numbers.
 
     For calibrators, by past runs of other conditions, whatever differs: medians of the others are no nearer
     (docs/LOG.md).
     """
-    expected = expected_range(expected_accuracy(source, target), window_agreement(target), "condition")
+    expected = expected_range(expected_accuracy(target), window_agreement(target), "condition")
     return math.nan if expected is None else expected.value
 
 
