@@ -30,6 +30,7 @@ some = settings(max_examples=25, deadline=None)
 share = st.floats(0, 1)
 estimates = st.lists(share, min_size=3, max_size=3).map(sorted).map(lambda ends: Estimate(ends[1], ends[0], ends[2]))
 CLIPPED = Finding("clipped", "check", {"share": 0.01})
+BORROWED = Finding("cross-talk", "check", {"fault": "ball", "decibels": 9.0, "owner": "2"})
 RESAMPLED = Finding("resampled", "remark", {"rate": 1.0, "to": 2.0})
 DECLARED = Declared("g", 2, "rigid")
 words = st.text("abc ÄÖ", min_size=1, max_size=8)
@@ -223,7 +224,7 @@ FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))
         ({"vibration": VibrationSeverity(9.0, "D", declared=DECLARED)}, "severe vibration", "alarm"),
         ({"network": model_of(HEALTHY_MODEL), "vibration": VibrationSeverity(9.0, "D", declared=DECLARED)}, "severe vibration", "alarm"),
         ({"network": model_of(HEALTHY_MODEL), "family": FAMILY}, UNCLEAR, "alarm"),
-        ({"physics": lines_of({}), "masked": True}, "cannot tell", "check"),
+        ({"physics": lines_of({}), "observed": (BORROWED,)}, "cannot tell", "check"),
         ({"physics": lines_of({}), "observed": (CLIPPED,)}, "healthy", "check"),
     ],
 )  # fmt: skip

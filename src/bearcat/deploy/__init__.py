@@ -291,7 +291,7 @@ def evidence_of(
         observations.append(Observation(
             point.name, Witnesses(physics, general, network, baseline, given.without),
             first.machine or first.folder or str(file.parent), point_name,
-            (*noticed, *(() if quality is None else quality.findings)), given.rule, bool(talk),
+            (*noticed, *(() if quality is None else quality.findings)), given.rule,
             None if quality is None else quality.rms, signal.speed, signal.family, signal.vibration, signal.drawing,
             None if bearing is None else str(bearing), first.machine is not None or is_time(file.stem),
             None if quality is None else quality.no_signal,

@@ -2,8 +2,7 @@
 
 What is drawn is kept in some hundred numbers, so that results and records hold their pictures without the recordings.
 
->>> figure = diagnosis.plot()
->>> figure.savefig("evidence.png")
+>>> draw(matplotlib.figure.Figure(), diagnosis.drawing, diagnosis.physics)
 """
 
 from __future__ import annotations

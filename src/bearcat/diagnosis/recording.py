@@ -31,7 +31,7 @@ from bearcat.diagnosis.decision import (
     UNREADABLE,
     Decision,
 )
-from bearcat.diagnosis.drawing import EvidenceDrawing, draw
+from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.lines import FAULTS, LineFamily
 from bearcat.diagnosis.physics import PhysicsEvidence
@@ -46,7 +46,7 @@ COLUMNS = (
     "recording", "machine", "point", "decision", "reasons", "state", "class", "nearest", "confidence", "severity",
     "agreement", "windows", "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general",
     "general_confidence", "network", "network_confidence", "baseline_change", "fitted_rpm", "speed", "bearing", "rms",
-    "velocity", "zone", "findings", "quality", "notes",
+    "velocity", "zone", "findings", "notes",
 )  # fmt: skip
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
@@ -89,7 +89,6 @@ class Observation:
     point: str | None = None
     observed: tuple[Finding, ...] = ()  # while it was read and measured
     rule: AlarmRule | None = None  # what counts as an alarm
-    masked: bool = False  # a louder neighbour may hide a fault
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
     family: LineFamily | None = None  # of a bearing that nobody named
@@ -105,6 +104,11 @@ class Observation:
     @property
     def physics(self) -> PhysicsEvidence | None:
         return self.witnesses.physics
+
+    @property
+    def masked(self) -> bool:
+        """Whether a louder neighbour may hide a fault."""
+        return any(finding.kind == "cross-talk" for finding in self.observed)
 
     @property
     def nearest(self) -> str | None:
@@ -150,11 +154,6 @@ class Diagnosis(Observation):
         return self.decision.findings
 
     @property
-    def quality(self) -> tuple[str, ...]:
-        """What is wrong with the recording, or missing."""
-        return sentences(f for f in _not_derived(self.findings) if f.severity in ("check", "alarm"))
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know, and what changes no decision."""
         worst = highest(self.findings)
@@ -179,19 +178,6 @@ class Diagnosis(Observation):
     def sentence(self) -> str:
         """Why it was decided so."""
         return capitalised("; ".join(self.reasons) or self.line or "")
-
-    def plot(self) -> Any:
-        """The evidence as a matplotlib figure: envelope spectrum with fault lines, and waveform."""
-        if self.drawing is None:
-            raise InputError(f"{self.recording}: there is nothing to draw; its signal could not be read")
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        figure.suptitle(self.title, fontsize=9)
-        draw(figure, self.drawing, self.physics)
-        return figure
 
     @property
     def rpm(self) -> float | None:
@@ -226,9 +212,9 @@ class Diagnosis(Observation):
             "unfamiliar": network and network.unfamiliar, "familiar": network and network.familiar, "line": self.line,
             "probabilities": self.probabilities, "physics": physics and physics.to_dict(),
             "general": witnesses.general, "network": network, "baseline": witnesses.baseline,
-            "without": witnesses.without, "quality": self.quality, "masked": self.masked, "rms": self.rms,
-            "speed": self.speed, "notes": self.notes, "family": self.family, "vibration": self.vibration,
-            "drawing": self.drawing, "bearing": self.bearing, "machine_stated": self.machine_stated,
+            "without": witnesses.without, "masked": self.masked, "rms": self.rms, "speed": self.speed,
+            "notes": self.notes, "family": self.family, "vibration": self.vibration, "drawing": self.drawing,
+            "bearing": self.bearing, "machine_stated": self.machine_stated,
         })  # fmt: skip
         return plain
 
@@ -257,7 +243,7 @@ class Diagnosis(Observation):
         baseline = self.witnesses.baseline
         return self.to_dict() | {
             "reasons": "; ".join(self.reasons), "findings": to_json(to_plain(self.findings)),
-            "notes": "; ".join(self.notes), "quality": "; ".join(self.quality),
+            "notes": "; ".join(self.notes),
             "physics": physics and physics.state, "physics_confidence": physics and physics.confidence,
             "general": general and general.state, "general_confidence": general and general.confidence,
             "network": network and network.nearest,

@@ -147,7 +147,7 @@ def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
         prior = PRIOR if observation.rule is None else observation.rule.prior
         changed = state.evidence >= state.limit(rule)
         observation = replace(
-            observation, witnesses=Witnesses(physics, general, None, baseline), masked=bool(reading.borrowed),
+            observation, witnesses=Witnesses(physics, general, None, baseline),
             observed=(*reading.borrowed, *observation.observed),
             rule=AlarmRule(prior=max(prior, EVEN) if changed else prior),
         )  # fmt: skip
