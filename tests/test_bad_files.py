@@ -326,9 +326,10 @@ HEADER = "path,domain,label,rate,channel,start,stop,rpm,bearing"
     [
         ("../secret.wav,a", "row 2: '../secret.wav' leads outside"), ("/etc/hostname,a", "row 2: .* leads outside"),
         ("link.wav,a", "row 2: 'link.wav' leads outside"), ("gone.wav,a", "row 2: .*'gone.wav'"), (",a", "row 2: path"),
-        ("x.wav,", "row 2: path and domain"), ("x.wav,a,,fast", "row 2: 'rate' .*'fast'"), ("x.wav,a,,-5", "row 2: 'rate'"),
-        ("x.wav,a,,,,7.5", "row 2: 'start' .*whole"), ("x.wav,a,,,,10,5", r"row 2: 'stop' \(5\) .*'start' \(10\)"),
-        ("x.wav,a,,,,,,0", "row 2: 'rpm'"), ("x.wav,a,,,,,,,nonsense", "row 2: bearing 'nonsense'"),
+        ("x.wav,", "row 2: path and domain"), ("x.wav,a,,fast", "row 2: column 'rate': .*'fast'"),
+        ("x.wav,a,,-5", "row 2: column 'rate'.*between"), ("x.wav,a,,,,7.5", "row 2: column 'start'.*whole"),
+        ("x.wav,a,,,,10,5", r"row 2: column 'stop': 5 .*'start' \(10\)"), ("x.wav,a,,,,,,0", "row 2: column 'rpm'"),
+        ("x.wav,a,,,,,,,nonsense", "row 2: column 'bearing': .*'nonsense'"),
         ("x.wav,a" + "," * 8 + "7", "row 2: has 10 cells"), ("x\0.wav,a", "row 2: there is no file"),
         ("x.wav,a\nx.wav,b", r"x\.wav: .*same samples as x\.wav;"), ("x.wav,a\ny.wav,b", r"y\.wav: .*same samples as x\.wav"),
         ("x.wav,a,l,,,0,10000\nx.wav,a,m,,,5000,15000", r"x\.wav\[5000:15000\]: .*same samples as x\.wav\[0:10000\]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -17,10 +18,11 @@ from scipy.io import savemat, wavfile
 import bearcat
 from bearcat.data import Bearing, Folder, Preparation, isolated, load, open_dataset, prepare, resample
 from bearcat.data import folder as folder_module
+from bearcat.data.catalogue import grouped
 from bearcat.data.folder import folder_entries
 from bearcat.data.inputs import find_input
 from bearcat.data.isolated import read_signals
-from bearcat.data.manifest import time_in
+from bearcat.data.manifest import Columns, time_in
 from bearcat.data.recording import cut, stated_speed
 from bearcat.data.survey import UNLABELLED, measure, survey
 from bearcat.errors import InputError
@@ -89,6 +91,15 @@ def test_a_manifest_may_be_as_excel_saves_it(tmp_path):
     (tmp_path / "manifest.csv").write_bytes(text.encode("cp1252"))
     (recording,) = load(Folder(root=tmp_path).catalogue())
     assert (recording.domain, recording.rpm, str(recording.bearing)) == ("pump", 1480.5, "6205")
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
+
+
+def test_the_columns_on_the_page_are_those_that_are_read():
+    columns = grouped(dataclasses.fields(Columns), lambda column: column.metadata["help"])
+    rows = [f"| {', '.join(f'`{column.name}`' for column in same)} | {text} |" for text, same in columns.items()]
+    assert "\n".join(["| column | what it says |", "|---|---|", *rows, ""]) in PAGE.read_text(encoding="utf-8")
 
 
 def workbook(path: Path, rows: list[list[object]]) -> Path:

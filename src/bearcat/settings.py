@@ -25,7 +25,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from bearcat.errors import RANGES, InputError, check_range, suggest
 
@@ -59,21 +59,21 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return table
 
 
-def override(settings: Settings, texts: Mapping[str, Any]) -> Settings:
-    """A copy with these fields changed; values and texts are read as the field's type."""
+def override(settings: Settings, texts: Mapping[str, Any], what: str = "setting") -> Settings:
+    """A copy with these fields changed, `what` they are called; values and texts are read as the field's type."""
     kind: Any = type(settings)
     fields = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
     hints, changed = _hints(kind), {}
     for name, text in texts.items():
         if name not in fields:
             if instead := REMOVED.get(name) or REMOVED.get(f"{kind.__name__}.{name}"):
-                raise InputError(f"setting '{name}' is gone; {instead}")
-            raise InputError(f"unknown setting '{name}'{suggest(name, fields)}")
+                raise InputError(f"{what} '{name}' is gone; {instead}")
+            raise InputError(f"unknown {what} '{name}'{suggest(name, fields)}")
         try:
             changed[name] = from_plain(hints[name], text if hints[name] is Any else _texts(text))
         except ValueError as error:
             instead = f"; {REMOVED[name]}" if name in REMOVED else ""
-            raise InputError(f"setting '{name}': '{text}' is not {_described(hints[name])}{instead}") from error
+            raise InputError(f"{what} '{name}': '{text}' is not {_described(hints[name])}{instead}") from error
     return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
 
 
@@ -211,14 +211,16 @@ def option(
 class Request:
     """The base of all requests."""
 
+    what: ClassVar[str] = "setting"  # what a field is called in a sentence
+
     @classmethod
     def of(cls, **values: Any) -> Self:
         """The request with these values, which may be texts; InputError names the field of a wrong one."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-        request = override(cls(), {name: value for name, value in plain.items() if value is not None})
+        request = override(cls(), {name: value for name, value in plain.items() if value is not None}, cls.what)
         for field in dataclasses.fields(cls):
             value, words = getattr(request, field.name), field.metadata
-            if words["choices"] and value is not None and value not in words["choices"]:
+            if words["choices"] and value and value not in words["choices"]:
                 raise InputError(f"unknown choice '{value}'{suggest(value, words['choices'])}", field.name)
             if field.name in RANGES and isinstance(value, int | float):
                 check_range(field.name, value, field=field.name)

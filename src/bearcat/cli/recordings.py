@@ -190,31 +190,19 @@ def fetch(
     accept_licence: Annotated[
         bool, Option("--accept-licence", help="You have read the licence and accept it.")
     ] = False,
-    domains: options.Domains = None,
     settings: options.Set = None,
 ) -> None:
-    """Download a dataset, or go on with an interrupted download.
-
-    Simulated recordings are computed and written as wav files with a manifest.
-    """
+    """Download a dataset, or go on with an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from bearcat.data.datasets import default_root, open_dataset, require_licence
     from bearcat.data.datasets import fetch as fetch_files
 
     dataset = open_dataset(name, root, pairs(settings or ()))
-    if name == "simulated":
-        from bearcat.data.folder import write_folder
-
-        if root is None:
-            raise InputError("--root: is missing; name the folder to write the simulated recordings into")
-        count = write_folder(dataset.catalogue().only(domains or None), root)
-        print(f"{count} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
-        return
     folder = root or default_root(name)
     downloads = dataset.downloads()
     if not downloads:
-        raise InputError(f"there is nothing to fetch for '{name}'")
+        raise InputError(f"there is nothing to fetch for '{name}'; see what is there with: bearcat data check {name}")
     require_licence(dataset.about, accept_licence)
     columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     with Progress(*columns, console=options.console(to_error=True)) as bars:

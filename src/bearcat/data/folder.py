@@ -1,18 +1,14 @@
-"""A user's own recordings: a tree of folders, or a manifest.
+"""A user's own recordings: a tree of folders, or a manifest; docs/own-data.md has examples.
 
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
-    ROOT/manifest.csv               columns path and domain (or machine), and any of the others in COLUMNS
-
-Where there is a manifest, files it does not name are left out. With `start` and `stop`, in samples, one long file gives
-several recordings. A manifest may be as Excel saves it. docs/own-data.md has examples.
+    ROOT/manifest.csv               a table of recordings; files it does not list are left out
 
 >>> Folder(root=Path("my-recordings")).catalogue()
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections import Counter, defaultdict
@@ -182,9 +178,8 @@ class Folder(Dataset):
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
-            raise InputError(
-                f"{root}: holds no recordings; put some into <domain>/<label>/ or list them in {MANIFESTS[0]}"
-            )
+            empty = f"holds no recordings; put some into <domain>/<label>/ or list them in {MANIFESTS[0]}"
+            raise InputError(f"{root}: {empty}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
         if sentence := two_classes(usable):
             problems.append(Problem("specimen", sentence))
@@ -195,15 +190,16 @@ class Folder(Dataset):
         return Catalogue(domains, classes, entries, tuple(problems), tuple(notes))
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
-        """The row, with missing values filled from the domain's name and these settings."""
-        bearing = None if self.bearing is None else find_bearing(self.bearing)
-        row = replace(row, channel=row.channel or self.channel, bearing=row.bearing or bearing)
-        row = with_folder_speed(row, self.root)
+        """The row, with missing values filled from the folders' names and these settings."""
+        bearing = row.bearing or (None if self.bearing is None else find_bearing(self.bearing))
+        row = with_folder_speed(replace(row, channel=row.channel or self.channel, bearing=bearing), self.root)
         if row.rpm or row.rpm_channel:
             return row
-        if isinstance(self.rpm, str):
-            return replace(row, rpm_channel=self.rpm)
-        return replace(row, rpm=self.rpm, rpm_given=True)
+        return (
+            replace(row, rpm_channel=self.rpm)
+            if isinstance(self.rpm, str)
+            else replace(row, rpm=self.rpm, rpm_given=True)
+        )
 
 
 def speed_in_name(domain: str) -> float | None:
@@ -233,33 +229,35 @@ def _natural(name: str) -> tuple[int, float, str]:
     return (0, float(digits), name) if digits else (1, 0.0, name)
 
 
-def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str] = ()) -> list[ManifestRow]:
-    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes."""
-    rows = []
-    for path in sorted(path for folder in folders or [""] for path in (root / folder).rglob("*")):
-        below_root = path.relative_to(root)
-        for folder in folders:
-            if path.is_relative_to(root / folder):  # a domain is called after its folder, wherever that lies
-                below_root = Path(Path(folder).name) / path.relative_to(root / folder)
-        origin = shown(below_root.as_posix())
-        if path.is_dir() or any(part.startswith((".", "__")) for part in below_root.parts):
+def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str]) -> list[ManifestRow]:
+    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes.
+
+    A domain is called after its folder, wherever that lies below the root.
+    """
+    rows = list[ManifestRow]()
+    tops = {root / folder: Path(Path(folder).name) for folder in folders} or {root: Path()}
+    for path, top in sorted((path, folder) for folder in tops for path in folder.rglob("*")):
+        place = tops[top] / path.relative_to(top)
+        if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
             continue
-        first, *below = (shown(part) for part in below_root.parts)
-        domain, label = first if below else "", below[0] if len(below) > 1 else None
+        origin = shown(place.as_posix())
+        domain, label, *_ = (*map(shown, place.parts[:-1]), None, None)
+        problem = None
         if not inside(root, path):
-            sentence = f"{origin}: leads outside {root}; copy the file into the folder"
-            problems.append(Problem(origin, sentence, domain, label))
+            problem = f"leads outside {root}; copy the file into the folder"
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
-        elif len(below_root.parts) not in (2, 3):
-            sentence = f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"
-            problems.append(Problem(origin, sentence, domain, label))
+            continue
+        elif len(place.parts) not in (2, 3):
+            problem = "expected at <domain>/<label>/ or <domain>/; move it there"
+        if problem is not None:
+            problems.append(Problem(origin, f"{origin}: {problem}", domain or "", label))
         else:
-            rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
+            rows.append(ManifestRow(path=path, origin=origin, domain=str(domain), label=label))
     domains = {row.domain for row in rows}
-    paths = folders or [path.name for path in root.iterdir() if path.is_dir()]
-    names = sorted(shown(Path(name).name) for name in paths if not Path(name).name.startswith((".", "__")))
-    notes += [f"{name}: a folder without recordings" for name in names if name not in domains]
+    names = [path.name for path in (tops if folders else root.iterdir()) if path.is_dir()]
+    visible = sorted(shown(name) for name in names if not name.startswith((".", "__")))
+    notes += [f"{name}: a folder without recordings" for name in visible if name not in domains]
     return rows
 
 
@@ -282,19 +280,3 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
                 problems[number] = Problem(row.origin, sentence, row.domain, row.label)
         earlier[key, row.channel].append(row)
     return problems
-
-
-def write_folder(catalogue: Catalogue, root: Path) -> int:
-    """Writes recordings that are computed as wav files below the folder, with a manifest; how many."""
-    from scipy.io import wavfile
-
-    rows = []
-    for entry in catalogue.entries:
-        recording, path = entry.read(), Path(entry.domain) / f"{'-'.join(entry.origin.split('/')[2:])}.wav"
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        wavfile.write(root / path, round(recording.rate or 1), recording.signal)
-        bearing = "" if recording.bearing is None else str(recording.bearing)
-        rows.append((path.as_posix(), entry.domain, entry.label, recording.rpm, bearing, recording.specimen))
-    with (root / MANIFESTS[0]).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("path", "domain", "label", "rpm", "bearing", "specimen"), *rows])
-    return len(rows)

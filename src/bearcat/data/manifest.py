@@ -1,8 +1,8 @@
 """Manifests: a table that lists recordings, with what is known of each.
 
-`manifest.csv` has the columns path and domain (or machine), and any of the others in COLUMNS; docs/own-data.md has
-examples. It may be as Excel saves it: with semicolons or tabs, capitals in the first row, in Windows' cp1252; or it is
-Excel's own `manifest.xlsx`, whose first sheet counts.
+`Columns` has each column once, with its type and a line of help; docs/own-data.md is made from it. The table is
+`manifest.csv`, also as Excel saves it (semicolons or tabs, capitals in the first row, cp1252), or the first sheet of
+`manifest.xlsx`.
 
 >>> rows, problems = [], []
 >>> rows = read_manifest(Path("my-recordings/manifest.csv"), problems, None)
@@ -12,30 +12,66 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bearcat.data.bearing import UNKNOWN, find_bearing
+from bearcat.data.bearing import UNKNOWN, Bearing, find_bearing
 from bearcat.data.catalogue import Problem, inside
-from bearcat.data.channels import CHANNELS, Declared
+from bearcat.data.channels import CHANNELS, MOUNTINGS, Declared
 from bearcat.data.isolated import read_table
 from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import Samples, Signals, reading
-from bearcat.errors import InputError, check_range, shown, suggest
+from bearcat.errors import InputError, shown, suggest
+from bearcat.settings import Request, option
 from bearcat.storage import read_regular, real_path
 
 MANIFESTS = "manifest.csv", "manifest.xlsx"
-COLUMNS = (
-    "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
-    "point", "channels", "time", "load", "temperature", "bpfo", "bpfi", "bsf", "ftf",
-    "unit", "sensitivity", "group", "mounting",
-)  # fmt: skip
+ORDER = "Order of the data sheet, in place of `bearing`."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns(Request):
+    """The columns of a manifest; an empty cell says nothing. Ranges of numbers are in RANGES, by name."""
+
+    what: ClassVar[str] = "column"
+
+    path: str = option("", "The file, below the manifest's folder; any other file is left out.")
+    domain: str = option("", "What is compared: a machine, speed, load or mounting. By default the machine.")
+    machine: str = option("", "The machine. A manifest needs this column or `domain`.")
+    label: str = option("", "The state, if it is known.")
+    point: str = option("", "The measuring point; rows of a file with the same point are axes of one bearing.")
+    channel: str = option("", "The channel to read; by default all that may be vibrations.")
+    channels: str = option(
+        "", "Without `channel`: `together` for axes of one bearing, `apart` for one bearing each.", choices=CHANNELS
+    )
+    start: int | None = option(None, "The first sample, to cut several recordings out of one file.")
+    stop: int | None = option(None, "The sample behind the last one.")
+    rate: float | None = option(None, "Sampling rate in Hz, whatever the file states.")
+    rpm: str | float | None = option(None, "Speed of the shaft, or the channel that holds it.")
+    bearing: str = option("", "Designation or dimensions of the bearing; `unknown` is as an empty cell.")
+    bpfo: float | None = option(None, ORDER)
+    bpfi: float | None = option(None, ORDER)
+    bsf: float | None = option(None, ORDER)
+    ftf: float | None = option(None, ORDER)
+    specimen: str = option("", "The physical bearing, by a name that no other bearing has.")
+    sensor: str = option("", "Where the sensor is.")
+    time: str = option("", "When it was recorded, such as 2024-05-01T10:30:00; by default the time in the file's name.")
+    load: float | None = option(None, "In any unit, for `watch`.")
+    temperature: float | None = option(None, "In any unit, for `watch`.")
+    unit: str = option("", "Unit of the samples: g, m/s², mm/s, …; or V or mV, with `sensitivity`.")
+    sensitivity: float | None = option(None, "Sensitivity of the sensor in mV/g, which converts samples to g.")
+    group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.")
+    mounting: str = option("", "Mounting of the machine, for ISO 20816-3: `rigid` or `flexible`.", choices=MOUNTINGS)
+
+
+COLUMNS = tuple(column.name for column in fields(Columns))
+NUMBERS = {column.name for column in fields(Columns) if column.default is None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +151,18 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
         path = _path_below(root, texts.get("path", "").replace("\0", "\ufffd"))
         if only is not None and real_path(path) not in only:
             continue
-        cleaned = {column: shown(text) or None for column, text in texts.items()}
+        stated = {column: shown(text) for column, text in texts.items() if column}
         shifted = any(cells[len(header) :])  # then no cell is known to be what its column says
         try:
             if shifted:
                 many = f"has {len(cells)} cells, but the first row names {len(header)}"
                 raise InputError(f"{many}; put quotes around a text with a comma")
-            rows.append(_read_row(root, path, cleaned))
+            rows.append(_read_row(root, path, stated))
         except InputError as error:
-            domain = "" if shifted else cleaned.get("domain") or cleaned.get("machine") or ""
-            stated = {} if shifted else cleaned
-            problems.append(Problem(name, f"{name}: {error}", domain, cleaned.get("label"), stated))
+            stated = {} if shifted else {column: text for column, text in stated.items() if text}
+            domain = stated.get("domain") or stated.get("machine") or ""
+            where = name if error.field is None else f"{name}: column '{error.field}'"
+            problems.append(Problem(name, f"{where}: {error}", domain, stated.get("label"), stated))
     return rows
 
 
@@ -147,56 +184,52 @@ def _path_below(root: Path, text: str) -> Path:
     return root / text.replace("\\", "/") if "\\" in text and not path.exists() else path
 
 
-def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestRow:
-    """One row of a manifest. Its path stays inside the manifest's folder."""
-    name, domain, speed, bearing = (texts.get(column) for column in ("path", "domain", "rpm", "bearing"))
-    domain = domain or texts.get("machine")
-    orders = [f"{order}={texts[order]}" for order in ("bpfo", "bpfi", "bsf", "ftf") if texts.get(order)]
-    if orders and bearing is not None:
-        raise InputError("'bearing' and 'bpfo', … are both given; leave one of them empty")
-    bearing = bearing or ",".join(orders) or None  # as find_bearing reads them
-    if name is None or domain is None:
+def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
+    """One recording; InputError names the column that is wrong."""
+    said = {column: text for column, text in texts.items() if text}
+    row = Columns.of(**{column: _plain_number(text) if column in NUMBERS else text for column, text in said.items()})
+    domain, start = row.domain or row.machine, row.start or 0
+    if not row.path or not domain:
         raise InputError("path and domain must not be empty")
     if not inside(root, path):
-        raise InputError(f"'{name}' leads outside {root}; keep the recordings inside the manifest's folder")
+        raise InputError(f"'{row.path}' leads outside {root}; keep the recordings inside the manifest's folder")
     if not path.is_file():
-        raise InputError(f"there is no file '{name}' in {root}")
-    if path.is_relative_to(root):
-        name = shown(path.relative_to(root).as_posix())  # a.wav, where it is written as .\a.wav
-    start, stop = _whole(texts, "start", "sample") or 0, _whole(texts, "stop", "sample")
-    if stop is not None and stop <= start:
-        raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
-    rpm = None if number_in(speed) is None else _number(texts, "rpm")  # else it is the name of a channel
-    fields: dict[str, Any] = {
-        column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")
-    }
-    origin = f"{name}#{fields['channel']}" if fields["channel"] else name
-    origin += _part_name(start, stop)
-    channels = texts.get("channels")
-    if channels not in (None, *CHANNELS):
-        raise InputError(f"'channels' must be {' or '.join(CHANNELS)}, but is '{channels}'")
-    unit, gain = _calibration(texts)
-    declared = Declared(unit, _whole(texts, "group"), texts.get("mounting"))
-    if bearing is not None and bearing.lower() == UNKNOWN:
-        bearing = None  # as an empty cell
-    return ManifestRow(
-        path=path, origin=origin, domain=domain, start=start, stop=stop, rpm=rpm,
-        point=texts.get("point"), channels=channels, time=texts.get("time"),
-        load=_number(texts, "load"), temperature=_number(texts, "temperature"), rate=_number(texts, "rate"),
-        rpm_channel=speed if rpm is None else None,
-        bearing=None if bearing is None else find_bearing(bearing), declared=declared, gain=gain, **fields,
-    )  # fmt: skip
+        raise InputError(f"there is no file '{row.path}' in {root}")
+    if row.stop is not None and row.stop <= start:
+        raise InputError(f"{row.stop} must be greater than 'start' ({start})", "stop")
+    # a.wav, where it is written as .\a.wav
+    name = shown(path.relative_to(root).as_posix()) if path.is_relative_to(root) else row.path
+    origin = f"{name}{f'#{row.channel}' if row.channel else ''}{_part_name(start, row.stop)}"
+    unit, gain = _calibration(row)
+    kept: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(ManifestRow) if field.name in said}
+    kept |= {"path": path, "domain": domain, "origin": origin, "bearing": _bearing(row), "gain": gain}
+    kept |= {"rpm": None, "rpm_channel": row.rpm} if isinstance(row.rpm, str) else {}
+    return ManifestRow(**kept, declared=Declared(unit, row.group, row.mounting or None))
 
 
-def _calibration(texts: dict[str, str | None]) -> tuple[str | None, float]:
+def _bearing(row: Columns) -> Bearing | None:
+    """The bearing that a row names, or whose orders it states."""
+    orders = {name: getattr(row, name) for name in ("bpfo", "bpfi", "bsf", "ftf") if getattr(row, name) is not None}
+    if orders and row.bearing:
+        raise InputError(f"and '{next(iter(orders))}' both describe the bearing; leave one of them empty", "bearing")
+    text = row.bearing or ",".join(f"{name}={order!r}" for name, order in orders.items())
+    return find_bearing(text) if text and text.lower() != UNKNOWN else None
+
+
+def _calibration(row: Columns) -> tuple[str | None, float]:
     """The unit of the signal, and what brings samples there: volts or millivolts by a sensitivity in mV/g become g."""
-    unit, sensitivity = texts.get("unit"), _number(texts, "sensitivity")
-    if sensitivity is None:
-        return unit, 1.0
-    volts = {"v": 1000.0, "mv": 1.0}.get((unit or "V").lower())
+    if row.sensitivity is None:
+        return row.unit or None, 1.0
+    volts = {"v": 1000.0, "mv": 1.0}.get((row.unit or "V").lower())
     if volts is None:
-        raise InputError(f"'sensitivity' is for samples in V or mV, and 'unit' is '{unit}'; leave one of them empty")
-    return "g", volts / sensitivity
+        raise InputError(f"is for samples in V or mV, and 'unit' is '{row.unit}'; leave one empty", "sensitivity")
+    return "g", volts / row.sensitivity
+
+
+def _plain_number(text: str) -> str:
+    """1480.5 of `1480,5`, and 2560000 of `2560000.0`, as pandas writes a whole number."""
+    number = number_in(text)
+    return text if number is None else str(int(number)) if number.is_integer() else repr(number)
 
 
 def _part_name(start: int, stop: int | None) -> str:
@@ -210,30 +243,12 @@ def number_in(text: str | float | None) -> float | None:
     return None
 
 
-def _number(texts: dict[str, str | None], column: str, kind: str | None = None) -> float | None:
-    """The number in a column, in the range of its kind, which may be called as the column is."""
-    text = texts.get(column)
-    value = number_in(text)
-    if text is not None and value is None:
-        raise InputError(f"'{column}' must be a number, but is '{text}'")
-    check_range(kind or column, value, f"'{column}'")
-    return value
-
-
-def _whole(texts: dict[str, str | None], column: str, kind: str | None = None) -> int | None:
-    """The whole number in a column."""
-    value = _number(texts, column, kind)
-    if value is not None and not value.is_integer():
-        raise InputError(f"'{column}' must be a whole number, but is '{texts[column]}'")
-    return None if value is None else int(value)
-
-
 DATE = r"(?P<year>(?:19|20)\d\d)(?P<mark>[-._/]?)(?P<month>0[1-9]|1[0-2])(?P=mark)(?P<day>0[1-9]|[12]\d|3[01])"
 CLOCK = (
     r"(?:[T /_.-]{0,3}(?P<hour>[01]\d|2[0-3])(?:[-:._hH]?(?P<minute>[0-5]\d)"
     r"(?:[-:._mM]?(?P<second>[0-5]\d)(?:[.,_](?P<part>\d{1,9}))?s?)?)?)?"
 )
-ZONE = r"(?P<zone>Z|(?P<sign>[+-])(?P<hours>0\d|1[0-4]):?(?P<minutes>00|15|30|45))?"
+ZONE = r"(?P<zone>Z|[+-](?:0\d|1[0-4]):?(?:00|15|30|45))?"
 STAMP = re.compile(rf"(?<!\d){DATE}{CLOCK}{ZONE}(?!\d)")
 EPOCH = re.compile(r"(?<!\d)(\d{10})(\d{3})?(?:[.,](\d{1,6}))?(?!\d)")  # seconds or milliseconds since 1970
 
@@ -241,21 +256,12 @@ EPOCH = re.compile(r"(?<!\d)(\d{10})(\d{3})?(?:[.,](\d{1,6}))?(?!\d)")  # second
 def time_in(text: str, zone: tzinfo = UTC) -> float | None:
     """The time that a text holds, in seconds since 1970; None where it holds none."""
     for match in STAMP.finditer(text):
-        groups = match.groupdict()
-        year, month, day, hour, minute, second = (
-            int(groups[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")
-        )
-        offset = zone
-        if groups["sign"]:
-            away = timedelta(hours=int(groups["hours"]), minutes=int(groups["minutes"]))
-            offset = timezone(away if groups["sign"] == "+" else -away)
-        elif groups["zone"]:
-            offset = UTC
-        try:
-            whole = datetime(year, month, day, hour, minute, second, tzinfo=offset)
-        except ValueError:  # 31 February
-            continue
-        return whole.timestamp() + float(f"0.{groups['part'] or 0}")
+        date = "-".join(match.group("year", "month", "day"))
+        clock = ":".join(part or "00" for part in match.group("hour", "minute", "second"))
+        with suppress(ValueError):  # 31 February
+            moment = datetime.fromisoformat(f"{date}T{clock}{match['zone'] or ''}")
+            whole = moment if moment.tzinfo else moment.replace(tzinfo=zone)
+            return whole.timestamp() + float(f"0.{match['part'] or 0}")
     if number := EPOCH.search(text):
         return int(number[1]) + int(number[2] or 0) / 1000 + float(f"0.{number[3] or 0}")
     return None
