@@ -22,14 +22,8 @@ NOISE = np.random.default_rng(0).standard_normal(2000)
 
 def paderborn_file(name: str, order: int = 0, without: str | None = None) -> bytes:
     """A file of the published structure: a struct named like the file, channels with Name and Data among others."""
-    sizes = {
-        "force": 40,
-        "phase_current_1": 2000,
-        "phase_current_2": 2000,
-        "speed": 40,
-        "torque": 40,
-        "vibration_1": 2000,
-    }
+    sizes = {"force": 40, "phase_current_1": 2000, "phase_current_2": 2000, "speed": 40, "torque": 40}
+    sizes |= {"vibration_1": 2000}
     channels = [(title, NOISE[None, :size] + place) for place, (title, size) in enumerate(sizes.items())]
     channels = [channel for channel in channels[order:] + channels[:order] if channel[0] != without]
     listed = np.zeros((1, len(channels)), dtype=[(field, object) for field in ("Raster", "Data", "Name", "Unit")])
