@@ -140,8 +140,8 @@ def test_cwru_takes_the_variable_of_the_files_number(tmp_path):
         entries[1].read()
     with pytest.raises(InputError, match=r"99\.mat: has no variable 'X099_FE_time'"):
         CWRU(root=tmp_path, channel="FE").catalogue().entries[0].read()
-    with pytest.raises(InputError, match="unknown channel 'EF'"):
-        CWRU(root=tmp_path, channel="EF").catalogue()
+    with pytest.raises(InputError, match="'channel': 'EF' is not DE or FE or BA"):
+        open_dataset("cwru", tmp_path, {"channel": "EF"})
 
 
 def test_hit_sm_real_files_are_complete_and_a_missing_rig_is_fine(real_data):

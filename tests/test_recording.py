@@ -31,6 +31,7 @@ from bearcat.data.recording import (
 )
 from bearcat.data.windows import prepare
 from bearcat.errors import InputError
+from bearcat.settings import from_plain, to_plain
 from tests.conftest import make_recording
 from tests.reference import windows as reference
 
@@ -122,7 +123,7 @@ def test_what_is_known_of_a_recording_survives_json():
     plain = make_recording()
     full = replace(plain, rpm=1200.0, bearing=BEARINGS["6205"], machine="pump A", sensor="drive end")
     for recording in (plain, full):
-        assert RecordingInfo.from_dict(json.loads(json.dumps(recording.to_dict()))) == recording.info()
+        assert from_plain(RecordingInfo, json.loads(json.dumps(to_plain(recording.info())))) == recording.info()
     assert prepare([full], Preparation(length=64)).recordings == (full.info(),)
 
 

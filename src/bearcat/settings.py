@@ -175,6 +175,8 @@ def _described(kind: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
     if typing.get_origin(kind) is Mapping:
         return "a table"
+    if typing.get_origin(kind) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(kind)))
     arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
     if typing.get_origin(kind) is tuple:
         return f"a list like a,b,c, where every part is {words.get(arguments[0], 'a value')}"

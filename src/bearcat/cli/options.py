@@ -229,6 +229,7 @@ REMOVED = {
     "--no-unfamiliar-alarm": "leave it out; --format json says which recordings are unfamiliar",
     "--batch": "leave it out; prediction chooses it",
     "--pdf": "print the page of bearcat report from a browser",
+    "fetch --domain": "leave it out; the whole dataset is fetched",
     "report --healthy": "use bearcat diagnose --healthy with --format json, and bearcat report on what it printed",
     "--token": "let a reverse proxy ask for a password",
     "mcp --max-bytes": "leave it out; the assistant reads files of the folder that you name",

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
@@ -28,11 +29,12 @@ from bearcat.data.catalogue import (
     checked_root,
     files_in,
     later,
+    listed,
 )
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, resample
 from bearcat.data.signals import some_names
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 
 PADERBORN_RATE = 64_000.0  # of the vibration
 CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")
@@ -100,19 +102,16 @@ class Paderborn:
             raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
         root = checked_root(self.root, "paderborn")
         files = files_in(root, "*.mat")
-        packed = {path.name.split(".")[0] for paths in files_in(root, "K*.rar").values() for path in paths}
-        entries, problems = [], []
+        archives, wanted, packed = files_in(root, "K*.rar"), [], []
         for condition, bearing, measurement in product(CONDITIONS, self.bearings, self.measurements):
-            name = f"{condition}_{bearing}_{measurement}.mat"
-            places = files.get(name, [])
-            if len(places) == 1:
-                entries.append(self._entry(condition, bearing, places[0]))
-            elif not places and bearing in packed:
-                sentence = f"{name}: is still packed; unpack it in {root} with: unrar x {bearing}.rar"
-                problems.append(Problem(name, sentence, condition))
+            name, archive = f"{condition}_{bearing}_{measurement}.mat", f"{bearing}.rar"
+            if archive in archives and name not in files:
+                sentence = f"{name}: is still packed; unpack it in {root} with: unrar x {archive}"
+                packed.append(Problem(name, sentence, condition))
             else:
-                problems.append(Problem.about_file(name, places, root, f"{condition}, {bearing}", condition))
-        return Catalogue(CONDITIONS, self.bearings, tuple(entries), tuple(problems))
+                wanted.append((condition, bearing, name, files.get(name, []), partial(self._entry, condition, bearing)))
+        entries, problems = listed(wanted, root)
+        return Catalogue(CONDITIONS, self.bearings, entries, (*problems, *packed))
 
     def _entry(self, condition: str, bearing: str, path: Path) -> Entry:
         origin = path.relative_to(self.root).as_posix()
@@ -142,13 +141,13 @@ class CWRU:
     """
 
     root: Path
-    channel: str = "DE"
+    channel: Literal["DE", "FE", "BA"] = "DE"
     # The normal recordings are cut at this rate, which is then called 12 kHz like the others'. At 48 000 the normal
     # class is recognised by its rate, as in published comparisons that cut all files as they are.
     normal_rate: float = CWRU_RATE
-    label_by: str = later("size")  # "size": ten classes; "type": normal, inner, ball, outer
-    # "load", or "size" of the fault, with labels by type: size007, … each with the four normal recordings.
-    domain_by: str = later("load")
+    label_by: Literal["size", "type"] = later("size")  # ten classes, or normal, inner, ball, outer
+    # By size of the fault with labels by type: size007, … each with the four normal recordings.
+    domain_by: Literal["load", "size"] = later("load")
 
     about: ClassVar[About] = About(
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
@@ -161,32 +160,21 @@ class CWRU:
         return tuple(Download(f"{base}/{number}.mat", f"{number}.mat") for number in chain(*FILES.values()))
 
     def catalogue(self) -> Catalogue:
-        if self.channel not in CHANNELS:
-            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
         if not CWRU_RATE <= self.normal_rate <= 4 * CWRU_RATE:
             raise InputError(f"normal_rate must lie between 12000 and 48000 Hz, not {self.normal_rate:g}")
-        for name, choices in (("label_by", ("size", "type")), ("domain_by", ("load", "size"))):
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} is '{choices[0]}' or '{choices[1]}', not '{getattr(self, name)}'", name)
         files = files_in(self.root, "*.mat", "cwru")
         recordings = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
         if self.domain_by == "size":
             states = [(f"size{size}", state) for size, state in product(CWRU_SIZES, CWRU_CLASSES)]
             of_size = [(domain, state) for domain, state in states if state == "normal" or domain.endswith(state[-3:])]
             recordings = [(domain, load, state) for (domain, state), load in product(of_size, FILES)]
-        entries, problems = [], []
+        wanted = []
         for domain, load, state in recordings:
             number = FILES[load][CWRU_CLASSES.index(state)]
-            places = files.get(f"{number}.mat", [])
-            if len(places) == 1:
-                entries.append(self._entry(domain, load, state, number, places[0]))
-            else:
-                problems.append(Problem.about_file(f"{number}.mat", places, self.root, f"{domain}, {state}", domain))
-        domains, labels = (
-            dict.fromkeys(names)
-            for names in ([recording[0] for recording in recordings], map(self._label, CWRU_CLASSES))
-        )
-        return Catalogue(tuple(domains), tuple(labels), tuple(entries), tuple(problems))
+            name, entry = f"{number}.mat", partial(self._entry, domain, load, state, number)
+            wanted.append((domain, state, name, files.get(name, []), entry))
+        domains = tuple(dict.fromkeys(domain for domain, _, _ in recordings))
+        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))), *listed(wanted, self.root))
 
     def _label(self, state: str) -> str:
         return state if (self.label_by, self.domain_by) == ("size", "load") else state.partition("-")[0]
@@ -223,7 +211,7 @@ class HITSM:
     """
 
     root: Path
-    label_by: str = later("state")  # "state": seven classes; "type": normal, inner, outer
+    label_by: Literal["state", "type"] = later("state")  # seven classes, or normal, inner, outer
 
     about: ClassVar[About] = About(
         title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
@@ -239,26 +227,19 @@ class HITSM:
         )
 
     def catalogue(self) -> Catalogue:
-        if self.label_by not in ("state", "type"):
-            raise InputError(f"label_by is 'state' or 'type', not '{self.label_by}'", "label_by")
         root = checked_root(self.root, "hit-sm")
         rigs = {rig: [root / name for name in (rig, folder) if (root / name).is_dir()] for rig, folder in RIGS.items()}
         if not any(rigs.values()):
             raise InputError(f"{root}: holds none of the folders {', '.join([*RIGS, *RIGS.values()])}; check the path")
         conditions = [(rig, speed) for rig, folders in rigs.items() if folders for speed in HIT_SM_SPEEDS]
-        entries, problems = [], []
+        wanted = []
         for (rig, speed), state in product(conditions, HIT_SM_CLASSES):
-            domain, name = f"{rig}-{speed}", f"{state}_{speed}.mat"
+            name, entry = f"{state}_{speed}.mat", partial(self._entry, rig, speed, state)
             places = [folder / name for folder in rigs[rig] if (folder / name).is_file()]
-            if len(places) == 1:
-                entries.append(self._entry(rig, speed, state, places[0]))
-            else:
-                expected = f"{rigs[rig][0].name}/{name}"
-                problems.append(Problem.about_file(expected, places, root, f"{domain}, {state}", domain))
+            wanted.append((f"{rig}-{speed}", state, f"{rigs[rig][0].name}/{name}", places, entry))
         domains = tuple(f"{rig}-{speed}" for rig, speed in conditions)
-        absent = [f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if not rigs[rig]]
-        classes = tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES)))
-        return Catalogue(domains, classes, tuple(entries), tuple(problems), tuple(absent))
+        absent = tuple(f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if not rigs[rig])
+        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES))), *listed(wanted, root), absent)
 
     def _label(self, state: str) -> str:
         return state if self.label_by == "state" else HIT_SM_TYPES[state[:2]]

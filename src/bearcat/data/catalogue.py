@@ -78,14 +78,6 @@ class Problem:
     label: str | None = None
     stated: Mapping[str, str | None] = field(default_factory=dict, hash=False)  # in its row of a manifest
 
-    @classmethod
-    def about_file(cls, name: str, places: Sequence[Path], root: Path, what: str, domain: str) -> Problem:
-        """A file that is wanted once but stands in no place, or in several."""
-        if not places:
-            return cls(name, f"{name}: missing in {root} ({what}); fetch or copy it there", domain)
-        names = " and ".join(place.relative_to(root).as_posix() for place in places)
-        return cls(name, f"{name}: found more than once ({names}); keep one of them", domain)
-
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -211,6 +203,25 @@ def checked_root(root: Path, name: str | None = None) -> Path:
     what = "is a file, not a folder" if root.exists() else "there is no such folder"
     fetch = f"fetch it with: bearcat data fetch {name} --root {root}, or " if name else ""
     raise InputError(f"{root}: {what}; {fetch}check the path")
+
+
+def listed(
+    wanted: Iterable[tuple[str, str, str, Sequence[Path], Callable[[Path], Entry]]], root: Path
+) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
+    """The entries of the files that a dataset wants, and a problem for each file that stands in no place or several.
+
+    A wanted file is its domain, its label, its name, the places where it stands, and what makes an entry of one.
+    """
+    entries, problems = list[Entry](), list[Problem]()
+    for domain, label, name, places, entry in wanted:
+        if len(places) == 1:
+            entries.append(entry(places[0]))
+            continue
+        names = " and ".join(place.relative_to(root).as_posix() for place in places)
+        missing = f"missing in {root} ({domain}, {label}); fetch or copy it there"
+        several = f"found more than once ({names}); keep one of them"
+        problems.append(Problem(name, f"{name}: {several if places else missing}", domain))
+    return tuple(entries), tuple(problems)
 
 
 def files_in(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:

@@ -1,4 +1,4 @@
-"""Which channels of a file are vibrations, and which of them belong to one point, by their names.
+"""Which channels of a file are vibrations, by names and samples, and which of them belong to one point, by names.
 
 x, y and z of one bearing are diagnosed together, bearings 1 to 4 apart. Names say which: those that differ by an axis
 alone are one point.
@@ -12,6 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.errors import InputError, suggest
 
@@ -69,6 +73,19 @@ def vibrations(names: Iterable[str]) -> list[str]:
     """The channels that may be vibrations; all, where none may: a recording of currents alone is what it is."""
     every = list(names)
     return [name for name in every if is_vibration(name)] or every
+
+
+def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64]) -> str | None:
+    """Why samples (time,) of this `power_density` cannot be a vibration: constant, slow or pulses, or None."""
+    places = (np.array([0.001, 0.5, 0.999]) * (len(samples) - 1)).astype(int)
+    low, middle, high = np.sort(samples)[places]  # a sort takes less time than np.quantile
+    if power.sum() == 0 or high == low:
+        return "constant"
+    if power[: max(1, (power.size - 1) // 128) + 1].sum() > 0.999 * power.sum():
+        return "slow"
+    if not 0.15 < (middle - low) / (high - low) < 0.85:
+        return "pulses"
+    return None
 
 
 def points_of(names: Sequence[str], channels: str | None = None) -> dict[str, tuple[str, ...]]:

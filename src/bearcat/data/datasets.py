@@ -3,8 +3,8 @@
 >>> open_dataset("cwru", Path("data/cwru"), {"label_by": "type"}).catalogue().classes
 ('normal', 'inner', 'ball', 'outer')
 
-Downloads can be interrupted. A file arrives as `NAME.VERSION.part` and gets its name only when whole and verified: by
-the checksum of the first download, recorded in `downloads.json`. pooch, the usual choice, cannot resume a download.
+Downloads can be interrupted. A file arrives as `NAME.VERSION.part` and gets its name only when whole. pooch, the usual
+choice, cannot resume a download.
 
 >>> fetch(open_dataset("cwru", Path("data/cwru")).downloads(), Path("data/cwru"))
 """
@@ -16,11 +16,10 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from glob import escape
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
@@ -30,7 +29,6 @@ from bearcat.data.manifest import MANIFESTS
 from bearcat.data.simulate import Simulated
 from bearcat.errors import InputError, suggest
 from bearcat.settings import override
-from bearcat.storage import digest, digest_file, read_json, write_json
 
 DATASETS: dict[str, type[Dataset]] = {
     "simulated": Simulated,
@@ -50,7 +48,6 @@ REMOVED = {
     "femto": "is no dataset any more; list its files in a manifest with path, machine, time, rpm and rate",
     "ims": "is no dataset any more; docs/own-data.md has the lines that list its files in a manifest",
 }
-RECORDS = "downloads.json"
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
 
@@ -113,68 +110,53 @@ def require_licence(about: About, accepted: bool) -> None:
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Downloads what is not there yet and verifies all of it; the files, in order.
+    """Downloads what is not there yet; the files, in order.
 
     `progress` is called with the name, the bytes there are and the total (None if the server does not say).
     """
     targets = [root / download.name for download in downloads]
-    records = _read_records(root)
     for download, target in zip(downloads, targets, strict=True):
-        _fetch_file(download, target, records, progress or (lambda *_: None))
-        write_json(root / RECORDS, {"files": records})
+        if not target.exists():
+            _receive(download, target, progress or (lambda *_: None)).replace(target)
     return targets
 
 
-def _fetch_file(download: Download, target: Path, records: dict[str, Any], progress: Progress) -> None:
-    """Makes the file be there, verified and recorded."""
-    expected, present = records.get(download.name, {}).get("sha256"), target.exists()
-    arrived = target if present else _receive(download, target, progress)
-    sha256 = digest_file(arrived)
-    if expected and sha256 != expected:
-        sums = f"the SHA-256 {sha256[:12]}… and not the expected {expected[:12]}…"
-        if present:
-            raise InputError(f"{target} has {sums}: move it away and run the command again")
-        arrived.unlink()
-        entry = f"or remove its entry from {RECORDS} if the publisher replaced it"
-        raise InputError(f"{download.address} gave {sums} and was not kept: run the command again, {entry}")
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    records.setdefault(download.name, {"sha256": sha256, "address": download.address, "retrieved": when})
-    arrived.replace(target)
-
-
 def _receive(download: Download, target: Path, progress: Progress) -> Path:
-    """The whole file, continued where an earlier request stopped; its name says which address and version it is of."""
+    """The whole file, continued where an earlier request stopped if the server has the same version of it."""
     address, by_hand = download.address, f"look for it in a browser, and save it as {target}"
     again = "changed while it was being downloaded: run the command again"
     target.parent.mkdir(parents=True, exist_ok=True)
-    parts = list(target.parent.glob(f"{escape(target.name)}.*.part"))
-    have = parts[0].stat().st_size if parts else 0
-    headers = {"User-Agent": "bearcat", "Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    earlier = next(target.parent.glob(f"{escape(target.name)}.*.part"), None)
+    have, headers = 0, {"User-Agent": "bearcat", "Accept-Encoding": "identity"}
+    if earlier is not None:
+        have, version = earlier.stat().st_size, earlier.name[len(target.name) + 1 : -len(".part")]
+        headers |= {"Range": f"bytes={have}-", "If-Range": unquote(version)}
     try:
         with urlopen(Request(address, headers=headers), timeout=TIMEOUT) as response:  # noqa: S310 (of DATASETS)
-            etag = response.headers.get("ETag")
-            version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
-            name = digest(f"{address} {version}".encode())[:12] if version else ""  # without one it is not continued
-            part = target.with_name(f"{target.name}.{name}.part" if name else f"{target.name}.part")
             if response.headers.get_content_type() == "text/html":
                 raise InputError(f"{address} answered with a web page instead of the file: {by_hand}")
-            if response.status != 206:
-                have = 0
-            elif parts != [part] or not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-                _remove(parts)
+            etag = response.headers.get("ETag")
+            version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+            # Without a version it is not continued, as the glob above does not match its name.
+            part = target.with_name(
+                f"{target.name}.{quote(version, safe='')}.part" if version else f"{target.name}.part"
+            )
+            continued = response.headers.get("Content-Range", "").startswith(f"bytes {have}-") and part == earlier
+            if earlier is not None and not (response.status == 206 and continued):
+                earlier.unlink()
+                have = 0  # of another version, which is sent whole
+            if response.status == 206 and not continued:
                 raise InputError(f"{address} {again}")
-            if not have:
-                _remove([*parts, part])
             total = None if response.length is None else have + response.length
-            with part.open("ab") as stream:
+            with part.open("ab" if have else "wb") as stream:
                 progress(download.name, have, total)
                 while chunk := response.read1(CHUNK):
                     have += stream.write(chunk)
                     progress(download.name, have, total)
     except HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # the part is all there is, or of another file
-            _remove(parts)
+        if error.code == 416 and earlier is not None:  # the part is all there is, or of another file
+            earlier.unlink()
             raise InputError(f"{address} {again}") from error
         raise InputError(f"{address} refuses the download ({error.code}): try again later, or {by_hand}") from error
     except (OSError, http.client.HTTPException) as error:
@@ -183,17 +165,3 @@ def _receive(download: Download, target: Path, progress: Progress) -> Path:
     if total is not None and have < total:
         raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again to resume")
     return part
-
-
-def _remove(parts: Sequence[Path]) -> None:
-    for part in parts:
-        part.unlink(missing_ok=True)
-
-
-def _read_records(root: Path) -> dict[str, Any]:
-    """What is recorded of the files of a folder, by their names."""
-    path = root / RECORDS
-    try:
-        return dict(read_json(path)["files"]) if path.exists() else {}
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} is damaged: restore it, or delete it to record the files there anew") from error

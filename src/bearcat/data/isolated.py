@@ -1,8 +1,8 @@
 """Untrusted files, read in child processes with limits of memory, time and file size.
 
-A process is started once and loads the libraries. For every file of a risky format it forks a child, which sets its
-limits, reads the file, answers through a socket of its own and ends, so that a file can neither harm the next nor take
-all memory; any failure becomes one sentence. Wav and text need no child.
+A process is started once and loads the libraries. For each file of a risky format it forks a child that sets its
+limits, reads the file, answers through a socket and ends, so that a file can neither harm the next nor take all
+memory. Any failure is one sentence. Wav and text need no child.
 
 >>> with open_upload(Path("monday.mat"), None, "monday.mat", until=time.monotonic() + 30, most=2**29) as stream:
 ...     loudest = max(abs(block).max() for block in stream.blocks)
@@ -44,10 +44,7 @@ RISKY = {
 }  # fmt: skip
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 GRACE = 5.0  # seconds after its time in which a child must have ended
-LEAST_BYTES, UNPACKED = (
-    2**30,
-    100,
-)  # of memory and of samples for a file, and for each byte of it; packed zeros end here
+LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
 CPU_SECONDS = 600.0  # of computing for one file
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
 MOST_ROWS, MOST_COLUMNS = 100_000, 200  # of a sheet
@@ -66,27 +63,13 @@ _forking: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
 _starting = threading.Lock()
 
 
-def limit_process(memory: int) -> None:
-    """No more than so many bytes beyond what is in use, no file written, no core dumped."""
-    import resource
-
-    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(kind, (0, 0))
-    usage = Path("/proc/self/statm")
-    if usage.exists():  # other systems than Linux do not limit address space
-        size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
-
-
 def is_risky(path: Path) -> bool:
     """Whether the file's format is one whose parser can be broken."""
     return path.suffix.lower() in RISKY
 
 
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
-    """A channel of a file of the user's own by its name, or the only one, by a child where its format is risky."""
+    """A channel of a file of the user's own by its name, or the only one."""
     return only_stream(origin or str(path), read_isolated(path, origin, channel, ONE))
 
 
@@ -114,24 +97,53 @@ def open_channels(
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
-    """Likewise all channels of a file of the user's own."""
-    blocks = read_isolated(path, origin, None, ALL)
-    rate, sizes, speeds = next(blocks)
-    parts: dict[str, list[Samples]] = {name: [] for name in sizes}
-    for name, block in blocks:
-        parts[name].append(block)
-    channels = {name: np.concatenate(several) for name, several in parts.items()}
+    """All channels of a file of the user's own, whole."""
+    content = read_isolated(path, origin, None, ALL)
+    rate, sizes, speeds = next(content)
+    blocks: dict[str, list[Samples]] = {name: [] for name in sizes}
+    for name, block in content:
+        blocks[name].append(block)
+    channels = {name: np.concatenate(several) for name, several in blocks.items()}
     return Signals(origin or str(path), channels, rate, speeds=speeds)
+
+
+@contextmanager
+def open_upload(path: Path, channel: str | None, origin: str, until: float, most: int) -> Iterator[Stream]:
+    """A stranger's file, of at most so many bytes of samples; TimeoutError where reading lasts beyond `until`."""
+    if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
+        raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
+    with closing(read_isolated(path, origin, channel, ONE, until, most)) as content:
+        yield only_stream(origin, content)
+
+
+def read_isolated(
+    path: Path, origin: str | None, channel: str | None, which: str, until: float | None = None, most: int | None = None
+) -> Generator[Any, None, None]:
+    """What bearcat.data.stream.read_channels yields, by a child where the format is risky.
+
+    Limits follow from the size of the file; `most` is for the bytes of a stranger's samples.
+    """
+    origin = origin or str(path)
+    if sys.platform == "win32" or not is_risky(path):
+        yield from streams.read_channels(path, origin, channel, which)
+        return
+    most, size = most or _limit(path), 0
+    until = time.monotonic() + DAY if until is None else until
+    with closing(_answers(path, origin, until, which, channel)) as answers:
+        head, _ = next(answers)
+        _check_size(origin, sum(head["sizes"].values()), most)
+        yield head["rate"], head["sizes"], head["speeds"]
+        for content, samples in answers:
+            size += len(samples)
+            _check_size(origin, size, most)
+            yield content["channel"], np.frombuffer(samples, dtype=np.float32)
 
 
 def read_table(path: Path, origin: str) -> list[list[str]]:
     """The rows of an Excel file's first sheet as text, by a child."""
     if sys.platform == "win32":
         return _sheet(path, origin)
-    until = time.monotonic() + CPU_SECONDS
-    order = {"path": str(path.absolute()), "origin": origin, "which": TABLE, "memory": _limit(path)}
-    with _child_for(order | {"seconds": CPU_SECONDS}) as connection:
-        content, _ = _receive(connection, origin, until)
+    ((content, _),) = _answers(path, origin, time.monotonic() + CPU_SECONDS, TABLE)
     table: list[list[str]] = content["rows"]
     return table
 
@@ -156,47 +168,8 @@ def _cell_text(cell: Any) -> str:
     return "" if cell is None else cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
 
 
-@contextmanager
-def open_upload(path: Path, channel: str | None, origin: str, until: float, most: int) -> Iterator[Stream]:
-    """A stranger's file, of at most so many bytes of samples; TimeoutError where reading lasts beyond `until`."""
-    if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
-        raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
-    with closing(read_isolated(path, origin, channel, ONE, until, most)) as content:
-        yield only_stream(origin, content)
-
-
-def read_isolated(
-    path: Path, origin: str | None, channel: str | None, which: str, until: float | None = None, most: int | None = None
-) -> Generator[Any, None, None]:
-    """What bearcat.data.stream.read_channels yields, by a child where the format is risky.
-
-    Limits follow from the size of the file; `most` is for the bytes of a stranger's samples.
-    """
-    origin = origin or str(path)
-    if sys.platform == "win32" or not is_risky(path):
-        yield from streams.read_channels(path, origin, channel, which)
-        return
-    limit = _limit(path)
-    most = limit if most is None else most
-    until = time.monotonic() + DAY if until is None else until
-    order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
-    order |= {"memory": limit, "seconds": max(until - time.monotonic(), 0.001)}
-    with _child_for(order) as connection:
-        head, _ = _receive(connection, origin, until)
-        _check_size(origin, sum(head["sizes"].values()), most)
-        yield head["rate"], head["sizes"], head["speeds"]
-        size = 0
-        while True:
-            content, samples = _receive(connection, origin, until)
-            if "channel" not in content:
-                return
-            size += len(samples)
-            _check_size(origin, size, most)
-            yield content["channel"], np.frombuffer(samples, dtype=np.float32)
-
-
 def _limit(path: Path) -> int:
-    """Bytes of memory and of samples for a file."""
+    """Bytes of memory and of samples for a file; packed zeros end here."""
     size = 0
     with suppress(OSError):  # reading says that it is not there
         size = path.stat().st_size
@@ -208,15 +181,36 @@ def _check_size(origin: str, size: int, most: int) -> None:
         raise TooLargeError(f"{origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
 
 
-@contextmanager
-def _child_for(order: dict[str, Any]) -> Iterator[Connection]:
-    """The connection to a child process that carries out an order; closing it ends the child."""
+def _answers(
+    path: Path, origin: str, until: float, which: str, channel: str | None = None
+) -> Generator[tuple[dict[str, Any], bytes], None, None]:
+    """What a child says of a file, each time with samples; closing this ends the child.
+
+    InputError where the child refuses the file or died of it.
+    """
+    order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
+    order |= {"memory": _limit(path), "seconds": max(until - time.monotonic(), 0.001)}
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as connection:
         with theirs, suppress(OSError):  # receiving will say what happened
             socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
             connection.send_bytes(json.dumps(order).encode())
-        yield connection
+        while True:
+            try:
+                if not connection.poll(max(until - time.monotonic(), 0) + GRACE):
+                    raise EOFError
+                text, _, samples = connection.recv_bytes(LONGEST_MESSAGE).partition(b"\n")
+            except (EOFError, OSError) as error:
+                if time.monotonic() >= until:  # the child has ended itself
+                    raise TimeoutError(f"reading {origin} took too long") from error
+                damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
+                raise InputError(f"{origin}: {damaged}") from error
+            content = json.loads(text)
+            if not content:  # all is said
+                return
+            if problem := content.get("problem"):
+                raise (TooLargeError if content["large"] else InputError)(problem, content["field"])
+            yield content, samples
 
 
 def _forking_process() -> socket.socket:
@@ -245,21 +239,7 @@ def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
     connection.close()
 
 
-def _receive(connection: Connection, origin: str, until: float) -> tuple[dict[str, Any], bytes]:
-    """What the child says, and samples; InputError where it refuses the file or died of it."""
-    try:
-        if not connection.poll(max(until - time.monotonic(), 0) + GRACE):
-            raise EOFError
-        text, _, samples = connection.recv_bytes(LONGEST_MESSAGE).partition(b"\n")
-    except (EOFError, OSError) as error:
-        if time.monotonic() >= until:  # the child has ended itself
-            raise TimeoutError(f"reading {origin} took too long") from error
-        damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
-        raise InputError(f"{origin}: {damaged}") from error
-    content = json.loads(text)
-    if problem := content.get("problem"):
-        raise (TooLargeError if content["large"] else InputError)(problem, content["field"])
-    return content, samples
+# The process that forks, and its children.
 
 
 def work(descriptor: int) -> None:
@@ -278,28 +258,40 @@ def work(descriptor: int) -> None:
                     importlib.import_module(library)
             if os.fork() == 0:
                 with suppress(BaseException):
-                    limit_process(order["memory"])
-                    _answer(connection, order)
+                    _limit_process(order["memory"], order["seconds"])
+                    for content, samples in _content(order):
+                        connection.send_bytes(json.dumps(content).encode() + b"\n" + samples)
                 os._exit(0)
 
 
-def _answer(connection: Connection, order: dict[str, Any]) -> None:
-    """Sends what is read, or why the file is refused; a limit, or a parent that has closed the connection, ends it."""
-    signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
+def _limit_process(memory: int, seconds: float) -> None:
+    """No more than so many bytes beyond what is in use, no longer than so, no file written, no core dumped."""
+    import resource
+
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM ends the process
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    usage = Path("/proc/self/statm")
+    if usage.exists():  # other systems than Linux do not limit address space
+        size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
-    def send(samples: bytes = b"", **content: Any) -> None:
-        connection.send_bytes(json.dumps(content).encode() + b"\n" + samples)
 
+def _content(order: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """What is read, or why the file is refused; nothing at the end."""
+    path, origin = Path(order["path"]), order["origin"]
     try:
         if order["which"] == TABLE:
-            send(rows=_sheet(Path(order["path"]), order["origin"]))
-            return
-        blocks = streams.read_channels(Path(order["path"]), order["origin"], order["channel"], order["which"])
-        rate, sizes, speeds = next(blocks)
-        send(rate=rate, sizes=sizes, speeds=speeds)
-        for name, block in blocks:
-            send(block.tobytes(), channel=name)
-        send()
+            yield {"rows": _sheet(path, origin)}, b""
+        else:
+            blocks = streams.read_channels(path, origin, order["channel"], order["which"])
+            rate, sizes, speeds = next(blocks)
+            yield {"rate": rate, "sizes": sizes, "speeds": speeds}, b""
+            for name, block in blocks:
+                yield {"channel": name}, block.tobytes()
+        yield {}, b""
     except InputError as error:
-        send(problem=str(error), field=error.field, large=isinstance(error, TooLargeError))
+        yield {"problem": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}, b""

@@ -7,8 +7,8 @@ Windows are views into recordings: no sample is copied until they are standardis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -54,15 +54,6 @@ class RecordingInfo:
     machine: str | None = None
     specimen: str | None = None  # the physical bearing, by a name that no other bearing has; None: not known
     sensor: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON can keep them."""
-        return asdict(self.info())
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> RecordingInfo:
-        bearing = values.get("bearing")
-        return RecordingInfo(**{**values, "bearing": None if bearing is None else Bearing(**bearing)})
 
     def info(self) -> RecordingInfo:
         """This without the samples."""
@@ -331,23 +322,6 @@ def power_density(samples: NDArray[Any]) -> NDArray[np.float64]:
     segments *= np.hanning(length) / scale  # a ramp leaks without the taper
     power = squared_magnitude(fft.rfft(segments.astype(np.float32), axis=1)).mean(axis=0, dtype=np.float64)
     return np.asarray(power * scale * scale)
-
-
-def unlike_vibration(samples: NDArray[Any], power: NDArray[np.float64] | None = None) -> str | None:
-    """Why a channel cannot be a vibration, by its samples (time,): constant, slow or pulses; None where it may be one.
-
-    `power` is their density, where that is known.
-    """
-    length, power = min(SEGMENT, len(samples)), power_density(samples) if power is None else power
-    places = (np.array([0.001, 0.5, 0.999]) * (len(samples) - 1)).astype(int)
-    low, middle, high = np.sort(samples)[places]  # a sort takes less time than np.quantile
-    if power.sum() == 0 or high == low:
-        return "constant"
-    if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
-        return "slow"
-    if not 0.15 < (middle - low) / (high - low) < 0.85:
-        return "pulses"
-    return None
 
 
 def resample(recording: Recording, rate: float) -> Recording:

@@ -205,12 +205,9 @@ def from_arrays(origin: str, arrays: Mapping[str, Any]) -> SignalFile:
             rates[name] = rate_of(origin, name, part(name).astype(np.float64) * unit)
             del places[name]
     sizes = {name: lengths[name] * array.dtype.itemsize for name, (array, _, _) in places.items()}
-    speeds: dict[str, float] = {}
-    for name in sizes:
-        about = {number: value for number, value in numbers.items() if _states_speed(number, name)}
-        if (speed := _agreed(origin, _nearest(name, about), "speeds", "rpm")) is not None:
-            speeds[name] = speed
-    return SignalFile(origin, sizes, _agreed(origin, rates, "sampling rates", "Hz"), read, arrays, speeds)
+    speeds = {name: _stated_speed(origin, name, numbers) for name in sizes}
+    stated = {name: speed for name, speed in speeds.items() if speed is not None}
+    return SignalFile(origin, sizes, _agreed(origin, rates, "sampling rates", "Hz"), read, arrays, stated)
 
 
 def plain_name(name: str) -> str:
@@ -232,14 +229,15 @@ def _states_speed(number: str, channel: str) -> bool:
     return plain_name(number) in SPEED_NAMES or bool(stem and rpm and named)
 
 
-def _nearest(channel: str, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Those of the nearest struct around a channel that has any."""
+def _stated_speed(origin: str, channel: str, numbers: Mapping[str, float]) -> float | None:
+    """The speed that the nearest struct around a channel states."""
+    stated = {name: value for name, value in numbers.items() if _states_speed(name, channel)}
     around = channel
-    while around:
+    while around and stated:
         around = around.rpartition(".")[0]
-        if near := {name: value for name, value in numbers.items() if name.rpartition(".")[0] == around}:
-            return near
-    return {}
+        if near := {name: value for name, value in stated.items() if name.rpartition(".")[0] == around}:
+            return _agreed(origin, near, "speeds", "rpm")
+    return None
 
 
 def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> float | None:
@@ -290,8 +288,6 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
         inner = value.items()
     elif type(value).__name__ == "mat_struct":
         inner = ((key, getattr(value, key)) for key in value._fieldnames)
-    elif isinstance(value, np.ndarray) and value.dtype.names:
-        inner = ((key, value[key]) for key in value.dtype.names)
     elif isinstance(value, np.ndarray) and value.dtype == object:
         cells = value.ravel().tolist()[: MOST_CHANNELS + 1]
         names = [getattr(cell, "Name", None) for cell in cells]

@@ -38,6 +38,7 @@ from bearcat.data.recording import (
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
 from bearcat.plugins import row_identity, source_hash
+from bearcat.settings import from_plain, to_plain
 from bearcat.storage import abandoned, digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
@@ -132,10 +133,10 @@ def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int
     """What is known of every recording in this catalogue, with the number of its samples; kept, so it is read once."""
     file = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue)])
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return [(RecordingInfo.from_dict(info), int(samples)) for info, samples in json.loads(file.read_bytes())]
+        return [(from_plain(RecordingInfo, info), int(samples)) for info, samples in json.loads(file.read_bytes())]
     infos = [(recording.info(), recording.signal.size) for recording in load(catalogue)]
     with suppress(OSError):
-        write_atomically(file, json.dumps([[info.to_dict(), samples] for info, samples in infos]).encode())
+        write_atomically(file, json.dumps([[to_plain(info), samples] for info, samples in infos]).encode())
     return infos
 
 
@@ -158,7 +159,7 @@ def _open(folder: Path, preparation: Preparation) -> Windows | None:
     try:
         index = json.loads((folder / "index.json").read_bytes())
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
-        recordings = [RecordingInfo.from_dict(recording) for recording in index["recordings"]]
+        recordings = [from_plain(RecordingInfo, recording) for recording in index["recordings"]]
         return _assemble(arrays["windows"], arrays["shapes"], index["counts"], preparation, recordings)
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
@@ -172,7 +173,7 @@ def _store(folder: Path, windows: Windows, preparation: Preparation) -> None:
         for name, array in zip(ARRAYS, (windows.values, windows.shapes), strict=True):
             np.save(draft / f"{name}.npy", np.asarray(array), allow_pickle=False)
         counts = np.bincount(windows.recording, minlength=len(windows.recordings)).tolist()
-        recordings = [recording.to_dict() for recording in windows.recordings]
+        recordings = [to_plain(recording) for recording in windows.recordings]
         (draft / "index.json").write_text(json.dumps({"counts": counts, "recordings": recordings}))
         if folder.exists() and _open(folder, preparation) is None:
             shutil.rmtree(folder)

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit
-from bearcat.data.recording import SEGMENT, Floats, Gaps, power_density, unlike_vibration
+from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit, unlike_vibration
+from bearcat.data.recording import SEGMENT, Floats, Gaps, power_density
 from bearcat.data.signals import MEASURED, SignalLimits
 from bearcat.errors import InputError
 from bearcat.findings import (
