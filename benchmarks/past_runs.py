@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from bearcat.adaptation import Library, RunSpec
-from bearcat.adaptation.evaluation import estimate_runs, run_evidence
+from bearcat.adaptation.evaluation import evaluate, run_evidence
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict
@@ -98,8 +98,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     evidence = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
     target = predict(trained.network, values)
-    source = predict(trained.network, trained.batches.source_test)
-    found = estimate_runs(replace(trained, calibration=None), splits, evidence, source, target)
+    found = evaluate(replace(trained, calibration=None), splits, evidence)
     calibration = trained.source_calibration
     logits = target[0] if calibration is None else calibration.apply(target[0])
     confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))

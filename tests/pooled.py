@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bearcat.data.stream import Stream
-from bearcat.deploy import evidence_of, measure_points, network_evidence
-from bearcat.deploy.ask import tally_stream
+from bearcat.deploy import evidence_of, measure_points
+from bearcat.deploy.ask import network_evidence, tally_stream
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.decision import Decision

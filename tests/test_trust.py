@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bearcat.adaptation.evaluation import run_evidence
-from bearcat.adaptation.run import evaluate
+from bearcat.adaptation.evaluation import evaluate, run_evidence
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import watcher
 from bearcat.cat.recipes import RECIPES, Schedule
@@ -205,7 +204,7 @@ def test_no_estimate_depends_on_a_target_label():
 
     def estimated(splits):
         evidence = [run_evidence(split, "time") for split in splits]
-        return [evaluation.trust for evaluation in evaluate(outcome, splits, evidence)]
+        return evaluate(outcome, splits, evidence)
 
     found, changed = estimated(splits), estimated([scrambled(split) for split in splits])
     without = estimated([relabelled(split, lambda *_: None) for split in splits])

@@ -12,7 +12,7 @@ it is kept: its folder in a store, run.json in the folder of `bearcat adapt`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -34,8 +34,8 @@ from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import cached_windows, fingerprint, metadata
-from bearcat.deploy import MeasuredPoints, evidence_of, measure_speeds, measure_unit
-from bearcat.deploy.find import FoundUnit, Given, units_of
+from bearcat.deploy import MeasuredUnit, examine, measure_speeds, measure_unit
+from bearcat.deploy.find import Given, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
@@ -132,9 +132,9 @@ class RunSpec:
 
     @property
     def given(self) -> Given:
-        """What the user says of recordings that do not say it themselves."""
+        """What the user says of recordings that do not say it themselves; a model will be asked of them."""
         rpm = getattr(self.dataset, "rpm", None)
-        return Given(rpm=rpm if isinstance(rpm, float) else None, without=self.tested)
+        return Given(rpm=rpm if isinstance(rpm, float) else None, without=self.tested, search=False)
 
     @cached_property
     def identity(self) -> str:
@@ -174,27 +174,24 @@ class Library:
         made: Made = self._made[key]
         return made
 
-    def units(self, spec: RunSpec) -> Iterator[FoundUnit]:
-        """The recordings of the run's target, as they are diagnosed: with the speeds that they state."""
-        stated = self._once(("stated", spec.dataset), lambda: self.catalogue(spec.dataset))
-        return units_of(stated.only([spec.task.target]), spec.preparation.rate, spec.preparation.cut)
+    def measured(self, spec: RunSpec) -> list[MeasuredUnit]:
+        """The recordings of the run's target and what their signals say, at the speeds they state; measured once."""
 
-    def measure(self, spec: RunSpec, unit: FoundUnit) -> list[MeasuredPoints]:
-        """What the signals of one of these say by themselves; each is measured once."""
-        key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut, unit.name
-        return self._once(key, lambda: measure_unit(unit, spec.given, search=False))
+        def measure() -> list[MeasuredUnit]:
+            stated = self._once(("stated", spec.dataset), lambda: self.catalogue(spec.dataset))
+            units = units_of(stated.only([spec.task.target]), spec.preparation.rate, spec.preparation.cut)
+            return [measure_unit(unit, spec.given) for unit in units]
 
-    def measured(self, spec: RunSpec) -> list[MeasuredPoints]:
-        """The same of all recordings of the run's target."""
-        return [pair for unit in self.units(spec) for pair in self.measure(spec, unit)]
+        key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
+        return self._once(key, measure)
 
     def corrected_speeds(self, spec: RunSpec) -> dict[str, float]:
         """The speed in rpm of each recording of the run that is read at another one than it states, by its origin."""
         speeds = dict[str, SpeedEvidence]()
         for unit in units_of(self.catalogue(spec.dataset).only(spec.task.sources), spec.preparation.rate):
             speeds |= measure_speeds(unit, spec.given)
-        for measurement, points in self.measured(spec):
-            for point, measured in zip(measurement.points, points, strict=True):
+        for measured_unit in self.measured(spec):
+            for point, measured in measured_unit.points:
                 if (evidence := measured.signal.speed) is not None:
                     speeds |= {recording.name: evidence for recording in point.recordings}
         corrected = {name: evidence for name, evidence in speeds.items() if evidence.corrected}
@@ -233,14 +230,14 @@ class Library:
         """The target's recordings, by origin, whose signals are certain by themselves, and their classes: faults alone,
         as one without lines may be faulty too.
         """
-        codes, certain = state_codes(split.classes), dict[str, int]()
-        for measurement, points in self.measured(spec):
-            observations = evidence_of(measurement, points, spec.given)
-            for point, observation in zip(measurement.points, observations, strict=True):
-                shares = fuse(observation.witnesses)
-                state = max(shares, key=lambda name: shares[name], default=None)
-                if state in FAULTS and state in codes and shares[state] >= ANCHOR:
-                    certain |= {recording.name: codes[state] for recording in point.recordings}
+        codes, certain, units = state_codes(split.classes), dict[str, int](), self.measured(spec)
+        observations, _ = examine(units, given=spec.given)
+        points = (point for unit in units for point, _ in unit.points)
+        for point, observation in zip(points, observations, strict=True):
+            shares = fuse(observation.witnesses)
+            state = max(shares, key=lambda name: shares[name], default=None)
+            if state in FAULTS and state in codes and shares[state] >= ANCHOR:
+                certain |= {recording.name: codes[state] for recording in point.recordings}
         return certain
 
     def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:

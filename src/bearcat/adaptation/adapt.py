@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from bearcat.adaptation import AdaptationPlan, RunSpec
-from bearcat.adaptation.run import Bar, FinishedRun, claim, decided_record, diagnose_target, run_stack
+from bearcat.adaptation.run import Bar, FinishedRun, claim, diagnose_target, run_stack
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
 from bearcat.data.catalogue import inside
@@ -155,8 +155,8 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     saved = SavedModel(recipe_name, _adapted(chosen.record), folder, reason, plan.requested, compared, recommended)
     # A network that broke down has nothing to say of the recordings; their signals have.
     model = None if chosen.record.failed else chosen.model
-    recordings = diagnose_target(model, plan.library, spec, run.record.data.classes, chosen.unknown)
-    record = decided_record(replace(run.record, saved=saved), chosen.record.evidence, recordings)
+    record = replace(run.record, saved=saved, evidence=chosen.record.evidence)
+    record = diagnose_target(record, plan.library, spec, model, chosen.unknown)
     model = chosen.model and replace(chosen.model, decision=record.decision)
     replace(run, record=record, model=model).write(out)
     return record, {name: other.record for name, other in beside.items()}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,6 @@ import bearcat
 from bearcat.cat import Calibration, reliability_bins
 from bearcat.cat.algorithm import Trained
 from bearcat.cat.evaluate import predict, scores, unchanged
-from bearcat.cat.ingredient import TargetFinding
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.splits import specimen_counts
@@ -84,76 +83,117 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
 
 
 @dataclass(frozen=True, eq=False)
-class RunEstimates:
-    """Estimates for a run without target labels."""
-
-    estimates: dict[str, Any]
-    evidence: ModelEvidence  # for the decision on the model
-    familiarity: Familiarity
-    unfamiliar: NDArray[np.bool_]  # (window,) of the target's test windows
-
-
-def unknown_recordings(finding: TargetFinding | None, split: SplitTask) -> list[int]:
-    """The target's recordings that were found to show a class the source lacks: a model is not familiar with them."""
-    return sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
-
-
-@dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The predictions of a run for its target test windows, and what follows from them and from those of the source."""
+    """What the final network of a run says of its test windows, and what follows without target labels."""
 
     target: NDArray[np.float32]  # (window, class) calibrated probabilities
     target_uncalibrated: NDArray[np.float32]
     calibration: Calibration | None  # of this run alone, on the CPU
-    trust: RunEstimates
+    estimates: dict[str, Any]
+    evidence: ModelEvidence  # for the decision on the model
+    limits: Familiarity
+    unfamiliar: NDArray[np.bool_]  # (window,) of the target's test windows
     pooled_temperature: float
     unknown: tuple[str, ...]  # recordings that were found to show a class the source lacks
-    scores: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
-    reliability: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
+    scores: dict[str, dict[str, Any] | None]
+    reliability: dict[str, dict[str, Any] | None]
 
     @property
     def familiarity(self) -> Familiarity | None:
-        return self.trust.familiarity if self.trust.familiarity.usable else None
+        return self.limits if self.limits.usable else None
 
 
 def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
-    """What the final networks say of the test windows, for each run of the stack."""
-    device = trained.finite.device
+    """What the final networks say of the test windows, for each run of the stack.
+
+    Estimators read probabilities by the source's calibration; confidences that users see are by that of the finished
+    network. Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short.
+    """
+    device, final = trained.finite.device, trained.calibration
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,
         "target": padded_stack([split.held_back.target_test_labels for split in splits], UNKNOWN, device),
     }
     source, target = (predict(trained.network, windows) for windows in (trained.batches.source_test, values))
-    stack, plain = trained.calibration, {"source": source[0], "target": target[0]}
-    calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
-    estimates = estimate_runs(trained, splits, evidence, source, target)
-    scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
-    probabilities, uncalibrated = (logits["target"].softmax(dim=-1).cpu().numpy() for logits in (calibrated, plain))
+    plain = {"source": source[0], "target": target[0]}
+    calibrated = plain if final is None else {domain: final.apply(logits) for domain, logits in plain.items()}
+    scored = {domain: scores(plain[domain], final, labels[domain]) for domain in labels}
+
+    def log_probabilities(logits: Tensor, calibration: Calibration | None = trained.source_calibration) -> Tensor:
+        return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
+
+    on_device = {
+        "finite": trained.finite,
+        "calibrated": torch.zeros_like(trained.finite) if final is None else ~final.at_bound,
+        "probabilities": calibrated["target"].softmax(dim=-1),
+        "uncalibrated": plain["target"].softmax(dim=-1),
+        "shown": log_probabilities(target[0], final),
+        "source_labels": trained.batches.source_test_labels,
+        "source": log_probabilities(source[0]),
+        "target": log_probabilities(target[0]),
+        "target_features": target[1],
+        "train_features": predict(trained.network, trained.batches.target_train[:, :KEPT_WINDOWS])[1],
+    }
+    on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
     evaluations = []
-    for number, split in enumerate(splits):
-        tested, calibration = split.held_back.target_test, None
-        if stack is not None:
-            state = {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
+    for run, split in enumerate(splits):
+        rows, held = {name: values[run] for name, values in on_host.items()}, split.held_back
+        finding, windows, calibration = trained.findings[run], len(held.target_test), None
+        unknown = sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
+        likely = rows["probabilities"][:windows]
+        if final is not None:
+            state = {name: value[run : run + 1].cpu() for name, value in final.state().items()}
             calibration = Calibration.from_state(state)
-        likely = probabilities[number, : len(tested)]
-        temperature = pooled_temperature(log_of(likely), tested.recording, float(likely.max(axis=1).mean()))
-        numbers = unknown_recordings(trained.findings[number], split)
-        unknown = tuple(split.target.recordings[place].origin for place in numbers)
-        evaluation = Evaluation(
-            likely, uncalibrated[number, : len(tested)], calibration, estimates[number], temperature, unknown
-        )
-        evaluations.append(evaluation)
+        of_domain: dict[str, dict[str, Any] | None] = {"source": None, "target": None}
+        diagrams = of_domain.copy()
         for domain, stacked in labels.items():
-            truth = stacked[number]
-            if bool((truth != UNKNOWN).any()):
-                evaluation.scores[domain] = {name: _plain(score[number]) for name, score in scored[domain].items()}
-                before, after = (_bins(logits[domain][number], truth) for logits in (plain, calibrated))
-                diagram = {"uncalibrated": before, "calibrated": None if stack is None else after}
-                evaluation.reliability[domain] = diagram
-        if (target_scores := evaluation.scores["target"]) is not None:
-            target_scores |= alarm_scores(evaluation.target, split.held_back, split.classes)
+            if bool((stacked[run] != UNKNOWN).any()):
+                of_domain[domain] = {name: _plain(score[run]) for name, score in scored[domain].items()}
+                before, after = (_bins(logits[domain][run], stacked[run]) for logits in (plain, calibrated))
+                diagrams[domain] = {"uncalibrated": before, "calibrated": None if final is None else after}
+        if (of_target := of_domain["target"]) is not None:
+            of_target |= alarm_scores(likely, held, split.classes)
+        evaluations.append(Evaluation(
+            likely, rows["uncalibrated"][:windows], calibration, *_estimates(rows, split, evidence[run], unknown),
+            pooled_temperature(log_of(likely), held.target_test.recording, float(likely.max(axis=1).mean())),
+            tuple(split.target.recordings[number].origin for number in unknown), of_domain, diagrams,
+        ))  # fmt: skip
     return evaluations
+
+
+def _estimates(
+    rows: dict[str, np.ndarray], split: SplitTask, known: RunEvidence, unknown: Sequence[int]
+) -> tuple[dict[str, Any], ModelEvidence, Familiarity, NDArray[np.bool_]]:
+    """Estimates of one run, its evidence, limits of familiar windows, and which test windows are beyond them.
+
+    `rows` are the run's own of the stack, which end in padding where other runs have more; `unknown` recordings show a
+    class that the source lacks, and a model is not familiar with them.
+    """
+    held, of_source = split.held_back, rows["source_labels"] != UNKNOWN
+    windows, tested_in = len(held.target_test), held.target_test.recording
+    labels = rows["source_labels"][of_source]
+    right = rows["source"][of_source].argmax(axis=1) == labels
+    target = Target(rows["target"][:windows], tested_in, known.checks)
+    features = rows["target_features"][:windows]
+    train_features = rows["train_features"][: len(known.target_train)]
+    kept, tested = (~np.isin(recordings, unknown) for recordings in (known.train_recording, tested_in))
+    familiarity = fit_familiarity(
+        train_features[kept], known.target_train[kept], known.train_recording[kept], features[tested],
+        known.target_test[tested], tested_in[tested],
+    )  # fmt: skip
+    unfamiliar = familiarity.unfamiliar(features, known.target_test)
+    strange = np.concatenate([familiarity.unfamiliar(train_features, known.target_train)[kept], unfamiliar[tested]])
+    recording = np.concatenate([known.train_recording[kept], tested_in[tested]])
+    familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
+    predicted = np.unique(target.log_probabilities.argmax(axis=1))
+    alone = len(predicted) == 1 and predicted[0] != known.healthy and len(np.unique(tested_in)) > 1
+    values, evidence = estimates(
+        right, labels, target, familiarity.limits, bool(rows["finite"]),
+        split.classes[int(predicted[0])] if alone else None, bool(rows["calibrated"]),
+        [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
+    )  # fmt: skip
+    return values, evidence, familiarity, unfamiliar
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
@@ -198,77 +238,16 @@ def _plain(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def estimate_runs(
-    trained: Trained, splits: Sequence[SplitTask], shapes: Sequence[RunEvidence], source: tuple[Tensor, Tensor],
-    target: tuple[Tensor, Tensor],
-) -> list[RunEstimates]:  # fmt: skip
-    """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
-
-    Estimators read probabilities by the source's calibration; confidences that users see are by that of the finished
-    network. Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short.
-    """
-    final, finite = trained.calibration, trained.finite
-
-    def log_probabilities(logits: Tensor, calibration: Calibration | None = trained.source_calibration) -> Tensor:
-        return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
-
-    on_device = {
-        "finite": finite,
-        "calibrated": torch.zeros_like(finite) if final is None else ~final.at_bound,
-        "shown": log_probabilities(target[0], final),
-        "source_labels": trained.batches.source_test_labels,
-        "source": log_probabilities(source[0]),
-        "target": log_probabilities(target[0]),
-        "target_features": target[1],
-        "train_features": predict(trained.network, trained.batches.target_train[:, :KEPT_WINDOWS])[1],
-    }
-    on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
-    return [
-        _estimate_run({name: rows[run] for name, rows in on_host.items()}, split, shapes[run], finding)
-        for run, (split, finding) in enumerate(zip(splits, trained.findings, strict=True))
-    ]
-
-
-def _estimate_run(
-    rows: dict[str, np.ndarray], split: SplitTask, shapes: RunEvidence, finding: TargetFinding | None
-) -> RunEstimates:
-    """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
-    held, unknown = split.held_back, unknown_recordings(finding, split)
-    windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
-    labels = rows["source_labels"][of_source]
-    right = rows["source"][of_source].argmax(axis=1) == labels
-    target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
-    features = rows["target_features"][:windows]
-    train_features = rows["train_features"][: len(shapes.target_train)]
-    kept, tested = (~np.isin(recordings, unknown) for recordings in (shapes.train_recording, target.recording))
-    familiarity = fit_familiarity(
-        train_features[kept], shapes.target_train[kept], shapes.train_recording[kept], features[tested],
-        shapes.target_test[tested], target.recording[tested],
-    )  # fmt: skip
-    unfamiliar = familiarity.unfamiliar(features, shapes.target_test)
-    strange = np.concatenate([familiarity.unfamiliar(train_features, shapes.target_train)[kept], unfamiliar[tested]])
-    recording = np.concatenate([shapes.train_recording[kept], target.recording[tested]])
-    familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
-    predicted = np.unique(target.log_probabilities.argmax(axis=1))
-    alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
-    found, evidence = estimates(
-        right, labels, target, familiarity.limits, bool(rows["finite"]),
-        split.classes[int(predicted[0])] if alone else None, bool(rows["calibrated"]),
-        [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
-    )  # fmt: skip
-    return RunEstimates(found, evidence, familiarity, unfamiliar)
-
-
 def make_record(
     spec: RunSpec, split: SplitTask, evaluation: Evaluation, trained: Trained, number: int, seconds: float
 ) -> Record:
     """Everything that is known of this run of a stack, but its diagnoses. `seconds` are those of the whole stack."""
-    calibration, estimated, finding = evaluation.calibration, evaluation.trust, trained.findings[number]
+    calibration, evidence, finding = evaluation.calibration, evaluation.evidence, trained.findings[number]
     predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(split.classes))
     never = [name for name, windows in zip(split.classes, predicted.tolist(), strict=True) if windows == 0]
     labels = split.held_back.target_test_labels
     several = len(np.unique(labels[labels != UNKNOWN])) > 1  # in the target, as far as labels say
-    collapsed = estimated.evidence.one_class is not None or (several and len(never) == len(split.classes) - 1)
+    collapsed = evidence.one_class is not None or (several and len(never) == len(split.classes) - 1)
     finite, warnings = bool(trained.finite[number]), [*spec.warnings, *split.warnings]
     if not finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
@@ -288,9 +267,9 @@ def make_record(
     versions = {"bearcat": bearcat.__version__, "result": str(RESULT_VERSION), "python": platform.python_version()}
     return Record(
         scores=from_plain(Scores, evaluation.scores),
-        estimates=from_plain(Estimates, estimated.estimates),
-        evidence=estimated.evidence,
-        decision=decide(estimated.evidence),
+        estimates=from_plain(Estimates, evaluation.estimates),
+        evidence=evidence,
+        decision=decide(evidence),
         calibration=fitted,
         reliability=from_plain(Reliability, evaluation.reliability),
         failed=not finite,

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from itertools import islice, zip_longest
+from functools import reduce
+from itertools import zip_longest
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,11 @@ from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
-from bearcat.deploy import evidence_of, examine, network_evidence
+from bearcat.deploy import MeasuredPoint, examine
+from bearcat.deploy.ask import network_evidence
+from bearcat.deploy.find import FoundPoint
 from bearcat.deploy.model import Model, as_opened, load_model, save_model
-from bearcat.diagnosis.decision import ModelEvidence, decide
+from bearcat.diagnosis.decision import decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import AlarmRule, Observation
@@ -131,7 +133,7 @@ def run_stack(
                 record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
             model = _model(trained, number, spec, split, evaluation, record)
         elif not record.failed:
-            record = decided_record(record, record.evidence, diagnose_tested(library, spec, split, evaluation, record))
+            record = diagnose_tested(record, library, spec, split, evaluation)
         tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, number, split.classes)}
         finished[number] = FinishedRun(record, model, tables, evaluation.unknown)
         if write:
@@ -139,66 +141,63 @@ def run_stack(
     return [finished[number] for number in range(len(specs))]
 
 
-def diagnose_tested(
-    library: Library, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Record
-) -> list[Observation]:
-    """The target's recordings by the test windows alone, of a run whose model is not kept."""
-    tested, probabilities, tallies = split.held_back.target_test, log_of(evaluation.target), dict[str, Tally]()
-    for number in np.unique(tested.recording).tolist():
-        members = tested.recording == number
-        tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.trust.unfamiliar[members])
-    observations = []
-    for measurement, points in library.measured(spec):
-        judged = []
-        for found, measured in zip(measurement.points, points, strict=True):
-            network, parts = None, [tallies[part.name] for part in found.recordings if part.name in tallies]
-            if parts:
-                pooled = pool(reduce(add, parts), evaluation.pooled_temperature, evaluation.familiarity)
-                network = network_evidence(pooled, split.classes, record.decision, record.evidence.shift)
-            judged.append(replace(measured, network=network))
-        pairs = zip(evidence_of(measurement, judged, spec.given), judged, strict=True)
-        observations += [observation for observation, measured in pairs if measured.network is not None]
-    return _beside_references(observations, library, spec, split.classes, evaluation.unknown)
-
-
 def diagnose_target(
-    model: Model | None, library: Library, spec: RunSpec, classes: Sequence[str], unknown: Sequence[str] = ()
-) -> list[Observation]:
-    """The target's recordings, as `bearcat predict` has them, and those of an unknown class. Without a model, their
-    signals alone, and none is ok.
+    record: Record, library: Library, spec: RunSpec, model: Model | None, unknown: Sequence[str] = ()
+) -> Record:
+    """The record with the target's recordings as `bearcat predict` has them, and with the decision on the model, which
+    their answers complete. Without a model, their signals alone, and none is ok.
     """
-    opened, observations = None if model is None else as_opened(model), list[Observation]()
-    for unit in islice(library.units(spec), MOST_RECORDINGS):
-        observations += examine(unit, opened, {}, spec.given, partial(library.measure, spec, unit))[0]
+    units = library.measured(spec)[:MOST_RECORDINGS]
+    observations, _ = examine(units, None if model is None else as_opened(model), given=spec.given)
     if model is None:
         refused = Finding("refused model", "check")
         observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]
-    return _beside_references(observations, library, spec, classes, unknown)
+    return _decided(record, observations, library, spec, unknown)
 
 
-def _beside_references(
-    observations: Sequence[Observation], library: Library, spec: RunSpec, classes: Sequence[str], unknown: Sequence[str]
-) -> list[Observation]:
-    """The same, beside those that `--reference` calls healthy. A recording of a class that the source lacks is
-    unfamiliar, whatever its windows are.
+def diagnose_tested(
+    record: Record, library: Library, spec: RunSpec, split: SplitTask, evaluation: Evaluation
+) -> Record:
+    """The same of a run whose model is not kept, by the test windows alone."""
+    tested, probabilities, tallies = split.held_back.target_test, log_of(evaluation.target), dict[str, Tally]()
+    for number in np.unique(tested.recording).tolist():
+        members = tested.recording == number
+        tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.unfamiliar[members])
+
+    def answered(found: FoundPoint, measured: MeasuredPoint) -> MeasuredPoint:
+        parts = [tallies[recording.name] for recording in found.recordings if recording.name in tallies]
+        if not parts:
+            return measured
+        pooled = pool(reduce(add, parts), evaluation.pooled_temperature, evaluation.familiarity)
+        network = network_evidence(pooled, split.classes, record.decision, record.evidence.shift)
+        return replace(measured, network=network)
+
+    units = [unit.answered(answered) for unit in library.measured(spec)]
+    names = {found.name for unit in units for found, measured in unit.points if measured.network is not None}
+    observations = [each for each in examine(units, given=spec.given)[0] if each.recording in names]
+    return _decided(record, observations, library, spec, evaluation.unknown)
+
+
+def _decided(
+    record: Record, observations: Sequence[Observation], library: Library, spec: RunSpec, unknown: Sequence[str]
+) -> Record:
+    """The record with the decision on the model, by its evidence and these recordings, and then on each of them.
+
+    Those that `--reference` calls healthy show the usual lines of their point. A recording of a class that the source
+    lacks is unfamiliar, whatever its windows are.
     """
-    recordings, healthy = library.windows(spec, spec.task.target).recordings, healthy_class(classes)
-    codes = references(spec.mix, recordings, tuple(classes), spec.task.target)
-    rule = AlarmRule.of(classes, prior=spec.prior)
-    marked = []
+    classes, windows = record.data.classes, library.windows(spec, spec.task.target).recordings
+    codes, healthy = references(spec.mix, windows, classes, spec.task.target), healthy_class(classes)
+    rule, marked = AlarmRule.of(classes, prior=spec.prior), list[Observation]()
     for observation in observations:
         witnesses = observation.witnesses
         if witnesses.network is not None and observation.recording in unknown:
             witnesses = replace(witnesses, network=replace(witnesses.network, familiar=False))
         marked.append(replace(observation, witnesses=witnesses, rule=rule))
-    return beside_healthy(
-        marked, {recordings[number].origin for number, code in codes.items() if classes[code] == healthy}
+    recordings = beside_healthy(
+        marked, {windows[number].origin for number, code in codes.items() if classes[code] == healthy}
     )
-
-
-def decided_record(record: Record, evidence: ModelEvidence, recordings: Sequence[Observation]) -> Record:
-    """The record with the decision on the model, by this evidence and by its recordings, and then on each of them."""
-    healthy = healthy_class(record.data.classes)
+    evidence = record.evidence
     labels = [recording.nearest for recording in recordings if recording.nearest is not None]
     evidence = replace(
         evidence, physics=physics_check(recordings), recordings=len(recordings),

@@ -15,9 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from itertools import chain
-from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +38,10 @@ from bearcat.deploy.find import (
     closed,
     find_units,
 )
-from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import cross_talk
 from bearcat.diagnosis.physics import PhysicsEvidence, known_baseline, loudness
-from bearcat.diagnosis.pooling import Pooled, Tally, pool
 from bearcat.diagnosis.quality import QualityCheck, vibration_severity
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
@@ -59,8 +56,8 @@ if TYPE_CHECKING:
 MOST_HELD = 1 << 23  # samples of a recording's beginning
 History = Mapping[str | None, Sequence[PhysicsEvidence]]  # of recordings known to be healthy, by point
 
-
 Recorded = str | Path | NDArray[Any]  # a file, a folder, a manifest, or a signal (time,)
+Examined = tuple[list[Observation], list[str]]  # an observation of each point; notes on the channels
 
 
 def diagnose(
@@ -72,21 +69,35 @@ def diagnose(
     `healthy` are known good recordings: lines that are already in them raise no alarm. `given` replaces the request's
     statements about the recordings.
     """
+    evidence, notes = examine(recordings, model, healthy, request, given)
+    return Diagnoses(decide_together(evidence), notes)
+
+
+def examine(
+    recordings: Sequence[Recorded | FoundUnit | MeasuredUnit], model: Predictor | None = None,
+    healthy: Sequence[Recorded] = (), request: DiagnoseRequest | None = None, given: Given | None = None,
+) -> Examined:  # fmt: skip
+    """The evidence that `diagnose` decides on; `bearcat adapt` first decides with it whether to use its new model.
+
+    Units that were measured are not measured again.
+    """
     request = request or DiagnoseRequest()
     given = given or Given.of(request, () if model is None else model.classes)
     history = _usual_lines(healthy, given) if len(healthy) else {}
-    units, work = _units(recordings, given, model), partial(examine, model=model, history=history, given=given)
+    units, work = _units(recordings, given, model), partial(_examine, model=model, history=history, given=given)
     evidence, notes = list[Observation](), list[str]()
     for observations, channel_notes in in_processes(work, list(units), request.jobs):
         evidence += observations
         notes += channel_notes
-    return Diagnoses(decide_together(evidence), notes)
+    return evidence, notes
 
 
-def _units(recordings: Sequence[Recorded | FoundUnit], given: Given, model: Predictor | None) -> Iterator[FoundUnit]:
+def _units(
+    recordings: Sequence[Recorded | FoundUnit | MeasuredUnit], given: Given, model: Predictor | None
+) -> Iterator[FoundUnit | MeasuredUnit]:
     """Finds the measurements of files, folders and arrays, without opening them."""
     for number, recording in enumerate(recordings):
-        if isinstance(recording, FoundUnit):
+        if isinstance(recording, FoundUnit | MeasuredUnit):
             yield recording
         elif isinstance(recording, np.ndarray):
             if given.speed is not None:
@@ -110,22 +121,16 @@ def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
     return dict(usual)
 
 
-Examined = tuple[list[Observation], list[str]]  # an observation of each point; notes on the channels
-
-
-def examine(
-    unit: FoundUnit, model: Predictor | None, history: History, given: Given,
-    before: Callable[[], Sequence[MeasuredPoints]] | None = None,
-) -> Examined:  # fmt: skip
-    """The evidence of one measurement; a bug in bearcat is printed, and the other measurements go on.
-
-    `before` returns earlier measurements: then the model is asked, and nothing is measured again.
-    """
+def _examine(unit: FoundUnit | MeasuredUnit, model: Predictor | None, history: History, given: Given) -> Examined:
+    """The evidence of one unit; a bug in bearcat is printed, and the other units go on."""
     try:
+        if isinstance(unit, FoundUnit):
+            measurements = measure_unit(unit, given, model).measurements
+        else:
+            measurements = unit.measurements if model is None else _ask_unit(unit, given, model)
         evidence, notes = list[Observation](), list[str]()
-        answered = None if model is None or before is None else ask_unit(unit, given, model, before())
-        for measurement, measured in answered or measure_unit(unit, given, model):
-            evidence += evidence_of(measurement, measured, given, model, history)
+        for measurement, points in measurements:
+            evidence += evidence_of(measurement, points, given, model, history)
             notes += [f"{measurement.name}: {note}" for note in measurement.notes if len(measurement.points) > 1]
         return evidence, notes
     except Exception as error:
@@ -178,16 +183,35 @@ class MeasuredPoint:
 MeasuredPoints = tuple[FoundMeasurement, list[MeasuredPoint]]
 
 
-def measure_unit(
-    unit: FoundUnit, given: Given, model: Predictor | None = None, search: bool = True
-) -> list[MeasuredPoints]:
-    """Opens a unit, measures it and closes its files. Without `search`, a model will be asked later."""
+@dataclass(frozen=True, eq=False)
+class MeasuredUnit:
+    """A unit whose signals were measured; the samples are read again if a model is asked."""
+
+    unit: FoundUnit
+    measurements: list[MeasuredPoints]
+
+    @property
+    def name(self) -> str:
+        return self.unit.name
+
+    @property
+    def points(self) -> Iterator[tuple[FoundPoint, MeasuredPoint]]:
+        for measurement, measured in self.measurements:
+            yield from zip(measurement.points, measured, strict=True)
+
+    def answered(self, answer: Callable[[FoundPoint, MeasuredPoint], MeasuredPoint]) -> MeasuredUnit:
+        """The same with every point replaced by what `answer` makes of it."""
+        pairs = self.measurements
+        return MeasuredUnit(self.unit, [(found, list(map(answer, found.points, points))) for found, points in pairs])
+
+
+def measure_unit(unit: FoundUnit, given: Given, model: Predictor | None = None) -> MeasuredUnit:
+    """Opens a unit, measures it and closes its files."""
     try:
-        return [
-            (measurement.closed(), measure_points(measurement, given, model, search)) for measurement in unit.open()
-        ]
+        opened = unit.open()
+        return MeasuredUnit(unit, [(each.closed(), measure_points(each, given, model)) for each in opened])
     except (InputError, OSError) as error:
-        return [_unreadable(unit, error)]
+        return MeasuredUnit(unit, [_unreadable(unit, error)])
 
 
 def _unreadable(unit: FoundUnit, error: InputError | OSError) -> MeasuredPoints:
@@ -195,31 +219,27 @@ def _unreadable(unit: FoundUnit, error: InputError | OSError) -> MeasuredPoints:
     return alone(FoundRecording(closed, unit.name)), [MeasuredPoint(problem=problem.with_traceback(None))]
 
 
-def measure_points(
-    measurement: FoundMeasurement, given: Given, model: Predictor | None = None, search: bool = True
-) -> list[MeasuredPoint]:
+def measure_points(measurement: FoundMeasurement, given: Given, model: Predictor | None = None) -> list[MeasuredPoint]:
     """The evidence of each point of a measurement; a point that cannot be used does not stop the others."""
     measured = []
     for point in measurement.points:
         try:
-            measured.append(_measure(point, given, model, measurement.speed, search))
+            measured.append(_measure(point, given, model, measurement.speed))
         except InputError as error:  # frames of the traceback would keep the file open
             measured.append(MeasuredPoint(problem=error.with_traceback(None)))
     return measured
 
 
-def ask_unit(unit: FoundUnit, given: Given, model: Predictor, before: Sequence[MeasuredPoints]) -> list[MeasuredPoints]:
-    """Adds the model's answer to earlier measurements; the samples are read again, but not measured."""
+def _ask_unit(unit: MeasuredUnit, given: Given, model: Predictor) -> list[MeasuredPoints]:
+    """The measurements with the model's answers; the samples are read again, but not measured."""
     try:
-        opened = [measurement.points for measurement in unit.open()]
+        opened = [measurement.points for measurement in unit.unit.open()]
     except (InputError, OSError) as error:
-        return [_unreadable(unit, error)]
-    answered = []
-    for points, (measurement, measured) in zip(opened, before, strict=True):
-        pairs = zip(points, measured, strict=True)
-        answers = [_answered(point, measured_point, given, model) for point, measured_point in pairs]
-        answered.append((measurement, answers))
-    return answered
+        return [_unreadable(unit.unit, error)]
+    return [
+        (measurement, [_answered(*pair, given, model) for pair in zip(points, measured, strict=True)])
+        for points, (measurement, measured) in zip(opened, unit.measurements, strict=True)
+    ]
 
 
 def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: Predictor) -> MeasuredPoint:
@@ -228,17 +248,13 @@ def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: P
 
     if measured.problem is not None or measured.signal.speed is None:
         return measured
-    tallies, noticed = list[Tally](), list[Finding]()
     try:
-        for recording in point.recordings:
-            stream = recording.open()
-            stream = replace(stream, rate=given.rate_of(stream))
-            tallied, about = ask(model, recording, stream, measured.signal.speed, given)
-            tallies.append(tallied)
-            noticed += about
+        streams = [(recording, recording.open()) for recording in point.recordings]
+        channels = [(recording, replace(stream, rate=given.rate_of(stream))) for recording, stream in streams]
+        network, noticed = ask(model, channels, measured.signal.speed, given)
     except InputError as error:
         return MeasuredPoint(problem=error.with_traceback(None))
-    return replace(measured, network=_pooled(model, tallies), noticed=(*measured.noticed, *noticed))
+    return replace(measured, network=network, noticed=(*measured.noticed, *noticed))
 
 
 def measure_speeds(unit: FoundUnit, given: Given) -> dict[str, SpeedEvidence]:
@@ -344,44 +360,34 @@ def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: Found
     return _OpenedPoint(axes, course, orders, doubt, noticed)
 
 
-def _measure(
-    point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None, search: bool = True
-) -> MeasuredPoint:
+def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> MeasuredPoint:
     """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
     opened = _open(point, given, model, tacho)
-    axes, course, of_model = opened.axes, opened.course, list[Finding]()
-    analyses, tallies = list[SignalAnalysis](), list[Tally]()
-    # Without a model, lines of any bearing are searched for if the bearing is unknown.
-    search = given.search or (search and model is None)
-    for axis in axes:
-        analyses.append(SignalAnalysis(
+    axes, course, network, about = opened.axes, opened.course, None, list[Finding]()
+    search = model is None if given.search is None else given.search
+    analyses = [
+        SignalAnalysis(
             axis.stream.origin, axis.check, course, opened.orders, axis.beginning, given.without, given.measured,
             search, opened.doubt,
-        ))  # fmt: skip
-        blocks = analyses[-1].observe(axis.blocks)
-        if model is None:
-            for _ in blocks:
-                pass
-        else:
-            from bearcat.deploy.ask import ask  # other commands start without it
+        )
+        for axis in axes
+    ]  # fmt: skip
+    passing = [analysis.observe(axis.blocks) for analysis, axis in zip(analyses, axes, strict=True)]
+    if model is None:
+        for _ in chain(*passing):
+            pass
+    else:
+        from bearcat.deploy.ask import ask  # other commands start without it
 
-            tallied, about = ask(model, axis.recording, replace(axis.stream, blocks=blocks), course.evidence, given)
-            tallies.append(tallied)
-            of_model += about
-    signal, network, noticed = _united(analyses, axes, course, given), None, opened.noticed
-    if model is not None:
-        network = _pooled(model, tallies)
-        if model.metadata.get("recipe") == "general":
-            signal = replace(signal, general=None)  # it would count twice
+        read = zip(axes, passing, strict=True)
+        channels = ((axis.recording, replace(axis.stream, blocks=blocks)) for axis, blocks in read)
+        network, about = ask(model, channels, course.evidence, given)
+    signal, noticed = _united(analyses, axes, course, given), opened.noticed
+    if model is not None and model.metadata.get("recipe") == "general":
+        signal = replace(signal, general=None)  # it would count twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
-    return MeasuredPoint(signal, network, (*noticed, *of_model))
-
-
-def _pooled(model: Predictor, tallies: Sequence[Tally]) -> NetworkEvidence:
-    """The model's answer for the windows of all axes."""
-    pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
-    return network_evidence(pooled, model.classes, model.decision, model.shift)
+    return MeasuredPoint(signal, network, (*noticed, *about))
 
 
 def _united(
@@ -396,15 +402,6 @@ def _united(
         for axis in axes
     ]
     return replace(first.finish(others), vibration=max(severities, key=lambda severity: severity.velocity or 0.0))
-
-
-def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
-    """A model's pooled windows as evidence; `decision` is its recommendation, `shift` leads to its target."""
-    shares = dict(zip(classes, pooled.probabilities.tolist(), strict=True))
-    return NetworkEvidence(
-        shares, pooled.agreement, pooled.windows, decision.action, decision.expected, pooled.unfamiliar,
-        pooled.familiar, shift,
-    )  # fmt: skip
 
 
 def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, Iterator[Floats]]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import add
 
@@ -19,7 +19,9 @@ from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.deploy.opened import Predictor
-from bearcat.diagnosis.pooling import Tally, tally
+from bearcat.diagnosis.decision import Decision
+from bearcat.diagnosis.fusion import NetworkEvidence
+from bearcat.diagnosis.pooling import Pooled, Tally, pool, tally
 from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
 from bearcat.errors import InputError
 from bearcat.findings import Finding
@@ -28,18 +30,32 @@ BATCH = 256  # windows handed to the model at once
 
 
 def ask(
-    model: Predictor, recording: FoundRecording, stream: Stream, measured: SpeedEvidence, given: Given
-) -> tuple[Tally, list[Finding]]:
-    """Classifies the windows of a channel at the measured or stated speed; also returns remarks."""
-    (rpm, _), noticed = given.rpm_of(recording, stream), list[Finding]()
-    unknown = "rpm" in model.needs and rpm is None and model.rpm is None
-    rpm = measured.rpm if unknown else reading_speed(measured, rpm)
-    if unknown and rpm is not None:
-        noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
-    elif "rpm" in model.needs and rpm is None:
-        noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
-    stream, about_rate = at_rate_of(model, stream, given.rate)
-    return tally_stream(model, stream, rpm, given.bearing_of(recording)), noticed + about_rate
+    model: Predictor, channels: Iterable[tuple[FoundRecording, Stream]], measured: SpeedEvidence, given: Given
+) -> tuple[NetworkEvidence, list[Finding]]:
+    """Classifies the windows of all axes of a point at the measured or stated speed; also returns remarks."""
+    tallies, noticed = list[Tally](), list[Finding]()
+    for recording, stream in channels:
+        rpm, _ = given.rpm_of(recording, stream)
+        unknown = "rpm" in model.needs and rpm is None and model.rpm is None
+        rpm = measured.rpm if unknown else reading_speed(measured, rpm)
+        if unknown and rpm is not None:
+            noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
+        elif "rpm" in model.needs and rpm is None:
+            noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
+        stream, about_rate = at_rate_of(model, stream, given.rate)
+        tallies.append(tally_stream(model, stream, rpm, given.bearing_of(recording)))
+        noticed += about_rate
+    pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
+    return network_evidence(pooled, model.classes, model.decision, model.shift), noticed
+
+
+def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
+    """A model's pooled windows as evidence; `decision` is its recommendation, `shift` leads to its target."""
+    shares = dict(zip(classes, pooled.probabilities.tolist(), strict=True))
+    return NetworkEvidence(
+        shares, pooled.agreement, pooled.windows, decision.action, decision.expected, pooled.unfamiliar,
+        pooled.familiar, shift,
+    )  # fmt: skip
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:

@@ -94,7 +94,7 @@ class Given:
     rpm: float | None = None
     speed: str | None = None  # the channel that holds it
     bearing: Bearing | None = None
-    search: bool = False  # look for lines of any bearing if a recording's is unknown
+    search: bool | None = None  # look for lines of any bearing if a recording's is unknown; None: without a model
     channel: str | None = None
     channels: str | None = None  # of a file: axes of one bearing (together) or of several bearings (apart)
     rule: AlarmRule | None = None
@@ -118,7 +118,7 @@ class Given:
             speed = str(request.rpm)
         bearing, search = asked_bearing(request.bearing)
         return Given(
-            request.rate, rpm, speed, bearing, search, request.channel, request.channels,
+            request.rate, rpm, speed, bearing, search or None, request.channel, request.channels,
             AlarmRule.of(classes, request.alarm or None, request.prior or PRIOR), request.trust_speed,
             Declared(request.unit, request.group, request.mounting),
         )  # fmt: skip
