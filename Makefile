@@ -5,12 +5,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test check acceptance programs bench docs clean
 
-# Simulated bearings: the paper's ladder and the default between two operating conditions, then five recordings diagnosed
-# with the adapted model. Status 1 of predict says that there are alarms.
+# Simulated bearings: the default between two operating conditions, five recordings diagnosed with the adapted model
+# (status 1 of predict says that there are alarms), and a small grid of CAT and its baselines.
 demo: .venv/demo
-	$(BIN)/bearcat adapt --beside source-only --beside 'DANN*' --beside 'AT*' --beside 'CAT*-Temperature' --out demo/adapt
+	$(BIN)/bearcat adapt --out demo/adapt
 	@$(BIN)/bearcat data fetch simulated --domain N09_M07_F10 --set severities=0.15,0.5 --set faults=inner,outer --root demo/recordings > /dev/null
 	$(BIN)/bearcat predict demo/adapt/model demo/recordings || test $$? -eq 1
+	$(BIN)/bearcat bench run grids/smoke.toml --store demo/bench
+	$(BIN)/bearcat bench report grids/smoke.toml --store demo/bench --out demo/methods
 	@echo "Open demo/adapt/report.html in a browser."
 
 # Every day: style, types, and the tests that need neither browser nor server. A few minutes on two cores.

@@ -57,7 +57,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adapt") / "out"
-    result = bearcat(*TINY, "--beside", "source-only", "--out", out)
+    result = bearcat(*TINY, "--out", out)
     assert result.returncode == 0, result.stderr
     record, lines = Record.read(out), result.stdout.splitlines()
     percent = 100 * record.scores.target.accuracy

@@ -30,7 +30,7 @@ METHOD = '[[method]]\nmethod = "{}"\n'
         ("adapt --method SHOT", "dense-MCC"),
         ("adapt --method AT --method-set encoder=silero", "cnn"), ("adapt --set clearance=1", "specimen"),
         ("adapt --data femto", "manifest"),
-        ("adapt --fail-on alarm", "predict"), ("report a --out a.pdf", "print"),
+        ("adapt --fail-on alarm", "predict"), ("adapt --beside DANN", "bench run"), ("report a --out a.pdf", "print"),
         ("diagnose a --override", "manifest"), ("bench run a --limit-seconds 60", "timeout"), ("diagnose a --bpfo 3.6", "bpfi="), ("predict a b --by window", "open_model"), ("diagnose a --png b", "bearcat report"),
         ("predict a b --min-confidence=0.8", "confidence"), ("diagnose a.mf4", ".npz"), ("diagnose a.unv", ".npz"),
         ("serve --token x", "proxy"), ("watch a --webhook https://host/x", "json://"),

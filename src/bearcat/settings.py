@@ -43,6 +43,7 @@ REMOVED = {
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
     "DiagnoseRequest.override": "correct what files state in a manifest's columns 'rate', 'rpm' and 'bearing'",
     "Method.recipe": "write method = …",
+    "AdaptRequest.beside": "compare methods in a grid, with bearcat bench run",
     "AdaptRequest.recipe": "it is called 'method'",
 }
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
@@ -338,7 +339,6 @@ class AdaptRequest(DataRequest):
     input: str | None = option(None, "Input of the network: physics, time, …  [default: the method's]", "NAME")
     reference: str | None = option(None, "Class labelled in the target, or a healthy file.", "CLASS|FILE")
     epochs: int | None = option(None, "Epochs of training.  [default: the method's]", "N")
-    beside: tuple[str, ...] = option((), "Train this method too" + MANY + ".", "NAME", group=ADVANCED)
     window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", group=ADVANCED)
     stride: int | None = option(None, "Samples from window to window.  [default: no overlap]", "N", group=ADVANCED)
     split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME", group=ADVANCED)

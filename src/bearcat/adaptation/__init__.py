@@ -297,10 +297,9 @@ DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defec
 
 @dataclass(frozen=True, eq=False)
 class AdaptationPlan:
-    """The run to train, those to train beside it, their data, and what to tell the user."""
+    """The run to train, its data, and what to tell the user."""
 
     spec: RunSpec
-    beside: tuple[RunSpec, ...]
     library: Library
     device: torch.device
     notes: tuple[str, ...]
@@ -318,7 +317,6 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     demonstrates = request.data == "simulated" and not request.settings
     name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
     recipe = RECIPES[name].with_settings(method_settings)
-    recipes = {name: recipe} | {other: RECIPES[other] for other in map(find_recipe, request.beside) if other != name}
     given = {field: getattr(request, field) for field in ("channel", "rate", "window", "stride", "split")}
     balance = recipe.balance if "balance" in method_settings else None
     requested = Requested(**given, input=request.input or recipe.input, balance=balance)
@@ -328,48 +326,31 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     dataset = open_dataset(request.data, request.root, settings)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, request.source, request.target)
+    epochs = request.epochs
+    if epochs is None:
+        epochs = min(recipe.schedule.epochs, QUICK_EPOCHS) if request.data == "simulated" else recipe.schedule.epochs
 
-    def choose(catalogue: Catalogue) -> tuple[Dataset, Catalogue, dict[str, DataSettings]]:
-        opened, for_input, by_input = dataset, requested, dict[str, DataSettings]()  # of recipes
-        for kind in dict.fromkeys(used.input for used in recipes.values()):
-            for_input = replace(for_input, input=request.input or kind)
-            opened, catalogue, by_input[kind] = choose_settings(dataset, catalogue, task, for_input, reading)
-            for_input = replace(
-                for_input, split=by_input[recipe.input].split.scheme
-            )  # holds for the recipes beside it too
-        return opened, catalogue, by_input
-
-    def planned(method: str) -> RunSpec:
-        data, epochs = by_input[recipes[method].input], request.epochs
-        if epochs is None:
-            epochs = RECIPES[method].schedule.epochs
-            epochs = min(epochs, QUICK_EPOCHS) if request.data == "simulated" else epochs
-        changes = {"balance": str(data.balance)} | (method_settings if method == name else {})
+    def planned(opened: Dataset, data: DataSettings) -> RunSpec:
+        made = make_recipe(name, data.preparation.input, epochs, {"balance": str(data.balance)} | method_settings)
         return RunSpec(
-            dataset_label(request.data), opened, task, method,
-            without_own_benches(make_recipe(method, data.preparation.input, epochs, changes), request.data),
-            data.preparation, data.split, request.seed, Mix(reference=request.reference or ""),
-            request.prior or PRIOR, chosen=data.choices, warnings=data.warnings,
+            dataset_label(request.data), opened, task, name, without_own_benches(made, request.data), data.preparation,
+            data.split, request.seed, Mix(reference=request.reference or ""), request.prior or PRIOR,
+            chosen=data.choices, warnings=data.warnings,
         )  # fmt: skip
 
-    opened, chosen, by_input = choose(catalogue)
-    library, speeds = Library({opened: chosen}), dict[str, float]()
-    if any("rpm" in find_input(data.preparation.input).needs for data in by_input.values()):
-        speeds = library.corrected_speeds(planned(name))
-    if speeds:
-        opened, chosen, by_input = choose(at_speeds(catalogue, speeds))
+    opened, chosen, data = choose_settings(dataset, catalogue, task, requested, reading)
+    library, spec = Library({opened: chosen}), planned(opened, data)
+    if "rpm" in find_input(data.preparation.input).needs and (speeds := library.corrected_speeds(spec)):
+        opened, chosen, data = choose_settings(dataset, at_speeds(catalogue, speeds), task, requested, reading)
         library.read_at(opened, chosen)
-    spec = planned(name)
-    if speeds:
-        origin, rpm = next(iter(speeds.items()))
+        spec, (origin, rpm) = planned(opened, data), next(iter(speeds.items()))
         wrong = f"{len(speeds)} recordings state a wrong speed; each is read as measured"
         spec = replace(spec, warnings=(*spec.warnings, f"{wrong}, such as {origin} at {rpm:.0f} rpm"))
-    warnings = list(spec.warnings)
+    warnings = spec.warnings
     if request.reference and recipe.find(MatchClusters) is None:
-        warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
-    beside = tuple(planned(other) for other in recipes if other != name)
+        warnings = (f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does", *warnings)
     notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
-    return AdaptationPlan(spec, beside, library, device, notes, tuple(warnings), request.method is not None)
+    return AdaptationPlan(spec, library, device, notes, warnings, request.method is not None)
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

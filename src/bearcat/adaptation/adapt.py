@@ -37,7 +37,7 @@ from bearcat.errors import InputError, suggest
 from bearcat.findings import ENOUGH
 from bearcat.methods.target_calibration import updated_temperature
 from bearcat.record import CHECKPOINT, RECORD, LabelledRecordings, Record, SavedModel
-from bearcat.report import BESIDE, Predictions, ordered_names, read_result
+from bearcat.report import BESIDE, Predictions, read_result
 from bearcat.storage import read_regular
 
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
@@ -109,17 +109,15 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
     for folder in (out, *out.glob(f"{BESIDE}*")):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     warnings = (*plan.warnings, *(text for text in record.warnings if text not in plan.warnings))
-    return Adaptation(out, record, {name: beside[name] for name in ordered_names(beside)}, warnings)
+    return Adaptation(out, record, beside, warnings)
 
 
 def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Record, dict[str, Record]]:
-    """Trains the run and those beside it, decides, and writes the folders; the run's own record last.
-
-    Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt.
+    """Trains the run and, to compare with, its unadapted counterpart, unless it is that or did not adapt; decides, and
+    writes the folders, the run's own record last.
     """
 
-    def trained(run: RunSpec, write: bool) -> FinishedRun:
-        folder = out if run is spec else out / f"{BESIDE}{run.recipe_name}"
+    def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
             (finished,) = run_stack(
                 [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=plan.library,
@@ -127,22 +125,15 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
             )  # fmt: skip
         return finished
 
-    run = trained(spec, write=False)
+    run, unadapted, name = trained(spec, out, write=False), None, spec.recipe_name
     finding = run.record.adaptation
     supported = None if finding is None else bool(finding["adapted"])
-    name, recipe = spec.recipe.unadapted()
-    others = {other.recipe_name: other for other in plan.beside}
-    compares = spec.recipe.adapts and supported is not False
-    if compares or name in others:
-        others[name] = replace(spec, recipe_name=name, recipe=recipe)
-    beside = {other.recipe_name: trained(other, write=True) for other in others.values()}
-    unadapted = beside[name] if compares else None
-    agreements = [
-        None if each is None else each.record.estimates.accuracy.get("agreement") for each in (run, unadapted)
-    ]
+    if spec.recipe.adapts and supported is not False:
+        name, recipe = spec.recipe.unadapted()
+        unadapted = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
     adapted, reason = choose_model(
         spec.recipe_name, run.record.evidence, None if unadapted is None else unadapted.record.evidence, supported,
-        (agreements[0], agreements[1]),
+        (_agreement(run), _agreement(unadapted)),
     )  # fmt: skip
     chosen, folder, recommended = run, ".", None
     if not adapted and unadapted is not None and plan.requested:
@@ -151,15 +142,22 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
         chosen, folder = unadapted, f"{BESIDE}{name}"
         if run.model is not None:
             save_model(out / "model-adapted", run.model)
-    recipe_name, compared = spec.recipe_name if folder == "." else name, name if compares else None
-    saved = SavedModel(recipe_name, _adapted(chosen.record), folder, reason, plan.requested, compared, recommended)
+    compared = None if unadapted is None else name
+    saved = SavedModel(
+        chosen.record.settings.recipe_name, _adapted(chosen.record), folder, reason, plan.requested, compared,
+        recommended,
+    )  # fmt: skip
     # A network that broke down has nothing to say of the recordings; their signals have.
     model = None if chosen.record.failed else chosen.model
     record = replace(run.record, saved=saved, evidence=chosen.record.evidence)
     record = diagnose_target(record, plan.library, spec, model, chosen.unknown)
     model = chosen.model and replace(chosen.model, decision=record.decision)
     replace(run, record=record, model=model).write(out)
-    return record, {name: other.record for name, other in beside.items()}
+    return record, {} if unadapted is None else {name: unadapted.record}
+
+
+def _agreement(run: FinishedRun | None) -> float | None:
+    return None if run is None else run.record.estimates.accuracy.get("agreement")
 
 
 def _adapted(record: Record) -> bool:

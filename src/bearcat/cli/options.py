@@ -214,6 +214,7 @@ REMOVED = {
     "--target-keep": "list the recordings of the target in a manifest",
     "--target-share": "list the recordings of the target in a manifest",
     "--track": "curves.csv in the run's folder has the numbers of every epoch",
+    "--beside": "compare methods in a grid: bearcat bench run, bearcat bench report",
     "--fail-on": "bearcat predict with the model of adapt ends with 1 and 3",
     "adapt --machine": "name it in a manifest's column 'machine'",
     "adapt --channels": "write --channel NAME, or list the channels in a manifest",
