@@ -199,11 +199,10 @@ def write_left_out(models: Mapping[str, Model], path: Path) -> None:
 
 
 def described(model: Model, right: int, total: int) -> Model:
-    """The model with a card that says what it was tested on: recordings of benches that were left out."""
+    """The model, whose recommendation says what it was tested on: recordings of benches that were left out."""
     tested = f"with a test bench left out {right} of {total} recordings are right, most of the others are balls of CWRU"
     decision = Decision("check", right / total, binomial_interval(right, total), (f"made for any machine; {tested}",))
-    kept = {name: value for name, value in model.metadata.items() if name not in ("scores", "limits")}
-    metadata = kept | {"recipe": "general", "task": "any machine"}
+    metadata = model.metadata | {"recipe": "general", "task": "any machine"}
     # Every machine has a spectrum of its own, which would be called unfamiliar.
     return replace(model, metadata=metadata, decision=decision, shift="machine", familiarity=None)
 

@@ -87,8 +87,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(tmp_path):
     assert adapted.decision.expected is None  # the estimate is what physics contradicts
     assert "outvoted" in {finding.kind for finding in adapted.decision.findings}
     assert all(diagnosis.decision.action != "ok" for diagnosis in adapted.recordings)
-    card = (adapted.model / "README.md").read_text(encoding="utf-8")
-    for text in (repr(adapted), card, page_of(adapted.folder)):
+    for text in (repr(adapted), page_of(adapted.folder)):
         assert adapted.decision.sentence in text
         assert "Recommendation: use" not in text
     assert load_model(adapted.model).decision == adapted.decision

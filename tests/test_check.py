@@ -220,7 +220,7 @@ def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_rep
         Record.read(folder)
         check_run(folder, truth_of(run))
         assert contents(folder) == contents(whole)
-    assert moments >= 4, "weights, metadata, card and record"
+    assert moments >= 3, "weights, metadata and record"
 
 
 @pytest.mark.parametrize("place", ["../victim", "/victim", "beside-x/../../victim", ".."])

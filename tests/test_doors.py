@@ -193,7 +193,7 @@ def test_recordings_whose_stated_speed_is_wrong_are_read_at_the_measured_one_in_
     target = [name for name in prepared if name.startswith("1200rpm")]
     assert [prepared[name] for name in target] == [pytest.approx(1440, rel=0.01)] * 6
     assert {prepared[name] for name in prepared.keys() - set(target)} == {900.0}
-    assert measured == dict.fromkeys(target, 1)
+    assert measured == dict.fromkeys(prepared, 1)
     assert adapted.record.adaptation["adapted"]
     for diagnosis in adapted.recordings:
         assert not {"unfamiliar", "refused model"} & {finding.kind for finding in diagnosis.findings}

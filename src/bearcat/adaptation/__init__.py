@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,11 +34,11 @@ from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import cached_windows, fingerprint, metadata
-from bearcat.deploy import MeasuredUnit, examine, measure_speeds, measure_unit
+from bearcat.deploy import MeasuredUnit, examine, measure_unit
 from bearcat.deploy.find import Given, units_of
 from bearcat.diagnosis.fusion import fuse
 from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
+from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.findings import ANCHOR, PRIOR
@@ -174,29 +174,32 @@ class Library:
         made: Made = self._made[key]
         return made
 
-    def measured(self, spec: RunSpec) -> list[MeasuredUnit]:
-        """The recordings of the run's target and what their signals say, at the speeds they state; measured once."""
+    def measured(self, spec: RunSpec, *domains: str) -> list[MeasuredUnit]:
+        """The recordings of these domains, the run's target if none is named, and what their signals say at the speeds
+        they state; each is measured once.
+        """
+        stated = self._once(("stated", spec.dataset), lambda: self.catalogue(spec.dataset))
+        given, rate, cut = spec.given, spec.preparation.rate, spec.preparation.cut
 
-        def measure() -> list[MeasuredUnit]:
-            stated = self._once(("stated", spec.dataset), lambda: self.catalogue(spec.dataset))
-            units = units_of(stated.only([spec.task.target]), spec.preparation.rate, spec.preparation.cut)
-            return [measure_unit(unit, spec.given) for unit in units]
+        def measure(domain: str) -> list[MeasuredUnit]:
+            return [measure_unit(unit, given) for unit in units_of(stated.only([domain]), rate, cut)]
 
-        key = "measured", spec.dataset, spec.task.target, spec.preparation.rate, spec.preparation.cut
-        return self._once(key, measure)
+        return [
+            unit
+            for domain in domains or (spec.task.target,)
+            for unit in self._once(("measured", spec.dataset, domain, rate, cut), partial(measure, domain))
+        ]
 
     def corrected_speeds(self, spec: RunSpec) -> dict[str, float]:
         """The speed in rpm of each recording of the run that is read at another one than it states, by its origin."""
-        speeds = dict[str, SpeedEvidence]()
-        for unit in units_of(self.catalogue(spec.dataset).only(spec.task.sources), spec.preparation.rate):
-            speeds |= measure_speeds(unit, spec.given)
-        for measured_unit in self.measured(spec):
-            for point, measured in measured_unit.points:
-                if (evidence := measured.signal.speed) is not None:
-                    speeds |= {recording.name: evidence for recording in point.recordings}
-        corrected = {name: evidence for name, evidence in speeds.items() if evidence.corrected}
-        read = {name: reading_speed(evidence, evidence.stated) for name, evidence in corrected.items()}
-        return {name: rpm for name, rpm in read.items() if rpm is not None}
+        points = [pair for unit in self.measured(spec, *spec.domains) for pair in unit.points]
+        speeds = {
+            recording.name: reading_speed(evidence, evidence.stated)
+            for point, measured in points
+            if (evidence := measured.signal.speed) is not None and evidence.corrected
+            for recording in point.recordings
+        }
+        return {name: rpm for name, rpm in speeds.items() if rpm is not None}
 
     def read_at(self, dataset: Dataset, catalogue: Catalogue) -> None:
         """Takes this catalogue, whose speeds are corrected, for windows; diagnoses are of what was stated."""

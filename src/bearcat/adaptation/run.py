@@ -212,24 +212,19 @@ def _decided(
 def _model(
     trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Record
 ) -> Model:
-    """One run of the stack as a model of its own, with what its card says of the run."""
-    infos, tested = split.target.recordings, split.held_back.target_test.recording
-    channels, points = split.target.values.shape[1:]
-    network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
-    sizes = ("source_train", "source_test", "target_train", "target_test")
-    card = {
+    """One run of the stack as a model of its own."""
+    infos, (channels, points) = split.target.recordings, split.target.values.shape[1:]
+    about = {
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
-        "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
-        "scores": {domain: scores for domain, scores in evaluation.scores.items() if scores is not None},
-        "limits": list(record.warnings), "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
     return Model(
         classes=split.classes, channels=channels, preparation=spec.preparation, rate=infos[0].rate,
         rpm=_shared(None if info.rpm_channel else info.rpm for info in infos),
         channel=_shared(info.channel for info in infos), bearing=_shared(info.bearing for info in infos),
         pooled_temperature=evaluation.pooled_temperature, familiarity=evaluation.familiarity, decision=record.decision,
-        shift=record.evidence.shift, metadata=card, network=network, calibration=evaluation.calibration,
-        encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
+        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
+        network=select_run(trained.network, number, spec.recipe.encoder, channels, points),
+        calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def predict(
     if not request.alarm and len(AlarmRule.of(names).classes) == len(names):
         print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
     if opened.calibrated is False:
-        print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
+        print_note("the model's confidence is not calibrated; do not rely on it")
     if opened.familiarity is None:
         print_note("the model cannot notice unfamiliar recordings; one made by bearcat adapt can")
     defaults = {"rpm": opened.rpm and f"{opened.rpm:g} rpm", "bearing": opened.bearing}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -45,7 +44,7 @@ from bearcat.diagnosis.physics import PhysicsEvidence, known_baseline, loudness
 from bearcat.diagnosis.quality import QualityCheck, vibration_severity
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
-from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, SpeedEvidence, speed_course, speed_of_channel
+from bearcat.diagnosis.speed import FOLLOWED, SpeedCourse, speed_course, speed_of_channel
 from bearcat.errors import InputError
 from bearcat.findings import SHOWN_LINE, Finding
 from bearcat.settings import DiagnoseRequest
@@ -257,17 +256,6 @@ def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: P
     return replace(measured, network=network, noticed=(*measured.noticed, *noticed))
 
 
-def measure_speeds(unit: FoundUnit, given: Given) -> dict[str, SpeedEvidence]:
-    """The speed of each readable recording of a unit, by its name."""
-    speeds = dict[str, SpeedEvidence]()
-    with suppress(InputError, OSError):
-        for measurement in unit.open():
-            for point in measurement.points:
-                course = _open(point, given, None, measurement.speed).course
-                speeds |= {recording.name: course.evidence for recording in point.recordings}
-    return speeds
-
-
 def evidence_of(
     measurement: FoundMeasurement, measured: Sequence[MeasuredPoint], given: Given, model: Predictor | None = None,
     history: History | None = None,
@@ -326,20 +314,10 @@ class _Axis:
     blocks: Iterator[Floats]  # all of them, including the beginning
 
 
-@dataclass(frozen=True, eq=False)
-class _OpenedPoint:
-    """The axes of a point after its speed was measured, and remarks."""
-
-    axes: list[_Axis]
-    course: SpeedCourse
-    orders: Mapping[str, float] | None
-    doubt: Finding | None  # about the orders
-    noticed: list[Finding]
-
-
-def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> _OpenedPoint:
-    """Reads the beginning of each axis of a point and measures the speed in it."""
-    noticed, axes, courses, orders, doubt = list[Finding](), list[_Axis](), list[SpeedCourse](), None, None
+def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> MeasuredPoint:
+    """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
+    noticed, axes, courses = list[Finding](), list[_Axis](), list[SpeedCourse]()
+    orders, doubt, network = None, None, None
     for recording in point.recordings:
         stream = recording.open()
         rate, (stated, contradiction), assumed = given.rate_of(stream), given.rpm_of(recording, stream), None
@@ -347,9 +325,8 @@ def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: Found
         stream = stream if stream.rate == rate else replace(stream, rate=rate)
         if model is not None:  # its target's bearing, rate and speed
             assumed, rate, stated = model.bearing, rate or model.preparation.rate, stated or model.rpm
-        if orders is None:
-            bearing = given.bearing_of(recording, assumed)
-            orders, doubt = (None, None) if bearing is None else (bearing.orders(), bearing.doubt)
+        if orders is None and (bearing := given.bearing_of(recording, assumed)) is not None:
+            orders, doubt = bearing.orders(), bearing.doubt
         unit = unit_of(recording.channel or "") or given.declared_of(recording).unit
         check = QualityCheck(rate, unit, stream.gaps, stated)
         beginning, blocks = _beginning(check.observe(stream.blocks), rate)
@@ -357,21 +334,13 @@ def _open(point: FoundPoint, given: Given, model: Predictor | None, tacho: Found
         speed = _tacho(tacho, given.rate, stated)
         courses.append(speed_course(beginning, rate, orders, stated, given.trust_speed, speed))
     course = max(courses, key=lambda course: course.clarity)  # axes of one bearing have one speed
-    return _OpenedPoint(axes, course, orders, doubt, noticed)
-
-
-def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: FoundRecording | None) -> MeasuredPoint:
-    """Reads the axes of a point once: speed, fault lines, levels, and the model's windows."""
-    opened = _open(point, given, model, tacho)
-    axes, course, network, about = opened.axes, opened.course, None, list[Finding]()
     search = model is None if given.search is None else given.search
     analyses = [
         SignalAnalysis(
-            axis.stream.origin, axis.check, course, opened.orders, axis.beginning, given.without, given.measured,
-            search, opened.doubt,
+            axis.stream.origin, axis.check, course, orders, axis.beginning, given.without, given.measured, search, doubt
         )
         for axis in axes
-    ]  # fmt: skip
+    ]
     passing = [analysis.observe(axis.blocks) for analysis, axis in zip(analyses, axes, strict=True)]
     if model is None:
         for _ in chain(*passing):
@@ -382,12 +351,12 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         read = zip(axes, passing, strict=True)
         channels = ((axis.recording, replace(axis.stream, blocks=blocks)) for axis, blocks in read)
         network, about = ask(model, channels, course.evidence, given)
-    signal, noticed = _united(analyses, axes, course, given), opened.noticed
+    signal = _united(analyses, axes, course, given)
     if model is not None and model.metadata.get("recipe") == "general":
         signal = replace(signal, general=None)  # it would count twice
     if (problem := signal.problem) is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": problem.beside(analyses[0].recording)}))
-    return MeasuredPoint(signal, network, (*noticed, *about))
+    return MeasuredPoint(signal, network, (*noticed, *(about if model is not None else ())))
 
 
 def _united(

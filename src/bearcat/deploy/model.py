@@ -2,7 +2,6 @@
 
     model/weights.safetensors   the reported network (teacher or student), its calibration, its familiarity
     model/model.json            the fields of `Metadata` and more; SHA-256 of the weights and of itself
-    model/README.md             the model card, for people; nothing reads it, so you may add to it
 
 >>> model = load_model(Path("out/model"))
 >>> model.outputs(windows)             # windows as recorded (window, channel, sample), docs/deploy.md
@@ -14,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -39,21 +37,11 @@ from bearcat.deploy.opened import (
     naming,
     read_folder,
 )
-from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.pooling import Outputs
 from bearcat.errors import InputError
-from bearcat.settings import from_plain
-from bearcat.storage import (
-    digest,
-    digest_file,
-    digest_json,
-    tensor_bytes,
-    write_atomically,
-    write_json,
-)
+from bearcat.storage import digest, digest_file, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
-CARD = "README.md"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,15 +83,16 @@ def as_opened(model: Model) -> Predictor:
 
 
 def save_model(folder: Path, model: Model) -> None:
-    """Writes the folder: weights first, then the metadata with their checksum, then the card.
+    """Writes the folder: weights first, then the metadata with their checksum.
 
     Weights of an earlier model are deleted last, so that the folder always holds a complete model.
     """
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
-    if (familiarity := model.familiarity) is not None:
-        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in familiarity.state().items()}
+    if model.familiarity is not None:
+        arrays = model.familiarity.state()
+        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays.items()}
     content = tensor_bytes(tensors, {"format": FORMAT})
     checksum = digest(content)
     same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
@@ -115,20 +104,12 @@ def save_model(folder: Path, model: Model) -> None:
         "calibrator": model.calibrator,
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.at_bound,
-        "familiarity": familiarity
-        and {
-            "windows": len(familiarity.features),
-            "false_alarms": familiarity.rate,
-            "recording_limit": familiarity.recording_limit,
-        },
         "weights": weights,
         "sha256": checksum,
     }
     rest = {name: value for name, value in model.metadata.items() if name not in plain and name != "seal"}
     metadata = json.loads(json.dumps(plain | rest))
-    sealed = metadata | {"seal": digest_json(metadata)}
-    write_json(folder / METADATA, sealed)
-    write_atomically(folder / CARD, model_card(metadata).encode(errors="backslashreplace"))
+    write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})
     for earlier in folder.glob("weights*.safetensors"):
         if earlier.name != weights:
             earlier.unlink()
@@ -151,27 +132,6 @@ def load_model(folder: Path) -> Model:
             calibrator=metadata["calibrator"],
             **attributes,
         ).tried()
-
-
-def model_card(metadata: Mapping[str, Any]) -> str:
-    """The model card as Markdown, made from model.json; missing entries are called unknown."""
-    preparation, classes = metadata["preparation"], ", ".join(metadata["classes"])
-    rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
-    calibrated = metadata["calibrated"] and not metadata["calibration_at_bound"]
-    limits = [
-        "Any other fault gets one of these classes, unless it looks unfamiliar (unknown).",
-        "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
-        *([] if calibrated else ["Its confidence is NOT calibrated: it has no calibrator, or one at its bound."]),
-        *([] if metadata["familiarity"] else ["It cannot notice unfamiliar recordings."]),
-        *metadata.get("limits", ()),
-    ]  # fmt: skip
-    return "\n\n".join([
-        f"# A bearing diagnosis model: {metadata.get('recipe', 'unknown')}, {metadata.get('task', 'unknown')}",
-        f"**{from_plain(Decision, metadata['decision']).sentence}**",
-        f"Use it with `bearcat predict`. It takes windows of {preparation['length']} samples of {metadata['channels']}"
-        f" channel(s) at {rate} and distinguishes {classes}. How it was made is in model.json.",
-        "## Limits\n" + "\n".join(f"- {limit}" for limit in limits),
-    ]) + "\n"  # fmt: skip
 
 
 class ExportForm(nn.Module):

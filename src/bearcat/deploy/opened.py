@@ -83,7 +83,7 @@ class Metadata:
 class Predictor(Metadata, ABC):
     """The interface of all models."""
 
-    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, limits, versions, …
+    metadata: dict[str, Any]  # for people: recipe, task, seed, versions
     familiarity: Familiarity | None = None  # limits of familiar windows, fitted on the adapted target
     path: Path | None = None  # the folder or file it was read from
 

@@ -1,7 +1,7 @@
 """What a decision is, of a model or of a recording, and the one on a model: the highest severity of the findings.
 
 `decide` gives an action, the accuracy behind it, its interval, the findings and the reasons: sentences of the most
-severe ones. Terminal, page, model card, server and Python print that and nothing else. Recordings are decided in
+severe ones. Terminal, page, server and Python print that and nothing else. Recordings are decided in
 judging.py.
 
 >>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
