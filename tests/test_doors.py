@@ -24,7 +24,6 @@ from bearcat.data.windows import fingerprint
 from bearcat.deploy.opened import open_model
 from bearcat.deploy.serve import Served
 from bearcat.diagnosis.fusion import FOLDER as GENERAL
-from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
 from bearcat.report import read_result
@@ -61,7 +60,7 @@ def by_python(found: bearcat.Diagnoses) -> dict[str, dict[str, Any]]:
 def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | None:
     """The server's answer; None where it refuses the file."""
     opened = None if model is None else open_model(model)
-    served = Served(opened, AlarmRule.of(() if opened is None else opened.classes))
+    served = Served(opened)
     try:
         answer = served.answer(
             path,

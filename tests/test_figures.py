@@ -66,7 +66,7 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
 
 def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"), seeds=(0,))
-    for draw in (figures.reliability_by_method, figures.confusions, figures.curves):
+    for draw in (figures.reliability, figures.confusions, figures.curves):
         figure, other = draw(results), draw(results)
         for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
             content = figure.save(tmp_path / f"figure.{suffix}").read_bytes()

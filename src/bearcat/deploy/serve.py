@@ -40,7 +40,6 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError, suggest, to_json
-from bearcat.findings import PRIOR
 from bearcat.report.figures import draw_evidence
 from bearcat.settings import DiagnoseRequest, ServeRequest
 
@@ -105,36 +104,36 @@ def read_query(query: Mapping[str, str]) -> tuple[str, bool, DiagnoseRequest]:
 
 @dataclass(frozen=True)
 class Served:
-    """The model and its alarm rule; without a model, fault lines and the general model decide."""
+    """The model and the classes that are alarms; without a model, fault lines and the general model decide."""
 
-    model: Predictor | None
-    rule: AlarmRule
+    model: Predictor | None = None
+    alarm: tuple[str, ...] = ()  # none: all but the healthy ones
 
     def answer(self, path: Path, query: Mapping[str, str], until: float, most: int) -> dict[str, Any]:
         """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown."""
         origin, picture, request = read_query(query)
-        given = replace(Given.of(request), rule=replace(self.rule, prior=request.prior or PRIOR))
-        with open_upload(path, given.channel, origin, until, most) as stream:
+        with open_upload(path, request.channel, origin, until, most) as stream:
             measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
-            (diagnosis,) = diagnose([FoundUnit(origin, partial(list, [measurement]))], self.model, given=given)
+            unit = FoundUnit(origin, partial(list, [measurement]))
+            (diagnosis,) = diagnose([unit], self.model, request=replace(request, alarm=self.alarm))
         if (problem := diagnosis.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
             raise problem
         answer = {name: value for name, value in diagnosis.to_dict().items() if name != "drawing"}
         return answer | {"picture": _picture(diagnosis) if picture else None}
 
-    def describe(self, limits: dict[str, int | float]) -> dict[str, Any]:
+    def describe(self, limits: ServeRequest, watched: bool) -> dict[str, Any]:
         """The model's input, classes and recommendation, and what this server accepts."""
-        described: dict[str, Any] = {
-            "formats": list(FORMATS), "bearings": list(BEARINGS), "limits": limits, "bearcat": __version__,
-            "pictures": find_spec("matplotlib") is not None, "decision": None, "classes": list(STATES),
-            "alarms": sorted(FAULTS), "preparation": None,
-        }  # fmt: skip
-        if (model := self.model) is not None:
-            described |= {
-                "decision": asdict(model.decision) | {"sentence": model.decision.sentence}, "classes": model.classes,
-                "alarms": sorted(self.rule.classes), "preparation": asdict(model.preparation),
-            }  # fmt: skip
-        return described
+        model, about = self.model, dict[str, Any]()
+        classes = STATES if model is None else model.classes
+        if model is not None:
+            decision = asdict(model.decision) | {"sentence": model.decision.sentence}
+            about = {"decision": decision, "preparation": asdict(model.preparation)}
+        alarms = FAULTS if model is None else AlarmRule.of(classes, self.alarm).classes
+        return {
+            "formats": list(FORMATS), "bearings": list(BEARINGS), "bearcat": __version__, "fleet": watched,
+            "limits": {name: getattr(limits, name) for name in ("max_bytes", "timeout", "concurrency")},
+            "decision": None, "preparation": None, "classes": list(classes), "alarms": sorted(alarms),
+        } | about  # fmt: skip
 
 
 def _picture(diagnosis: Diagnosis) -> str | None:
@@ -170,22 +169,7 @@ def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet:
     app = FastAPI(title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
     if loopback:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
-    _add_recordings(app, served, limits, fleet is not None)
-    if fleet is not None:
-        _add_fleet(app, fleet)
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """Whether the server answers."""
-        return {"status": "ok"}
-
-    return app
-
-
-def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest, watched: bool) -> None:
-    """Adds the routes for recordings, and the page to drop them on."""
-    description = served.describe({name: getattr(limits, name) for name in ("max_bytes", "timeout", "concurrency")})
-    description["fleet"] = watched
+    description = served.describe(limits, fleet is not None)
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
@@ -218,21 +202,25 @@ def _add_recordings(app: FastAPI, served: Served, limits: ServeRequest, watched:
         """The model's input, classes and recommendation, and what this server accepts."""
         return description
 
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the server answers."""
+        return {"status": "ok"}
+
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
         return HTMLResponse(page)
 
-
-def _add_fleet(app: FastAPI, fleet: Pages) -> None:
-    """Adds the route of watched machines."""
-
-    @app.get("/fleet", response_class=HTMLResponse)
     def show_fleet(machine: str | None = None) -> Response:
         """The watched machines, worst first, or one of them with its trends, as a page."""
         try:
-            return HTMLResponse(fleet(machine))
+            return HTMLResponse("" if fleet is None else fleet(machine))
         except InputError as error:
             return _refuse(404 if error.field == "machine" else 503, str(error), error.field)
+
+    if fleet is not None:
+        app.get("/fleet", response_class=HTMLResponse)(show_fleet)
+    return app
 
 
 def serve(
@@ -249,11 +237,11 @@ def serve(
     model = None if path is None else open_model(path)
     if model is not None:
         warn(model)
-    served = Served(model, AlarmRule.of(() if model is None else model.classes, request.alarm or None))
+    AlarmRule.of(() if model is None else model.classes, request.alarm)  # refuses a class that there is not
+    app = make_app(Served(model, request.alarm), request, is_loopback(request.host), fleet)
     config = uvicorn.Config(
-        make_app(served, request, is_loopback(request.host), fleet), http="h11", ws="none", log_level="warning",
-        access_log=False, server_header=False, proxy_headers=False, limit_concurrency=request.concurrency + 1,
-        timeout_graceful_shutdown=int(request.timeout) + GRACE,
+        app, http="h11", ws="none", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+        limit_concurrency=request.concurrency + 1, timeout_graceful_shutdown=int(request.timeout) + GRACE,
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when it has shut down
         signal.signal(number, lambda *_: sys.exit(0))

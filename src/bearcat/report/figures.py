@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module, resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,19 +172,6 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
 
 
-@house_style()
-def reliability_by_method(results: Sequence[Result]) -> ReportFigure | None:
-    """The target's reliability in several runs, side by side, each after its own calibration where it has one."""
-    last = {result.cell.method: _panels([result.record.reliability])[-1:] for result in results}
-    panels = [
-        (method, bins) for method, domains in last.items() for title, bins in domains if title.startswith("target")
-    ]
-    if len(panels) < 2:
-        return None
-    caption = "Each after calibration, if it has a calibrator. Bars below the diagonal mean too much confidence."
-    return ReportFigure("reliability", "Reliability on the target", caption, _draw_reliability(panels))
-
-
 def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
     """Title and bins of each panel that the records have numbers for."""
     panels = []
@@ -322,12 +310,10 @@ def by_method(results: Sequence[Result], *columns: str) -> dict[str, Floats]:
         runs = [run.curves for run in results if run.cell.method == method]
         columns_of = [[curves[name] for name in columns if name in curves] for curves in runs]
         curves = [100 * np.where(np.isfinite(of_run[0]), of_run[0], of_run[-1]) for of_run in columns_of if of_run]
-        stack = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
-        for row, curve in zip(stack, curves, strict=True):  # which may end early or have holes
-            row[: curve.size] = curve
-        known_runs = np.isfinite(stack).sum(axis=0)
+        stack = np.array(list(zip_longest(*curves, fillvalue=np.nan)))  # (epoch, run); a run may end early
+        known_runs = np.isfinite(stack).sum(axis=-1)
         if known_runs.any():
-            means[method] = np.where(known_runs, np.nansum(stack, axis=0), np.nan) / np.maximum(known_runs, 1)
+            means[method] = np.where(known_runs, np.nansum(stack, axis=-1), np.nan) / np.maximum(known_runs, 1)
     return means
 
 

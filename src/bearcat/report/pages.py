@@ -218,8 +218,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     )
     warned = [Caveat(run.cell.method, text) for run in together for text in run.record.warnings]
     warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
-    drawn = [figures.reliability_by_method(together), figures.reliability([result])]
-    drawn += [figures.confusions(together), figures.curves(together)]
+    drawn = figures.reliability([result]), figures.confusions(together), figures.curves(together)
     pictures = tuple(figure for figure in drawn if figure is not None)
     return Section("For researchers", sentences, tuple(warned), (_score_table(together),), pictures, research=True)
 
