@@ -50,7 +50,6 @@ from bearcat.storage import digest_json, read_json, write_atomically, write_json
 Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a name and its epochs
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
 COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
-MOST_RECORDINGS = 200  # of the target, that a record diagnoses
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +127,6 @@ def run_stack(
         record, model = make_record(spec, split, evaluation, trained, number, seconds), None
         record = replace(record, problems={problem.origin: problem.sentence for problem in library.left_out(spec)})
         if keep_model:
-            if not record.failed and (total := len(split.target.recordings)) > MOST_RECORDINGS:
-                only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
-                record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
             model = _model(trained, number, spec, split, evaluation, record)
         elif not record.failed:
             record = diagnose_tested(record, library, spec, split, evaluation)
@@ -147,8 +143,7 @@ def diagnose_target(
     """The record with the target's recordings as `bearcat predict` has them, and with the decision on the model, which
     their answers complete. Without a model, their signals alone, and none is ok.
     """
-    units = library.measured(spec)[:MOST_RECORDINGS]
-    observations, _ = examine(units, None if model is None else as_opened(model), given=spec.given)
+    observations, _ = examine(library.measured(spec), None if model is None else as_opened(model), given=spec.given)
     if model is None:
         refused = Finding("refused model", "check")
         observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]

@@ -25,13 +25,13 @@ from bearcat import __version__
 from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, PlainModule, restore
 from bearcat.deploy.opened import (
-    CACHED,
     DENSE,
     FORMAT,
     GRAPH_FORMAT,
     METADATA,
     WEIGHTS,
     Predictor,
+    chunks,
     dense_model,
     encoded,
     naming,
@@ -64,9 +64,8 @@ class Model(Predictor):
 
     @torch.no_grad()
     def classify(self, values: np.ndarray) -> Outputs:
-        windows = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
-        starts = range(0, max(len(windows), 1), CACHED)
-        parts = [self.network(windows[None, start : start + CACHED]) for start in starts]
+        windows = np.ascontiguousarray(values, dtype=np.float32)
+        parts = [self.network(torch.from_numpy(part)[None]) for part in chunks(windows)]
         logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
         calibrated = logits if self.calibration is None else self.calibration.apply(logits)
         return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())

@@ -190,12 +190,16 @@ class OpenedModel(Predictor):
         return self.run(values)
 
 
+def chunks(values: Array) -> list[Array]:
+    """The windows, CACHED at a time; of none, an empty part."""
+    return [values[start : start + CACHED] for start in range(0, max(len(values), 1), CACHED)]
+
+
 def run_dense(network: Mapping[str, Array], calibration: Mapping[str, Array] | None, values: Array) -> Outputs:
     """Computes dense layers with ReLU, a linear head and its calibration; arrays have no axis of runs."""
     if "scaling.mean" in network:
         values = (values - network["scaling.mean"]) * network["scaling.factor"]
-    starts = range(0, max(len(values), 1), CACHED)
-    features = np.concatenate([_dense(network, values[start : start + CACHED]) for start in starts])
+    features = np.concatenate([_dense(network, part) for part in chunks(values)])
     logits = features @ network["head.weight"].T + network["head.bias"]
     calibrated = logits
     if calibration is not None:  # in float32, as bearcat.cat.calibration has it
@@ -246,10 +250,12 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         raise InputError(f"{folder}: is no model folder; bearcat adapt writes one, OUT/model (or give a file .onnx)")
     metadata = read_json(folder / METADATA)
     check_format(metadata["format"], FORMAT, folder)
-    weights = folder / _weights_name(metadata)
-    content = read_regular(weights)
+    weights = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not name it
+    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", weights):
+        raise ValueError("it names a file that is not a model's weights")
+    content = read_regular(folder / weights)
     if digest(content) != metadata["sha256"]:
-        raise InputError(f"{folder}: {weights.name} does not match {METADATA}; copy or train the model again")
+        raise InputError(f"{folder}: {weights} does not match {METADATA}; copy or train the model again")
     if metadata.pop("seal") != digest_json(metadata):
         raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
     attributes = read_metadata(metadata)
@@ -259,14 +265,6 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         parts.setdefault(kind, {})[inner] = array
     familiar = parts["familiarity"]
     return metadata, parts, attributes | {"familiarity": Familiarity.from_state(familiar) if familiar else None}
-
-
-def _weights_name(metadata: Mapping[str, Any]) -> str:
-    """The name of the file of weights in the model's folder."""
-    name = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not name it
-    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", name):
-        raise ValueError("it names a file that is not a model's weights")
-    return name
 
 
 def load_onnx(path: Path) -> OpenedModel:
@@ -296,10 +294,9 @@ def load_onnx(path: Path) -> OpenedModel:
 
 def run_graph(session: Any, values: Array) -> Outputs:
     """The outputs of an ONNX graph for prepared windows. Several threads may run it at once."""
-    starts, names = range(0, max(len(values), 1), CACHED), ["log_probabilities", "logits", "features"]
-    windows = np.ascontiguousarray(values, dtype=np.float32)
+    names, windows = ["log_probabilities", "logits", "features"], np.ascontiguousarray(values, dtype=np.float32)
     try:
-        parts = [session.run(names, {"values": windows[start : start + CACHED]}) for start in starts]
+        parts = [session.run(names, {"values": part}) for part in chunks(windows)]
     except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
         raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
     return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))

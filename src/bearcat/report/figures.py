@@ -137,12 +137,9 @@ def _installed(*fonts: str) -> list[str]:
 
 def empty_figure(width: float, height: float) -> Any:
     """A figure that can be drawn without a screen; inside `house_style`, which says what to install."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(drawing)
-    return drawing
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def shortened(text: str, most: int = 26) -> str:
