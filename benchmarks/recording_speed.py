@@ -109,7 +109,9 @@ def work(way: str, folder: Path) -> None:
 
     def run(file: Path, model: Any, given: Any) -> Any:
         if new:
-            return module.diagnose([file], model, given=given)
+            requests: Any = importlib.import_module("bearcat.settings")
+            request = requests.DiagnoseRequest(rpm=str(RPM), bearing="6205")
+            return module.diagnose([file], model, request=request)
         find: Any = importlib.import_module("bearcat.deploy.find")
         measured = find.find_measurements([file], model)
         return [each for found in measured for each in module.diagnose_measurement(found, model, given)]

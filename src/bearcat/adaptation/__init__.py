@@ -234,7 +234,7 @@ class Library:
         as one without lines may be faulty too.
         """
         codes, certain, units = state_codes(split.classes), dict[str, int](), self.measured(spec)
-        observations, _ = examine(units, given=spec.given)
+        observations, _ = examine(units, spec.given)
         points = (point for unit in units for point, _ in unit.points)
         for point, observation in zip(points, observations, strict=True):
             shares = fuse(observation.witnesses)

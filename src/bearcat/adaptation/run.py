@@ -143,7 +143,7 @@ def diagnose_target(
     """The record with the target's recordings as `bearcat predict` has them, and with the decision on the model, which
     their answers complete. Without a model, their signals alone, and none is ok.
     """
-    observations, _ = examine(library.measured(spec), None if model is None else as_opened(model), given=spec.given)
+    observations, _ = examine(library.measured(spec), spec.given, None if model is None else as_opened(model))
     if model is None:
         refused = Finding("refused model", "check")
         observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]
@@ -169,7 +169,7 @@ def diagnose_tested(
 
     units = [unit.answered(answered) for unit in library.measured(spec)]
     names = {found.name for unit in units for found, measured in unit.points if measured.network is not None}
-    observations = [each for each in examine(units, given=spec.given)[0] if each.recording in names]
+    observations = [each for each in examine(units, spec.given)[0] if each.recording in names]
     return _decided(record, observations, library, spec, evaluation.unknown)
 
 

@@ -1,7 +1,8 @@
 """Recordings → diagnoses: read → measure → ask the model, if there is one → decide.
 
-`bearcat diagnose`, `predict`, `adapt`, `watch`, `bearcat.diagnose`, the server and the assistant all call `diagnose`. A
-signal is measured once, a block of samples at a time, and decided once, together with the others of its point.
+`bearcat diagnose`, `predict`, `bearcat.diagnose`, the server and the assistant call `diagnose`. It examines recordings
+and decides on what was found; `adapt` decides on its model in between, and `watch` compares with a point's past. A
+signal is measured once, a block of samples at a time.
 
 >>> request = DiagnoseRequest(rpm="1480", bearing="6205")
 >>> diagnose([Path("pump")], open_model(Path("out/model")), request=request).summary
@@ -61,31 +62,30 @@ Examined = tuple[list[Observation], list[str]]  # an observation of each point; 
 
 def diagnose(
     recordings: Sequence[Recorded | FoundUnit], model: Predictor | None = None, healthy: Sequence[Recorded] = (),
-    request: DiagnoseRequest | None = None, given: Given | None = None,
+    request: DiagnoseRequest | None = None,
 ) -> Diagnoses:  # fmt: skip
     """A diagnosis of every point; an unusable recording gets one that says why, and the others go on.
 
-    `healthy` are known good recordings: lines that are already in them raise no alarm. `given` replaces the request's
-    statements about the recordings.
+    `healthy` are known good recordings: lines that are already in them raise no alarm.
     """
-    evidence, notes = examine(recordings, model, healthy, request, given)
+    request = request or DiagnoseRequest()
+    given = Given.of(request, () if model is None else model.classes)
+    evidence, notes = examine(recordings, given, model, healthy, request.jobs)
     return Diagnoses(decide_together(evidence), notes)
 
 
 def examine(
-    recordings: Sequence[Recorded | FoundUnit | MeasuredUnit], model: Predictor | None = None,
-    healthy: Sequence[Recorded] = (), request: DiagnoseRequest | None = None, given: Given | None = None,
+    recordings: Sequence[Recorded | FoundUnit | MeasuredUnit], given: Given, model: Predictor | None = None,
+    healthy: Sequence[Recorded] = (), jobs: int = 1,
 ) -> Examined:  # fmt: skip
     """The evidence that `diagnose` decides on; `bearcat adapt` first decides with it whether to use its new model.
 
     Units that were measured are not measured again.
     """
-    request = request or DiagnoseRequest()
-    given = given or Given.of(request, () if model is None else model.classes)
     history = _usual_lines(healthy, given) if len(healthy) else {}
     units, work = _units(recordings, given, model), partial(_examine, model=model, history=history, given=given)
     evidence, notes = list[Observation](), list[str]()
-    for observations, channel_notes in in_processes(work, list(units), request.jobs):
+    for observations, channel_notes in in_processes(work, list(units), jobs):
         evidence += observations
         notes += channel_notes
     return evidence, notes
@@ -110,11 +110,11 @@ def _units(
 def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
     """Fault lines of healthy recordings, by point; InputError if none can be read."""
     usual = defaultdict[str | None, list[PhysicsEvidence]](list)
-    for diagnosis in diagnose(healthy, given=given):
-        if diagnosis.problem is not None:
-            raise diagnosis.problem
-        if diagnosis.physics is not None:
-            usual[diagnosis.point].append(diagnosis.physics)
+    for observation in examine(healthy, given)[0]:
+        if observation.problem is not None:
+            raise observation.problem
+        if observation.physics is not None:
+            usual[observation.point].append(observation.physics)
     if not usual:
         raise InputError("--healthy: no line can be read in these recordings; name others, with speed and bearing")
     return dict(usual)
