@@ -47,13 +47,10 @@ class Selection:
     def specs(self, seed: int) -> Iterator[Any]:
         from bearcat.bench.grid import plan, read_grid
 
-        grid = read_grid(GRIDS / f"{self.grid}.toml")
-        for number, part in enumerate(grid.parts or (grid,)):
-            methods = tuple(method for method in part.methods if method.name in self.methods)
-            if methods and seed < self.seeds and (not self.parts or number in self.parts):
-                yield from plan(
-                    replace(part, methods=methods, seeds=(seed,), inputs=self.inputs or part.inputs, parts=())
-                )
+        for number, part in enumerate(read_grid(GRIDS / f"{self.grid}.toml")):
+            chosen = part.only(self.methods)
+            if chosen.methods and seed < self.seeds and (not self.parts or number in self.parts):
+                yield from plan([replace(chosen, seeds=(seed,), inputs=self.inputs or part.inputs)])
 
 
 PARTS: dict[str, tuple[Selection, ...]] = {

@@ -62,10 +62,10 @@ def main() -> None:
         write(read_lines(chosen.read))
 
 
-def collect(grid: Any, seeds: Iterable[int], device: torch.device, out: Path) -> None:
+def collect(grids: Any, seeds: Iterable[int], device: torch.device, out: Path) -> None:
     """Trains the cells of the grid, seed by seed, and appends a line for each."""
     library = Library()
-    specs = plan(grid, None, library)
+    specs = plan(grids, None, library)
     for seed in seeds:
         groups: dict[Any, list[RunSpec]] = defaultdict(list)
         for spec in specs:

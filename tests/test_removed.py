@@ -17,7 +17,7 @@ from bearcat.settings import DiagnoseRequest
 from bearcat.watch.notify import Notifier
 from tests.commands import ROOT
 
-GRID = 'data = "simulated"\ntasks = [["N15_M07_F10", "N09_M07_F10"]]\ninputs = ["frequency"]\n'
+GRID = 'data = "simulated"\ntasks = ["N15_M07_F10:N09_M07_F10"]\ninputs = ["frequency"]\n'
 METHOD = '[[method]]\nmethod = "{}"\n'
 
 
@@ -52,7 +52,7 @@ def test_an_old_command_line_names_what_to_use(command, tmp_path, monkeypatch, l
 @pytest.mark.parametrize(
     ("text", "instead"),
     [
-        (METHOD.format("SHOT"), "dense-MCC"), ('[[method]]\nrecipe = "DANN"', "method = "), ('precision = "bfloat16"\n' + METHOD.format("DANN"), "set = {"),
+        ('[[part]]\ntasks = [["a", "b"]]\n', "A+B:C"), (METHOD.format("SHOT"), "dense-MCC"), ('[[method]]\nrecipe = "DANN"', "method = "), ('precision = "bfloat16"\n' + METHOD.format("DANN"), "set = {"),
         ('split = { scheme = "block", test = 0.3 }\n' + METHOD.format("DANN"), "unknown setting"),
         ('split = { scheme = "block", gap = 1 }\n' + METHOD.format("DANN"), "unknown setting"),
     ],

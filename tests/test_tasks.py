@@ -262,7 +262,7 @@ seeds = 1
 epochs = 2
 inputs = ["physics"]
 methods = ["dense-source-only", "match-clusters"]
-tasks = [["group 1", "group 2"]]
+tasks = ["group 1:group 2"]
 split = "block"
 preparation = { length = 2048, stride = 256, cut = 1.0 }
 target = [{}, { keep = ["healthy"] }, { recordings = { healthy = 3, rest = 1 } }, { unknown = ["inner"] }]

@@ -18,7 +18,8 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -52,6 +53,15 @@ class InputError(ValueError):
     def beside(self, name: str) -> str:
         """The sentence without the name that it may begin with."""
         return str(self).removeprefix(f"{name}: ")
+
+
+@contextmanager
+def naming_place(place: object) -> Iterator[None]:
+    """Puts the place in front of an error's sentence."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}", error.field, error.readable) from error
 
 
 def suggest(name: str, names: Iterable[str]) -> str:

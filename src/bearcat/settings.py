@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from bearcat.errors import RANGES, InputError, check_range, suggest
+from bearcat.errors import RANGES, InputError, check_range, naming_place, suggest
 
 Settings = TypeVar("Settings")
 # Settings of v0.3 that have another name, place or form today, some by the class that had them.
@@ -39,6 +39,7 @@ REMOVED = {
     "CPCS.resampling": "solver=scikit-learn draws the smaller domain again too",
     "label_by": "list the files in a manifest, with labels of your own",
     "Paderborn.channel": "list the files in a manifest for another channel than the first",
+    "Grid.tasks": 'write "A:B", or "A+B:C" for two sources',
     "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
     "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
     "DiagnoseRequest.override": "correct what files state in a manifest's columns 'rate', 'rpm' and 'bearing'",
@@ -60,29 +61,31 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return table
 
 
-def override(settings: Settings, texts: Mapping[str, Any], what: str = "setting") -> Settings:
-    """A copy with these fields changed, `what` they are called; values and texts are read as the field's type."""
-    kind: Any = type(settings)
-    fields = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
-    hints, changed = _hints(kind), {}
-    for name, text in texts.items():
-        if name not in fields:
-            if instead := REMOVED.get(name) or REMOVED.get(f"{kind.__name__}.{name}"):
-                raise InputError(f"{what} '{name}' is gone; {instead}")
-            raise InputError(f"unknown {what} '{name}'{suggest(name, fields)}")
+def override(settings: Settings, given: Mapping[str, Any], what: str = "setting") -> Settings:
+    """A copy with these fields changed, whose values may be texts, lists and tables.
+
+    InputError names an unknown or wrong one, and `what` fields are called.
+    """
+    return dataclasses.replace(settings, **_given_fields(type(settings), given, what))  # type: ignore[type-var]
+
+
+def _given_fields(kind: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Fields of a dataclass as a person gave them."""
+    hints, read = _hints(kind), dict[str, Any]()
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name, value in given.items():
+        gone = REMOVED.get(f"{kind.__name__}.{name}") or REMOVED.get(name)
+        if name not in names:
+            unknown = f"unknown {what} '{name}'{suggest(name, names)}"
+            raise InputError(f"{what} '{name}' is gone; {gone}" if gone else unknown)
         try:
-            changed[name] = from_plain(hints[name], text if hints[name] is Any else _texts(text))
+            read[name] = from_plain(hints[name], value, name, given=True)
         except ValueError as error:
-            instead = f"; {REMOVED[name]}" if name in REMOVED else ""
-            raise InputError(f"{what} '{name}': '{text}' is not {_described(hints[name])}{instead}") from error
-    return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
-
-
-def _texts(value: Any) -> Any:
-    """A value, or each one of a list or a table, as text, which every type of setting can be read from."""
-    if isinstance(value, Mapping):
-        return {str(name): _texts(item) for name, item in value.items()}
-    return [_texts(item) for item in value] if isinstance(value, list | tuple) else str(value)
+            if isinstance(error, InputError):  # of a table, which names its own entry
+                raise
+            instead = f"; {gone}" if gone else ""
+            raise InputError(f"{what} '{name}': '{value}' is not {_described(hints[name])}{instead}") from error
+    return read
 
 
 def find_name(name: str, table: Iterable[str], what: str) -> str:
@@ -127,12 +130,16 @@ def to_plain(value: Any) -> Any:
     return [to_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
-    """A value of this type from what JSON or TOML holds of it, or from its text; ValueError names what does not fit.
+def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = False) -> Any:
+    """A value of this type from what JSON or TOML holds of it; ValueError names what does not fit.
 
-    Of a dataclass, entries that it does not know are left out, and missing ones have its defaults.
+    Of a dataclass, missing entries have its defaults. Where a program wrote the value, entries that the dataclass does
+    not know are left out. Where a person has `given` it they are refused, numbers may be texts, and a text may stand
+    for a table with the first field alone.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if given and kind in (str, int, float, bool, Path) and not isinstance(value, Mapping | list | tuple):
+        value = str(value)
     if kind is Any or (type(value) is (origin or kind) and origin is not tuple):
         return value
     if origin in (types.UnionType, typing.Union):
@@ -141,18 +148,12 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
         first, *others = (argument for argument in arguments if argument is not type(None))
         for other in others:
             with contextlib.suppress(ValueError):
-                return from_plain(other, value, name)
-        return from_plain(first, value, name)
+                return from_plain(other, value, name, given)
+        return from_plain(first, value, name, given)
     if origin is typing.Literal and value in arguments:
         return value
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
-        hints, fields = _hints(kind), {}
-        for field in dataclasses.fields(kind):
-            if field.name in value:
-                fields[field.name] = from_plain(hints[field.name], value[field.name], f"'{field.name}'")
-            elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-                raise ValueError(f"'{field.name}' is missing")
-        return kind(**fields)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and (given or isinstance(value, Mapping)):
+        return _read_dataclass(kind, value, name, given)
     if origin is tuple:
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -160,9 +161,10 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
         if isinstance(value, list | tuple):
             kinds = arguments if ... not in arguments else arguments[:1] * len(value)
             if len(kinds) == len(value):
-                return tuple(from_plain(item, part, name) for item, part in zip(kinds, value, strict=True))
+                parts = enumerate(zip(kinds, value, strict=True), start=1)
+                return tuple(from_plain(part, item, f"{name} {number}", given) for number, (part, item) in parts)
     elif origin is Mapping and isinstance(value, Mapping):
-        return {str(key): from_plain(arguments[1], item, f"{name} of '{key}'") for key, item in value.items()}
+        return {str(key): from_plain(arguments[1], item, f"{name} of '{key}'", given) for key, item in value.items()}
     elif kind is float and type(value) is int:
         return float(value)
     elif isinstance(value, str) and kind is bool and value.lower() in ("true", "false"):
@@ -172,6 +174,24 @@ def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
     raise ValueError(f"{name} cannot be {value!r:.40}")
 
 
+def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
+    """A dataclass from a table; an error names the table, if a person wrote it, and the entry."""
+    fields, hints = dataclasses.fields(kind), _hints(kind)
+    with naming_place(name) if given else contextlib.nullcontext():
+        table = {fields[0].name: value} if isinstance(value, str) else value
+        if not isinstance(table, Mapping):
+            raise InputError(f"must be a table, not {value!r:.40}")
+        if given:
+            read = _given_fields(kind, table, "setting")
+        else:
+            known = [field.name for field in fields if field.name in table]
+            read = {name: from_plain(hints[name], table[name], f"'{name}'") for name in known}
+        for field in fields:
+            if field.name not in read and field.default is field.default_factory is dataclasses.MISSING:
+                raise InputError(f"'{field.name}' is missing")
+        return kind(**read)
+
+
 def _described(kind: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
     if typing.get_origin(kind) is Mapping:
@@ -179,9 +199,11 @@ def _described(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return " or ".join(map(str, typing.get_args(kind)))
     arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return " or ".join(map(_described, arguments))
     if typing.get_origin(kind) is tuple:
         return f"a list like a,b,c, where every part is {words.get(arguments[0], 'a value')}"
-    return words.get(arguments[0] if arguments else kind, f"a {kind}")
+    return words.get(kind, f"a {kind}")
 
 
 def cache_folder() -> Path:
@@ -265,12 +287,9 @@ class DiagnoseRequest(PointRequest):
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", group=ADVANCED)
     mounting: str | None = option(
-        None,
-        "Mounting of the machine, for ISO 20816-3.",
-        "rigid|flexible",
-        choices=("rigid", "flexible"),
-        group=ADVANCED,
-    )
+        None, "Mounting of the machine, for ISO 20816-3.", "rigid|flexible",
+        choices=("rigid", "flexible"), group=ADVANCED,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,13 +306,8 @@ class WatchRequest(PointRequest):
     def rule(self) -> dict[str, Any]:
         """The settings of the rule for alarms that are given, by their names."""
         period = None if self.baseline_days is None else DAY * self.baseline_days
-        settings = {
-            "false_alarms": self.false_alarms,
-            "baseline": self.baseline,
-            "period": period,
-            "starts": self.baseline_starts,
-        }
-        return {name: value for name, value in settings.items() if value is not None}
+        rule = {"false_alarms": self.false_alarms, "baseline": self.baseline, "starts": self.baseline_starts}
+        return {name: value for name, value in (rule | {"period": period}).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typer import Argument, Exit, Option
 
 from bearcat.cli import options
 from bearcat.cli.options import Commands, Names, Root, print_lines, print_note, print_table, takes
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError, naming_place, suggest
 from bearcat.settings import AdaptRequest
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def bench_report(
     if not finished:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid).title, finished, missing, folder, metric or USUAL)
+    page = write_bench_report(read_grid(grid)[0].title, finished, missing, folder, metric or USUAL)
     print(f"{len(finished)} runs, {len(missing)} without a result: {page}")
 
 
@@ -235,13 +235,13 @@ def _opened(
     """The store, the grid's runs with their identities, and their data."""
     from bearcat.adaptation import Library
     from bearcat.bench import identify, open_store
-    from bearcat.bench.grid import naming, only_methods, plan, read_grid
+    from bearcat.bench.grid import only_methods, plan, read_grid
 
-    grid = read_grid(path)
+    grids = read_grid(path)
     # Results can be read where the recordings are not: their fingerprints are in the store.
     library = Library() if create else Library(remembered=open_store(folder).fingerprints())
-    with naming(path):
-        specs = plan(only_methods(grid, methods) if methods else grid, root, library)
+    with naming_place(path):
+        specs = plan(only_methods(grids, methods) if methods else grids, root, library)
     store = open_store(folder, create)
     return store, identify(specs, store, library), library
 
