@@ -372,13 +372,13 @@ def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path):
 
 
 def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    from bearcat.storage import load_tensors, save_tensors
+    from bearcat.storage import load_tensors, tensor_bytes, write_atomically
 
     path = tmp_path / "x.safetensors"
-    save_tensors(path, {"a": torch.ones(3)}, {"epoch": 1})
+    write_atomically(path, tensor_bytes({"a": torch.ones(3)}, {"epoch": 1}))
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(OSError, match="disk full"):
-        save_tensors(path, {"a": torch.zeros(3)}, {"epoch": 2})
+        write_atomically(path, tensor_bytes({"a": torch.zeros(3)}, {"epoch": 2}))
     tensors, metadata = load_tensors(path)
     assert torch.equal(tensors["a"], torch.ones(3))
     assert metadata == {"epoch": 1}

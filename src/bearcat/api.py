@@ -1,9 +1,6 @@
 """The things most people do, in one call each: `bearcat.adapt`, `bearcat.load` and `bearcat.diagnose`.
 
->>> import bearcat
 >>> adapted = bearcat.adapt("recordings/pump-A", "recordings/pump-B", out="out")
->>> adapted                                   # decisions and diagnoses as a table, and the recommendation
->>> adapted.recordings.to_frame()             # the target's recordings as a pandas data frame
 >>> bearcat.diagnose("monday.wav", model=adapted)
 """
 
@@ -42,10 +39,9 @@ def adapt(
     """Learns from labelled recordings, adapts to unlabelled ones, and says how far to trust the result.
 
     `source` is a folder (or several) with a folder for each label, `target` a folder of recordings; with `data` both
-    are names of its domains, as for `bearcat adapt`. Other keywords are fields of `AdaptRequest`, the options of
-    `bearcat adapt`; without them choices are made from the recordings. Results are written to `out`; a finished run is
-    not repeated. Doubts about the data are Python warnings, as are unusable recordings, which are left out and listed
-    in `problems`. `progress` shows a bar.
+    are names of its domains. Other keywords are fields of `AdaptRequest`, the options of `bearcat adapt`. Results are
+    written to `out`; a finished run is not repeated. Doubts about the data are Python warnings, as are unusable
+    recordings, which are left out and listed in `problems`. `progress` shows a bar.
 
     >>> adapted = bearcat.adapt(
     ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
@@ -121,10 +117,9 @@ def diagnose(
 ) -> Diagnoses:
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
-    Fault lines and the general model are used wherever speed and bearing are known, and a `model` (its folder, an ONNX
-    file, or what `adapt` returned) if there is one. `healthy` are good recordings of the same point, whose lines are
-    no alarm. Other keywords are fields of `DiagnoseRequest`, the options of `bearcat diagnose`; `rpm`, `bearing` and
-    `rate` are for recordings that do not state theirs. A speed that is not stated is measured.
+    `model` is its folder, an ONNX file, or what `adapt` returned. `healthy` are good recordings of the point, whose
+    lines are no alarm. Other keywords are fields of `DiagnoseRequest`, the options of `bearcat diagnose`; `rpm`,
+    `bearing` and `rate` are for recordings that do not state theirs. A speed that is not stated is measured.
 
     A file that cannot be used is one to check, and `problems` says why. If it is the only one, it raises InputError.
 

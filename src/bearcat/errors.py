@@ -1,9 +1,7 @@
-"""Input of others: the one exception a user is meant to read, the ranges of numbers, and escapes of what is printed.
+"""The exception that a user is meant to read, ranges of numbers, and escapes of untrusted text.
 
-The command line prints the sentence and exits with status 2. Ranges are wider than any machine, and narrow enough that
-nothing computed from them overflows. Names of files, machines, channels, labels and classes come from strangers: a
-terminal acts on control characters, a spreadsheet on formulas, and JSON has no NaN. HTML is escaped by its templates,
-SQL takes parameters.
+Ranges are wider than any machine, and narrow enough that nothing computed from them overflows. Names of files,
+machines, labels and classes come from strangers: a terminal acts on control characters, a spreadsheet on formulas.
 
 >>> check_range("rpm", 1e-300, "monday.wav")
 bearcat.errors.InputError: monday.wav: the speed of the shaft must be between 0.01 and 1e+06 rpm, not 1e-300
@@ -33,8 +31,8 @@ SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand i
 class InputError(ValueError):
     """What the user gave cannot work; one sentence names the file or field, and says what to do.
 
-    `field` is the setting at fault, if there is one; the command line and the server name it. `readable`: the recording
-    itself could be read, but what is stated about it is wrong or missing.
+    `field` is the setting at fault, if there is one. `readable`: the recording itself could be read, but what is stated
+    about it is wrong or missing.
 
     >>> bearcat.diagnose("gone.wav", rpm=1480, bearing="6205")
     Traceback (most recent call last):

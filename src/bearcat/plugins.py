@@ -1,7 +1,6 @@
 """Code that a user adds: its source, which is part of a run's identity, and the errors it raises.
 
-The source is that of the modules in which a row's class and its base classes are written, and of the user's own modules
-that these import. Paths, times, line endings and versions of installed packages are no part of it.
+The source is that of the user's modules that define a row's class, its base classes, and what these import.
 
 >>> row_identity(MyLoss())              # None for a row of the package
 >>> raised_in(error)                    # "my_loss.py, line 12", if it came from a user's file
@@ -11,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import os
 import sys
 import sysconfig
@@ -53,11 +53,9 @@ def _hash(kind: Any) -> str | None:
     sources = dict[str, str]()
     for part in written:
         _add_sources(part.__module__, sources)
-    members = [member for part in written for member in (vars(part).values() if isinstance(part, type) else [part])]
-    codes = [member.__code__ for member in members if isinstance(member, types.FunctionType)]
-    # dataclasses write methods of their own, with names like __eq__, which are in no file either
-    typed = any(code.co_filename.startswith("<") and not code.co_name.startswith("__") for code in codes)
-    if sources and not typed:
+    with suppress(OSError, TypeError):  # typed at a prompt
+        for part in written:
+            inspect.getsource(part)
         return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
     warnings.warn(
         f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
@@ -126,5 +124,5 @@ def error_sentence(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The whole way to an error, as Python prints it."""
+    """The traceback, as Python prints it."""
     return "".join(traceback.format_exception(error))

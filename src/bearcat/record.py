@@ -90,13 +90,15 @@ class SavedModel:
             raise ValueError(f"'folder' leads outside the run: {self.folder!r:.40}")
 
     @property
-    def note(self) -> tuple[str, ...]:
-        """Of a requested method: why another run was trained beside it."""
+    def sentence(self) -> str:
+        """Which model was saved, and why."""
+        if not self.requested:
+            return f"Saved: the {'adapted' if self.adapted else 'unadapted'} model ({self.reason})"
+        saved = f"Saved: the model of {self.recipe}, as requested"
         if self.unadapted is None:
-            return (f"Saved: the model of {self.recipe}, as requested.",)
-        other = f"{self.unadapted} is the same network without the target, trained to compare with"
+            return saved
         preferred = f"; by default its model would be saved ({self.reason})" if self.recommended is not None else ""
-        return (f"Saved: the model of {self.recipe}, as requested. {other}{preferred}.",)
+        return f"{saved}. {self.unadapted} is the same network without the target, trained to compare with{preferred}"
 
 
 @dataclass(frozen=True)
@@ -242,11 +244,9 @@ class Record:
         sentences = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
         if self.saved is None:
             return sentences
-        if self.saved.requested:
-            return (*sentences, *self.saved.note)
-        other = f"; the model of {self.settings.recipe_name} is in model-adapted/" if self.saved.folder != "." else ""
-        kind = "adapted" if self.saved.adapted else "unadapted"
-        return (*sentences, f"Saved: the {kind} model ({self.saved.reason}){other}.")
+        other = self.saved.folder != "." and not self.saved.requested
+        where = f"; the model of {self.settings.recipe_name} is in model-adapted/" if other else ""
+        return (*sentences, f"{self.saved.sentence}{where}.")
 
     @property
     def requested_scores(self) -> DomainScores | None:

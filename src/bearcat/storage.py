@@ -2,8 +2,7 @@
 
 A reader finds the old file or the new one, never a half. Nothing is executed on loading.
 
->>> write_atomically(Path("out/record.json"), content)
->>> save_tensors(Path("out/checkpoint.safetensors"), {"weight": weight}, {"epoch": 3})
+>>> write_atomically(Path("out/checkpoint.safetensors"), tensor_bytes({"weight": weight}, {"epoch": 3}))
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +20,6 @@ from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-ABANDONED = 86_400  # seconds after which a draft is no longer being written
 
 
 @contextmanager
@@ -47,16 +43,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def abandoned(folder: Path, pattern: str) -> list[Path]:
-    """Drafts that a killed process left behind."""
-    drafts = []
-    for draft in folder.glob(pattern):
-        with suppress(OSError):  # someone else has just removed it
-            if time.time() - draft.stat().st_mtime > ABANDONED:
-                drafts.append(draft)
-    return drafts
 
 
 def real_path(path: Path) -> Path:
@@ -105,11 +91,6 @@ def digest_file(path: Path) -> str:
 def digest_json(value: Any) -> str:
     """SHA-256 of plain values, however a dict is ordered."""
     return digest(json.dumps(value, sort_keys=True).encode())
-
-
-def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    """Writes tensors and plain metadata into one file, atomically."""
-    write_atomically(path, tensor_bytes(tensors, metadata))
 
 
 def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> bytes:

@@ -27,7 +27,7 @@ from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, stack_data
 from bearcat.fast.stacked import Randomness, path_of, use_path
-from bearcat.storage import digest_json, load_tensors, save_tensors
+from bearcat.storage import digest_json, load_tensors, tensor_bytes, write_atomically
 
 if TYPE_CHECKING:
     from bearcat.cat.algorithm import Run
@@ -272,7 +272,7 @@ class Checkpoint:
             "identity": self.identity, "epoch": state.epoch + 1, "teacher": state.teacher is not None,
             "history": list(state.history),  # tensors come back in another order
         }  # fmt: skip
-        save_tensors(self.path, tensors, metadata)
+        write_atomically(self.path, tensor_bytes(tensors, metadata))
         self.saved_at = time.monotonic()
 
     def resume(self, path: Path) -> None:

@@ -39,7 +39,7 @@ from bearcat.data.signals import reading
 from bearcat.errors import InputError
 from bearcat.plugins import row_identity, source_hash
 from bearcat.settings import from_plain, to_plain
-from bearcat.storage import abandoned, digest_json, write_atomically
+from bearcat.storage import digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
@@ -180,5 +180,4 @@ def _store(folder: Path, windows: Windows, preparation: Preparation) -> None:
         with suppress(OSError):  # another process was first
             draft.rename(folder)
     finally:
-        for leftover in (draft, *abandoned(folder.parent, ".draft-*")):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
