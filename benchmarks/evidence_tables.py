@@ -29,7 +29,7 @@ import when_cat_pays
 from evidence import read_lines
 from scipy.stats import spearmanr
 
-from bearcat.bench.stats import bootstrap, holm, signed_rank
+from bearcat.bench.stats import holm, signed_rank
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results.json"
@@ -113,6 +113,13 @@ def of_runs(lines: Sequence[Line]) -> str:
     results = sorted({line["versions"]["result"] for line in lines})
     devices, torch = sorted({line["device"] for line in lines}), sorted({line["versions"]["torch"] for line in lines})
     return f"{'/'.join(version)}, result version {'/'.join(results)}, {'/'.join(devices)}, torch {'/'.join(torch)}"
+
+
+def bootstrap(means: np.ndarray) -> tuple[float, float]:
+    """A 95 % percentile interval for the mean of the tasks' means."""
+    resampled = np.random.default_rng(0).integers(len(means), size=(2000, len(means)))
+    low, high = np.quantile(means[resampled].mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def conditions(lines: Sequence[Line]) -> dict[str, Table]:

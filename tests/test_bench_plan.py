@@ -138,9 +138,7 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, command):
     for words, sentence in (
         (("run", tmp_path / "grit.toml"), "there is no such file; did you mean 'grid'?"),
         (("run", grid, "--only-method", "DAN"), "the grid has no method 'DAN'; did you mean 'DANN'?"),
-        (("run", grid, "--executor", "stak"), "'stak' is not one of"),
-        (("run", grid, "--jobs", "2"), "--jobs and --address are for the executor ray"),
-        (("run", grid, "--executor", "ray", "--stack", "2"), "--stack for stack, not for ray"),
+        (("run", grid, "--ray", "local", "--stack", "2"), "(--stack)"),
         (("report", grid), "holds no finished run"),
         (("report", grid, "--task", "0:9"), "the grid has no task '0:9'"),
     ):

@@ -17,7 +17,7 @@ from bearcat.bench.report import latex, score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
-from bearcat.record import DomainScores, FittedCalibration, Scores
+from bearcat.record import DomainScores, Scores
 from bearcat.report import Cell, Missing, Result, caveats
 from bearcat.report.figures import ReportFigure
 from bearcat.report.pages import Table, TableEntry
@@ -111,21 +111,6 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ce
     (incomplete,) = [caveat for caveat in caveats(kept, missing) if caveat.kind == "Incomplete"]
     assert "6 of 19" in incomplete.text
     assert "(4 failed, 1 not run, 1 running)" in incomplete.text
-
-
-def test_runs_that_collapsed_or_whose_temperature_is_at_its_bound_are_counted_in_every_table():
-    bound = FittedCalibration(1.0, True)
-    results = [
-        replace(run, record=replace(run.record, collapsed=run.cell.seed == 0, calibration=bound))
-        if run.cell.method == "DANN"
-        else replace(run, record=replace(run.record, calibration=None))
-        for run in grid(("DANN", "AT*"), tuple(PADERBORN[:3]), 3)
-    ]
-    for metric in ("accuracy", "ece"):
-        table = table_of(results, metric=metric)
-        assert column(table, "Collapsed") == {"DANN": TableEntry("3 of 9", 3), "AT*": TableEntry("–", 0)}
-        assert column(table, "T at bound")["DANN"].text == "9 of 9"
-    assert {"Collapsed", "Temperature at its bound"} <= {caveat.kind for caveat in caveats(results, [])}
 
 
 HOSTILE = Table(

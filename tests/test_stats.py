@@ -13,7 +13,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat.bench.stats import ALPHA, bootstrap, cliques, compare, holm, ranks, signed_rank
+from bearcat.bench.stats import ALPHA, cliques, compare, holm, ranks, signed_rank
 from bearcat.errors import InputError
 from bearcat.record import DomainScores, Scores
 from bearcat.report import Cell, Result
@@ -74,15 +74,6 @@ def test_cliques_are_the_longest_runs_of_neighbours_without_a_differing_pair(n, 
     found = cliques(ordered, different)
     assert len(set(found)) == len(found)
     assert set(found) == twin.cliques(ordered, different)
-
-
-def test_the_interval_is_that_of_a_plain_bootstrap():
-    values = np.random.default_rng(3).normal(0.7, 0.1, size=30)
-    expected = scipy.stats.bootstrap(
-        (values,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(1)
-    ).confidence_interval
-    assert bootstrap(values) == pytest.approx(tuple(expected), abs=0.004)
-    assert all(map(math.isnan, bootstrap(np.array([0.5]))))
 
 
 def test_a_comparison_worked_by_hand():

@@ -61,7 +61,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, _kernels: list[Path]) -> I
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
         patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 would let all other tests go first
-        ray = connect_ray(jobs=1)
+        patch.setattr(os, "cpu_count", lambda: 1)
+        ray = connect_ray("local")
         patch.delenv("RAY_OVERRIDE_RESOURCES")
         yield ray
         ray.shutdown()
@@ -77,7 +78,7 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
     head, port = cluster.get_runtime_context().gcs_address.split(":")
     for theirs, ours in (
         ("6379", port), ("grids/paper.toml", site.grid), ("/shared/paderborn", site.root), ("/shared/store", site.store.path),
-        ("--executor ray", "--executor ray --device cpu"),
+        ("--ray", "--device cpu --ray"),
     ):  # fmt: skip
         assert theirs in script
         script = script.replace(theirs, str(ours))
@@ -117,5 +118,3 @@ def test_a_cluster_that_is_not_there_is_one_sentence(make):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(InputError, match=f"no Ray cluster at '{address}' could be reached"):
             make().execute(partial(on_ray, device="cpu", address=address))
-    with pytest.raises(InputError, match="--jobs is for a local Ray cluster"):
-        make().execute(partial(on_ray, device="cpu", jobs=2, address=address))

@@ -12,7 +12,6 @@ import pytest
 from scipy import io as scipy_io
 from typer.testing import CliRunner
 
-from bearcat.bench import stats
 from bearcat.cli import application
 from bearcat.data.benches import CONDITIONS, PAPER
 
@@ -87,8 +86,7 @@ def rows() -> list[tuple[str, str, list[str]]]:
 
 
 @pytest.mark.usefixtures("blank_figures")
-def test_every_table_and_figure_of_the_paper_is_made_by_its_command(place, monkeypatch):
-    monkeypatch.setattr(stats, "RESAMPLES", 20)
+def test_every_table_and_figure_of_the_paper_is_made_by_its_command(place):
     made: dict[str, Path] = {}
     numbers = {"Table": set[int](), "Figure": set[int]()}
     for what, words, files in rows():

@@ -170,16 +170,14 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
                     complete(ours, device, execution)
 
 
-def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
-    """Ray, connected to a cluster, a local one without address; a sentence where it is missing or cannot be reached."""
+def connect_ray(address: str) -> Any:
+    """Ray, connected to a cluster, which may be "local"; a sentence where it is missing or cannot be reached."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what will be Ray's default; silences a warning
     ray, quiet = library("ray", "ray"), {"log_to_driver": False, "logging_level": "ERROR"}
-    if address is None:
-        ray.init("local", num_cpus=jobs or os.cpu_count(), include_dashboard=False, **quiet)
+    if address == "local":
+        ray.init(address, num_cpus=os.cpu_count(), include_dashboard=False, **quiet)
         return ray
-    if jobs is not None:
-        raise InputError("--jobs is for a local Ray cluster; the one at --address decides itself, leave it out")
     try:
         host, _, port = address.removeprefix("ray://").rpartition(":")
         if host and port.isdecimal():  # Ray itself tries for minutes
@@ -191,15 +189,12 @@ def connect_ray(address: str | None = None, jobs: int | None = None) -> Any:
     return ray
 
 
-def on_ray(
-    specs: Sequence[RunSpec], execution: Execution, device: str = "auto", jobs: int | None = None,
-    address: str | None = None,
-) -> None:  # fmt: skip
-    """Trains runs on a Ray cluster, a local one without `address`; each on a core, and on a GPU where there are some.
+def on_ray(specs: Sequence[RunSpec], execution: Execution, address: str, device: str = "auto") -> None:
+    """Trains runs on a Ray cluster, each on a core, and on a GPU where there are some.
 
     Ray starts a run again whose worker was lost.
     """
-    ray, store = connect_ray(address, jobs), execution.store
+    ray, store = connect_ray(address), execution.store
     try:
         gpus = ray.cluster_resources().get("GPU", 0)
         if device == "cuda" and not gpus:

@@ -1,8 +1,7 @@
 """The report of a benchmark: tables, tests and figures on one page, with their files beside it.
 
-The tables have the paper's shapes: a row for each method, its average, its average rank and a column for each task; and
-a test of every pair. Numbers are percent; a note says what bold means, over how many runs numbers go, and what is
-missing. For Paderborn the paper's own averages stand beside ours, from `paper.csv`.
+Tables have the paper's shapes: a row for each method, its average, its average rank and a column for each task; and a
+test of every pair. For Paderborn the paper's own averages stand beside ours, from `paper.csv`.
 
 >>> write_bench_report("A rig", results, missing, Path("bench-report/rig"))
 PosixPath('bench-report/rig/report.html')
@@ -13,7 +12,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
@@ -31,7 +30,6 @@ from bearcat.findings import count
 from bearcat.record import DomainScores
 from bearcat.report import (
     Caveat,
-    Cell,
     Missing,
     Result,
     caveats,
@@ -56,9 +54,6 @@ from bearcat.report.pages import (
 from bearcat.storage import write_atomically
 
 ALL = "all datasets"  # the name of the group that holds the tasks of every dataset
-# Columns of score tables, shown where a run has it: in how many runs.
-COUNTED = {"Failed": "failed", "Collapsed": "collapsed", "T at bound": "at_bound"}
-Group = tuple[list[Result], list[Missing]]
 
 
 def write_bench_report(
@@ -73,7 +68,6 @@ def write_bench_report(
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
     numbers = (
         ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
-        ("Methods", str(len(methods)), ""),
         ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
         ("Seeds", str(len({run.cell.seed for run in results})), ""),
     )
@@ -81,9 +75,8 @@ def write_bench_report(
         if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
             for folder in ("tables", "figures"):
                 rmtree(out / folder, ignore_errors=True)
-        sections = []
-        for (dataset, kind), (runs, absent) in _groups(results, missing).items():
-            sections.append(_section(f"{dataset}, {kind} input", runs, absent, metrics, out))
+        groups = _groups([*results, *missing]).items()
+        sections = [_section(f"{dataset}, {kind} input", runs, metrics, out) for (dataset, kind), runs in groups]
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
         page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
         if results:
@@ -94,28 +87,24 @@ def write_bench_report(
     return page
 
 
-def _groups(results: Sequence[Result], missing: Sequence[Missing]) -> dict[tuple[str, str], Group]:
+def _groups(runs: Sequence[Result | Missing]) -> dict[tuple[str, str], list[Result | Missing]]:
     """Runs by dataset and input; of an input with several datasets, also their tasks together."""
-    groups = defaultdict[tuple[str, str], Group](lambda: ([], []))
-    for result in results:
-        groups[result.cell.dataset, result.cell.input][0].append(result)
-    for run in missing:
-        groups[run.cell.dataset, run.cell.input][1].append(run)
-
-    def in_all(cell: Cell) -> Cell:
-        return replace(cell, dataset=ALL, task=f"{cell.dataset}: {cell.task}")
-
-    datasets, together = Counter(kind for _, kind in groups), dict[tuple[str, str], Group]()
-    for kind in (kind for kind, number in datasets.items() if number > 1):
-        runs = [replace(run, cell=in_all(run.cell)) for run in results if run.cell.input == kind]
-        together[ALL, kind] = runs, [replace(run, cell=in_all(run.cell)) for run in missing if run.cell.input == kind]
-    return dict(sorted(groups.items())) | together
+    groups = defaultdict[tuple[str, str], list[Result | Missing]](list)
+    for run in runs:
+        groups[run.cell.dataset, run.cell.input].append(run)
+    groups = dict(sorted(groups.items()))
+    for kind in sorted({kind for _, kind in groups}):
+        several = [run for run in runs if run.cell.input == kind]
+        if len({run.cell.dataset for run in several}) > 1:
+            cells = [replace(run.cell, dataset=ALL, task=f"{run.cell.dataset}: {run.cell.task}") for run in several]
+            groups[ALL, kind] = [replace(run, cell=cell) for run, cell in zip(several, cells, strict=True)]
+    return groups
 
 
-def _section(
-    title: str, results: Sequence[Result], missing: Sequence[Missing], metrics: Sequence[str], out: Path
-) -> Section:
+def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str], out: Path) -> Section:
     """Caveats, tables and figures of a group, which are also written to files."""
+    results = [run for run in runs if isinstance(run, Result)]
+    missing = [run for run in runs if isinstance(run, Missing)]
     notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():
         comparison = compare(results, metric)
@@ -128,7 +117,9 @@ def _section(
     sentences: tuple[str, ...] = ()
     if results and results[0].cell.dataset != ALL:
         sentences = data_sentences(results)
-        pictures += [figures.curves(results), *map(figures.reliability, _by_method(results).values())]
+        pictures.append(figures.curves(results))
+        for method in ordered_methods(results):
+            pictures.append(figures.reliability([run for run in results if run.cell.method == method]))
         pictures.append(figures.confusions(results))
     slug = re.sub(r"[^a-z0-9]+", "-", title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
@@ -140,10 +131,6 @@ def _section(
         for kind in ("svg", "pdf"):
             write_atomically(out / "figures" / f"{figure.name}.{kind}", figure.render(kind))
     return Section(title, sentences, tuple(notes), tuple(tables), tuple(named))
-
-
-def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
-    return {name: [run for run in results if run.cell.method == name] for name in ordered_methods(results)}
 
 
 def latex(table: Table) -> str:
@@ -178,9 +165,6 @@ def score_table(results: Sequence[Result], missing: Sequence[Missing], compariso
         "Average": _best_bold([percent_entry(comparison.averages[method]) for method in methods], comparison),
         "Average rank": [number_entry(comparison.ranks[method], "{:.2f}", method in bold) for method in methods],
     }
-    for heading, entry in COUNTED.items():
-        if any(getattr(run.record, entry) for run in results):
-            columns[heading] = [_counted(_by_method(results)[method], entry) for method in methods]
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
     if published := {method for method, _ in paper} & {*methods}:
         means = [np.mean([paper.get((method, task), math.nan) for task in comparison.tasks]) for method in methods]
@@ -212,17 +196,16 @@ def pair_table(comparison: Comparison) -> Table:
     rows = tuple(
         (
             TableEntry(pair.first), TableEntry(pair.second),
-            *(percent_entry(value, "{:+.1f}") for value in (pair.difference, pair.low, pair.high)),
-            _p_entry(pair.p), _p_entry(pair.p_holm, pair.significant),
+            percent_entry(pair.difference, "{:+.1f}"), _p_entry(pair.p), _p_entry(pair.p_holm, pair.significant),
         )
         for pair in comparison.pairs
     )  # fmt: skip
     note = (
         f"Two-sided Wilcoxon signed-rank tests over {count(len(comparison.tasks), 'task')} (means of seeds), p adjusted"
         f" by Holm over {count(len(rows), 'pair')}; bold: below {ALPHA:g}. Difference: first − second in percentage"
-        " points, with its 95 % bootstrap interval over tasks."
+        " points."
     )
-    header = ("First", "Second", "Difference", "95 % from", "to", "p", "p (Holm)")
+    header = ("First", "Second", "Difference", "p", "p (Holm)")
     return Table(f"{metric.name}-tests", f"Pairwise tests of {metric.title}", note, header, rows)
 
 
@@ -235,11 +218,6 @@ def paper_figures(kind: str, score: str) -> dict[tuple[str, str], float]:
     text = (files("bearcat.bench") / "paper.csv").read_text(encoding="utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if (row["input"], row["metric"]) == (kind, score)]
     return {(row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100 for row in rows}
-
-
-def _counted(runs: Sequence[Result], entry: str) -> TableEntry:
-    number = sum(bool(getattr(run.record, entry)) for run in runs)
-    return TableEntry(f"{number} of {len(runs)}" if number else NOTHING, number)
 
 
 def _best_bold(entries: list[TableEntry], comparison: Comparison) -> list[TableEntry]:

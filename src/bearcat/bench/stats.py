@@ -1,10 +1,9 @@
 """Which method is better, and whether the runs support saying so (docs/benchmark.md has formulas and caveats).
 
 Methods are compared over tasks, by the mean over the seeds that all of them finished: the seeds of one task share its
-data, so they are no further evidence. Ranks within tasks and Wilcoxon's signed-rank test for every pair with Holm's
-adjustment follow Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006, without his
-normal approximations: the signed-rank test counts all assignments of signs, ties and zeros included, which scipy does
-not.
+data. Ranks within tasks, and Wilcoxon's signed-rank test of every pair with Holm's adjustment, follow Demšar,
+"Statistical comparisons of classifiers over multiple data sets", JMLR 2006. The signed-rank test counts all assignments
+of signs, ties and zeros included, which scipy does not.
 
 >>> comparison = compare(results, "accuracy")
 >>> comparison.best, comparison.equivalent
@@ -30,7 +29,6 @@ ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
 # 0.85 − 0.80 and 0.75 − 0.70 would not tie.
 SAME = 1e-6
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,6 @@ class Pair:
     difference: float  # first − second, averaged over tasks, in the score's units: below zero is better for ece
     p: float
     p_holm: float
-    low: float  # bootstrap interval of the difference
-    high: float
 
     @property
     def significant(self) -> bool:
@@ -222,22 +218,13 @@ def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tup
     return tuple(bars)
 
 
-def bootstrap(means: Floats) -> tuple[float, float]:
-    """A 95 % percentile interval for the mean of the tasks' means; nan for a single task."""
-    if len(means) < 2:
-        return math.nan, math.nan
-    resampled = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
-    low, high = np.quantile(means[resampled].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
-
-
 def _pairs(groups: Sequence[Floats], methods: Sequence[str]) -> tuple[Pair, ...]:
     """Tests of all pairs; a group holds the scores (seed, method) of a task."""
     pairs = list(combinations(range(len(methods)), 2))
     gaps = [np.array([(group[:, first] - group[:, second]).mean() for group in groups]) for first, second in pairs]
     p = [signed_rank(gap) for gap in gaps]
     return tuple(
-        Pair(methods[first], methods[second], float(gap.mean()), chance, adjusted, *bootstrap(gap))
+        Pair(methods[first], methods[second], float(gap.mean()), chance, adjusted)
         for (first, second), gap, chance, adjusted in zip(pairs, gaps, p, holm(p), strict=True)
     )
 

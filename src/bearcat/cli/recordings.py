@@ -111,7 +111,6 @@ def report(
     path: Annotated[str, Argument(metavar="PATH", help=REPORTED)],
     request: DiagnoseRequest,
     out: Annotated[Path, Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
-    model: Annotated[Path | None, Option(metavar="MODEL", help="Diagnose with this model, as predict does.")] = None,
     machine: Annotated[str | None, Option(metavar="NAME", help="Of a store: this machine alone.")] = None,
 ) -> None:
     """Write one page of recordings, a run or watched machines.
@@ -125,7 +124,6 @@ def report(
     finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
     written = place.suffix.lower() == ".json"
     names = [name for name, value in asdict(request).items() if value != defaults[name]]
-    names += [] if model is None else ["model"]
     if names and (finished or stored or written):
         raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", names[0])
     if machine is not None and not stored:
@@ -145,11 +143,9 @@ def report(
         write_run_page(place, out)
     else:
         from bearcat.deploy import diagnose as run
-        from bearcat.deploy.opened import open_model
         from bearcat.report.pages import read_results, write_recordings_page
 
-        opened = None if model is None else open_model(model)
-        diagnoses = read_results(place) if written else run([place], opened, request=request)
+        diagnoses = read_results(place) if written else run([place], request=request)
         problems = [f"{name}: {problem}" for name, problem in diagnoses.problems.items()]
         if len(problems) == len(diagnoses):
             raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
@@ -138,10 +138,8 @@ bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
-Executor = Annotated[Literal["stack", "ray"], Option(metavar="stack|ray", help="Runs trained together, or a cluster.")]
-Jobs = Annotated[int | None, Option(min=1, metavar="N", help="Of a local Ray cluster.  [default: one a core]")]
 Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
-Address = Annotated[str | None, Option(metavar="HOST:PORT", help="An existing Ray cluster.")]
+Ray = Annotated[str | None, Option(metavar="HOST:PORT|local", help="Train on this Ray cluster instead of in stacks.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
 Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
 
@@ -151,10 +149,8 @@ def bench_run(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    executor: Executor = "stack",
-    jobs: Jobs = None,
     stack: Together = None,
-    address: Address = None,
+    ray: Ray = None,
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
     only_method: OnlyMethod = None,
@@ -168,12 +164,12 @@ def bench_run(
     from bearcat.fast.device import chosen_device
 
     opened, specs, library = _opened(grid, store, root, only_method, create=True)
-    if (stack if executor == "ray" else jobs or address) is not None:
-        raise InputError(f"--jobs and --address are for the executor ray, --stack for stack, not for {executor}")
-    if executor == "ray":
-        chosen = partial(on_ray, device=device, jobs=jobs, address=address)
-    else:
+    if ray is None:
         chosen = partial(in_stacks, device=chosen_device(device), size=stack)
+    elif stack is None:
+        chosen = partial(on_ray, address=ray, device=device)
+    else:
+        raise InputError("Ray trains single runs; leave it out", "stack")
     execution = Execution(opened, specs, print_note, training_progress, library)
     execute(execution, chosen, retry_failed)
     kinds = _print_states(specs, opened)
