@@ -48,9 +48,10 @@ class Selection:
         from bearcat.bench.grid import plan, read_grid
 
         for number, part in enumerate(read_grid(GRIDS / f"{self.grid}.toml")):
-            chosen = part.only(self.methods)
-            if chosen.methods and seed < self.seeds and (not self.parts or number in self.parts):
-                yield from plan([replace(chosen, seeds=(seed,), inputs=self.inputs or part.inputs)])
+            methods = tuple(method for method in part.all_methods if method.name in self.methods)
+            if methods and seed < self.seeds and (not self.parts or number in self.parts):
+                inputs = self.inputs or part.inputs
+                yield from plan([replace(part, methods=methods, method=(), seeds=(seed,), inputs=inputs)])
 
 
 PARTS: dict[str, tuple[Selection, ...]] = {

@@ -43,7 +43,7 @@ from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
 from bearcat.methods.before_training import STATES_FILE, StateShape
-from bearcat.storage import save_tensors
+from bearcat.storage import tensor_bytes, write_atomically
 
 RATE, LENGTH, STRIDE = 12_000.0, 8192, 4096
 INPUT = "bearing-orders:bands=2"  # two bands show twice the orders of four: up to 5300 rpm of a 6205 at 12 kHz
@@ -148,9 +148,8 @@ def write_states(known: Sequence[Recording]) -> None:
             states.append([bench, state])
             for name in ("mean", "axes", "rest"):
                 tensors[f"{bench}/{state}/{name}"] = torch.from_numpy(getattr(shape, name)).half()
-    save_tensors(
-        STATES_FILE, tensors, {"input": STATES_INPUT, "states": states, "made_by": "benchmarks/general_model.py"}
-    )
+    made = {"input": STATES_INPUT, "states": states, "made_by": "benchmarks/general_model.py"}
+    write_atomically(STATES_FILE, tensor_bytes(tensors, made))
 
 
 def main() -> None:
@@ -195,7 +194,7 @@ def write_left_out(models: Mapping[str, Model], path: Path) -> None:
         assert model.calibration is not None
         tensors |= {f"{name}/network.{key}": value for key, value in model.network.state_dict().items()}
         tensors |= {f"{name}/calibration.{key}": value for key, value in model.calibration.state().items()}
-    save_tensors(path, tensors, {"made_by": "benchmarks/general_model.py --left-out"})
+    write_atomically(path, tensor_bytes(tensors, {"made_by": "benchmarks/general_model.py --left-out"}))
 
 
 def described(model: Model, right: int, total: int) -> Model:

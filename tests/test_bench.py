@@ -191,14 +191,10 @@ def test_a_damaged_run_is_named_and_repeated(make, whole, damage):
     agree(whole, site, TOLERANCE)
 
 
-def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
+def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="holds no store"):
         open_store(tmp_path, create=True)
-    store = open_store(tmp_path / "store", create=True)
-    (store.path / "store.json").write_text("[")
-    with pytest.raises(InputError, match=r"store.json: is damaged"):
-        open_store(store.path)
 
 
 def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, command):

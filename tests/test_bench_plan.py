@@ -10,7 +10,7 @@ import pytest
 
 from bearcat.adaptation import Library
 from bearcat.bench import identify, open_store
-from bearcat.bench.grid import only_methods, plan, read_grid
+from bearcat.bench.grid import plan, read_grid
 from bearcat.errors import InputError
 
 GRIDS = Path(__file__).parents[1] / "grids"
@@ -76,8 +76,6 @@ def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_pa
         *[("source-only", 1024)] * 4, *[("DANN", 1024)] * 4, *[("AT", 512)] * 2,
     ]  # fmt: skip
     assert {spec.dataset.seconds for spec in planned} == {4.0, 1.0}
-    only = plan(only_methods(read_grid(path), ["DANN", "AT"]))
-    assert {spec.recipe_name for spec in only} == {"DANN", "AT"}
     with pytest.raises(InputError, match="--root"):
         plan(read_grid(path), tmp_path)
     with pytest.raises(InputError, match=r"part 1: .*seeds"):
@@ -137,10 +135,8 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, command):
     grid, store = written(tmp_path, SMALL), ("--store", tmp_path / "store")
     for words, sentence in (
         (("run", tmp_path / "grit.toml"), "there is no such file; did you mean 'grid'?"),
-        (("run", grid, "--only-method", "DAN"), "the grid has no method 'DAN'; did you mean 'DANN'?"),
         (("run", grid, "--ray", "local", "--stack", "2"), "(--stack)"),
         (("report", grid), "holds no finished run"),
-        (("report", grid, "--task", "0:9"), "the grid has no task '0:9'"),
     ):
         status, _, errors = command("bench", *words, *store)
         assert (status, errors.count("\n")) == (2, 1)

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.bench.stats import ALPHA, cliques, compare, holm, ranks, signed_rank
-from bearcat.errors import InputError
 from bearcat.record import DomainScores, Scores
 from bearcat.report import Cell, Result
 from tests.made_records import bare_record
@@ -127,11 +126,3 @@ def test_two_methods_need_six_tasks_before_anything_can_be_significant_however_m
     found = compare(grid(values, seeds=3), "accuracy")
     assert found.pairs[0].p == pytest.approx(min(1, 2.0 ** (1 - tasks)))
     assert (found.pairs[0].p_holm < ALPHA) == possible == (found.warning == "")
-
-
-def test_results_that_do_not_belong_together_are_refused():
-    first = result("A", "x", 0, 0.5)
-    other = Result(Cell("cwru", "time", "x", "A", 0), first.record, Path("other"))
-    for results, word in (([first, other], "one dataset and input"), ([first, first], "two results of A on x")):
-        with pytest.raises(InputError, match=word):
-            compare(results, "accuracy")

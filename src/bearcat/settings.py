@@ -1,10 +1,11 @@
-"""Settings and requests: frozen dataclasses whose fields are read from text. And where the cache is.
+"""Settings and requests: frozen dataclasses whose fields are read from text.
 
 A row of a table (an input, an encoder, a calibrator) is written as its name, with the settings that differ from their
 defaults, `dense:widths=256,128:dropout=0.1`, in records, model folders, grids and on the command line.
 
 A request is what a user can ask for: each field once, with its type, default, range and one line of help. Options of
-the command line, keywords of Python, the query over HTTP and docs/commands.md are made from these fields.
+the command line, keywords of Python, the query over HTTP and docs/commands.md are made from these fields. Grids are
+read by the same reader (bench/grid.py).
 
 >>> override(Simulated(), {"seconds": "2", "severities": "0.5,2"})
 >>> from_text("frequency", INPUTS, "input")
@@ -19,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -101,10 +101,8 @@ def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str)
     """The value that `NAME` or `NAME:SETTING=VALUE:…` describes, made of a row of the table."""
     name, *settings = text.split(":")
     value = table[find_name(name, table, what)]()
-    try:
+    with naming_place(f"{what} '{text}'"):
         return override(value, pairs(settings)) if settings else value
-    except InputError as error:
-        raise InputError(f"{what} '{text}': {error}") from error
 
 
 def spell_out(text: str, table: Mapping[str, Callable[[], Any]], what: str) -> str:
@@ -204,19 +202,6 @@ def _described(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
         return f"a list like a,b,c, where every part is {words.get(arguments[0], 'a value')}"
     return words.get(kind, f"a {kind}")
-
-
-def cache_folder() -> Path:
-    """$BEARCAT_CACHE, or the user's cache folder.
-
-    >>> cached_windows(Simulated(seconds=1.0).catalogue().only(["0"]), Preparation(), cache_folder()).values.ndim
-    3
-    """
-    if folder := os.environ.get("BEARCAT_CACHE"):
-        return Path(folder)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("bearcat", appauthor=False)
 
 
 RECORDINGS, ADVANCED = "Recordings", "Advanced"  # groups of options, the first being "Options"

@@ -1,4 +1,4 @@
-"""Files on disk: atomic writing, hashing, and tensors with their metadata in one file.
+"""Files on disk: atomic writing, hashing, tensors with their metadata in one file, and where the cache is.
 
 A reader finds the old file or the new one, never a half. Nothing is executed on loading.
 
@@ -113,3 +113,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise InputError(f"{path}: there is no such file") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: is damaged and cannot be read; delete it to start from the beginning") from error
+
+
+def cache_folder() -> Path:
+    """$BEARCAT_CACHE, or the user's cache folder.
+
+    >>> cached_windows(Simulated(seconds=1.0).catalogue().only(["0"]), Preparation(), cache_folder()).values.ndim
+    3
+    """
+    if folder := os.environ.get("BEARCAT_CACHE"):
+        return Path(folder)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("bearcat", appauthor=False)

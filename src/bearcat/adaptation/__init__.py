@@ -47,8 +47,8 @@ from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report import Cell
-from bearcat.settings import AdaptRequest, cache_folder, pairs, spell_out, to_plain
-from bearcat.storage import digest_json
+from bearcat.settings import AdaptRequest, pairs, spell_out, to_plain
+from bearcat.storage import cache_folder, digest_json
 
 Made = TypeVar("Made")
 

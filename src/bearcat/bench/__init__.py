@@ -122,21 +122,14 @@ def open_store(path: Path, create: bool = False) -> RunStore:
     """The store in this folder. Without `create`, a folder that does not exist reads as an empty store."""
     about = path / ABOUT
     try:
-        if about.exists():
-            if (version := read_json(about)["version"]) > VERSION:
-                raise InputError(f"{path}: was written by a newer bearcat (store version {version}); upgrade bearcat")
-        elif path.exists() and {part.name for part in path.iterdir()} - {*FOLDERS, ABOUT, DATA}:
+        if not about.exists() and path.exists() and {part.name for part in path.iterdir()} - {*FOLDERS, DATA}:
             raise InputError(f"{path}: is not empty and holds no store of bearcat; choose another --store")
         if create:
             for folder in FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
             write_json(about, {"version": VERSION})  # fails now, and not after hours, where it cannot be written
-    except InputError:
-        raise
     except OSError as error:
         raise InputError(f"{path}: cannot be used as a store ({error.strerror}); choose another --store") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f'{about}: is damaged; write {{"version": {VERSION}}} into it') from error
     return RunStore(path)
 
 

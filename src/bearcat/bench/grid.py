@@ -87,11 +87,6 @@ class Grid:
     def all_methods(self) -> tuple[Method, ...]:
         return *self.methods, *self.method
 
-    def only(self, methods: Sequence[str]) -> Grid:
-        """The grid with those of its methods that have these names."""
-        kept = tuple(method for method in self.all_methods if method.name in methods)
-        return replace(self, methods=kept, method=())
-
 
 def read_grid(path: Path) -> tuple[Grid, ...]:
     """The parts of the grid in this file, or the one that it is; anything unknown or wrong is named in one sentence."""
@@ -150,15 +145,6 @@ def _specs(grid: Grid, root: Path | None, library: Library) -> list[RunSpec]:
     if not specs:
         raise InputError(f"the grid '{grid.title}' has no cells; it needs methods, tasks between two domains and seeds")
     return specs
-
-
-def only_methods(grids: Sequence[Grid], names: Sequence[str]) -> tuple[Grid, ...]:
-    """The grids with these of their methods."""
-    known = list(dict.fromkeys(method.name for grid in grids for method in grid.all_methods))
-    for name in names:
-        if name not in known:
-            raise InputError(f"the grid has no method '{name}'{suggest(name, known)}")
-    return tuple(part for part in (grid.only(names) for grid in grids) if part.methods)
 
 
 def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:

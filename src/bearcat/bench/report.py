@@ -92,13 +92,12 @@ def _groups(runs: Sequence[Result | Missing]) -> dict[tuple[str, str], list[Resu
     groups = defaultdict[tuple[str, str], list[Result | Missing]](list)
     for run in runs:
         groups[run.cell.dataset, run.cell.input].append(run)
-    groups = dict(sorted(groups.items()))
     for kind in sorted({kind for _, kind in groups}):
         several = [run for run in runs if run.cell.input == kind]
         if len({run.cell.dataset for run in several}) > 1:
             cells = [replace(run.cell, dataset=ALL, task=f"{run.cell.dataset}: {run.cell.task}") for run in several]
             groups[ALL, kind] = [replace(run, cell=cell) for run, cell in zip(several, cells, strict=True)]
-    return groups
+    return dict(sorted(groups.items(), key=lambda group: (group[0][0] == ALL, group[0])))
 
 
 def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str], out: Path) -> Section:

@@ -21,7 +21,6 @@ from itertools import combinations
 import numpy as np
 from scipy import stats
 
-from bearcat.errors import InputError
 from bearcat.findings import count
 from bearcat.report import Floats, Result
 
@@ -109,7 +108,7 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], metric: str) -> Comparison:
-    """Results of ONE dataset and input by one of METRICS."""
+    """Results of one dataset and input, each cell once, by one of METRICS."""
     scores, sign = target_scores(results, metric), 1 if METRICS[metric].higher_is_better else -1
     methods = sorted({method for method, _, _ in scores})
     blocks = sorted({(task, seed) for _, task, seed in scores})
@@ -143,20 +142,11 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
 
 
 def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:
-    """(method, task, seed) → score on the target, where there is one; two datasets or a double cell are errors."""
-    groups = sorted({f"{result.cell.dataset} ({result.cell.input})" for result in results})
-    if len(groups) > 1:
-        raise InputError(f"results of {', '.join(groups)} cannot be compared; give one dataset and input at a time")
-    scores: dict[tuple[str, str, int], float | None] = {}
-    for result in results:
-        cell = result.cell
-        if (cell.method, cell.task, cell.seed) in scores:
-            raise InputError(
-                f"{result.folder}: there are two results of {cell.method} on {cell.task} with seed {cell.seed}; "
-                "give each run a name of its own"
-            )
-        scores[cell.method, cell.task, cell.seed] = result.score("target", METRICS[metric].score)
-    return {key: float(score) for key, score in scores.items() if score is not None and math.isfinite(score)}
+    """(method, task, seed) → score on the target, where there is one."""
+    scores = {
+        (run.cell.method, run.cell.task, run.cell.seed): run.score("target", METRICS[metric].score) for run in results
+    }
+    return {cell: score for cell, score in scores.items() if score is not None and math.isfinite(score)}
 
 
 def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str], Spread]:
@@ -164,11 +154,12 @@ def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str
     groups = defaultdict[tuple[str, str], list[float]](list)
     for (method, task, _), score in sorted(scores.items()):
         groups[method, task].append(score)
-    by_cell = {}
-    for cell, values in groups.items():
-        sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-        by_cell[cell] = Spread(float(np.mean(values)), sd, len(values))
-    return by_cell
+    return {
+        cell: Spread(
+            float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan, len(values)
+        )
+        for cell, values in groups.items()
+    }
 
 
 def ranks(values: Floats) -> Floats:

@@ -239,6 +239,7 @@ INSTEAD = {
     "a killed grid goes on; write timeout 28000 bearcat bench run …": "--limit-seconds",
     "bench status names the file with the traceback of each failed run": "--why",
     "runs.csv has every digit": "--decimals",
+    "write a grid with these methods or tasks alone; grids share the runs of a store": "--only-method, --task",
 }  # fmt: skip
 REMOVED = {name: instead for instead, names in INSTEAD.items() for name in names.split(", ")}
 

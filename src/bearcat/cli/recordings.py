@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import fields
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,10 +120,10 @@ def report(
     """
     if out.suffix.lower() == ".pdf":
         raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
-    place, defaults = Path(path), asdict(DiagnoseRequest())
+    place = Path(path)
     finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
     written = place.suffix.lower() == ".json"
-    names = [name for name, value in asdict(request).items() if value != defaults[name]]
+    names = [field.name for field in fields(request) if getattr(request, field.name) != field.default]
     if names and (finished or stored or written):
         raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", names[0])
     if machine is not None and not stored:

@@ -92,17 +92,14 @@ def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
     rows = []
     for name, record in runs.items():
         target, source, temperature = record.scores.target, record.scores.source, record.temperature
-        total, share = (None, None) if target is None else (target.recordings, target.recording_accuracy)
         rows.append(
             {
                 "method": name,
                 "input": record.settings.input.partition(":")[0],
                 "target accuracy": "no labels" if target is None else percent(target.accuracy),
-                "test recordings": f"{round(total * share)} of {total}" if total and share is not None else "–",
                 "target ECE": "–" if target is None else percent(target.ece),
                 "uncalibrated": "–" if target is None else percent(target.ece_uncalibrated),
                 "source accuracy": "–" if source is None else percent(source.accuracy),
-                "labelled": percent(record.pseudo_label_share) or "–",
                 "T": "–" if temperature is None else f"{temperature:.2f}",
             }
         )
@@ -136,7 +133,6 @@ def export(
 bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
-OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
 Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
 Ray = Annotated[str | None, Option(metavar="HOST:PORT|local", help="Train on this Ray cluster instead of in stacks.")]
@@ -153,7 +149,6 @@ def bench_run(
     ray: Ray = None,
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
-    only_method: OnlyMethod = None,
 ) -> None:
     """Train the runs of a grid that have no result yet. After an interruption, the same command goes on.
 
@@ -163,7 +158,7 @@ def bench_run(
     from bearcat.cat.state import training_progress
     from bearcat.fast.device import chosen_device
 
-    opened, specs, library = _opened(grid, store, root, only_method, create=True)
+    opened, specs, library = _opened(grid, store, root, create=True)
     if ray is None:
         chosen = partial(in_stacks, device=chosen_device(device), size=stack)
     elif stack is None:
@@ -181,7 +176,7 @@ def bench_run(
 @bench.command("status")
 def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
     """Count the runs of a grid that are done, failed or missing."""
-    opened, specs, _ = _opened(grid, store, root, None, create=False)
+    opened, specs, _ = _opened(grid, store, root, create=False)
     _print_states(specs, opened)
 
 
@@ -191,8 +186,6 @@ def bench_report(
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="For its files.  [default: bench-report/GRID]")] = None,
-    only_method: OnlyMethod = None,
-    task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
     metric: Metric = None,
 ) -> None:
     """Write tables, statistics and figures of finished runs."""
@@ -204,8 +197,8 @@ def bench_report(
     for name in metric or ():
         if name not in METRICS:
             raise InputError(f"unknown metric '{name}'{suggest(name, METRICS)}", "metric")
-    opened, specs, _ = _opened(grid, store, root, only_method, create=False)
-    finished, missing = results(_only_tasks(specs, task) if task else specs, opened)
+    opened, specs, _ = _opened(grid, store, root, create=False)
+    finished, missing = results(specs, opened)
     if not finished:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
@@ -213,31 +206,17 @@ def bench_report(
     print(f"{len(finished)} runs, {len(missing)} without a result: {page}")
 
 
-def _only_tasks(specs: Sequence[RunSpec], texts: Sequence[str]) -> list[RunSpec]:
-    """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
-    from bearcat.report import numbered
-
-    tasks = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
-    names = {text.replace(":", "→"): text for text in texts}
-    for name, text in names.items():
-        if name not in tasks:
-            raise InputError(f"the grid has no task '{text}'{suggest(name, list(tasks))}", "task")
-    return [spec for spec in specs if str(spec.task) in {tasks[name] for name in names}]
-
-
-def _opened(
-    path: Path, folder: Path, root: Path | None, methods: Sequence[str] | None, create: bool
-) -> tuple[RunStore, list[RunSpec], Library]:
+def _opened(path: Path, folder: Path, root: Path | None, create: bool) -> tuple[RunStore, list[RunSpec], Library]:
     """The store, the grid's runs with their identities, and their data."""
     from bearcat.adaptation import Library
     from bearcat.bench import identify, open_store
-    from bearcat.bench.grid import only_methods, plan, read_grid
+    from bearcat.bench.grid import plan, read_grid
 
     grids = read_grid(path)
     # Results can be read where the recordings are not: their fingerprints are in the store.
     library = Library() if create else Library(remembered=open_store(folder).fingerprints())
     with naming_place(path):
-        specs = plan(only_methods(grids, methods) if methods else grids, root, library)
+        specs = plan(grids, root, library)
     store = open_store(folder, create)
     return store, identify(specs, store, library), library
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bearcat.settings import cache_folder
+from bearcat.storage import cache_folder
 
 if TYPE_CHECKING:
     from bearcat.data.bearing import BEARINGS, Bearing, find_bearing

@@ -33,7 +33,7 @@ from bearcat.data.survey import (
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.data.windows import metadata
 from bearcat.errors import InputError
-from bearcat.settings import cache_folder
+from bearcat.storage import cache_folder
 
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
 LONGEST_PHYSICAL, ENOUGH_SECONDS = 1 << 16, 0.5  # samples, and seconds, for physical inputs

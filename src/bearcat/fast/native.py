@@ -31,8 +31,7 @@ from torch import Tensor
 
 from bearcat.errors import InputError
 from bearcat.fast.stacked import StackedNorm
-from bearcat.settings import cache_folder
-from bearcat.storage import write_atomically
+from bearcat.storage import cache_folder, write_atomically
 
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
