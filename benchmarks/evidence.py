@@ -3,80 +3,26 @@
     BEARCAT_DATA=data python benchmarks/evidence.py plant specimens conditions --device cuda --out runs.jsonl
     python benchmarks/evidence_tables.py runs.jsonl      # then: docs/results.json and the tables
 
-The paper's protocol is grids/replication.toml, trained by `bearcat bench run`. Processes get jobs of runs that share
-their data, seed by seed, so that results are comparable whenever time runs out. A run is written to --out when it is
-finished, and runs in --out are not trained again. Needs no packages but bearcat's.
+The paper's protocol is grids/replication.toml, trained by `bearcat bench run`. Seed by seed, so that results are
+comparable whenever time runs out: the same command goes on, and several processes share the store.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import queue
-import time
-import traceback
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
-from multiprocessing import get_context
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 GRIDS = Path(__file__).resolve().parents[1] / "grids"
 CELL = ("part", "dataset", "input", "task", "method", "seed")
 STORE = Path("bench-store")  # in which the runs are kept
-SEEDS = 5  # at most
-GRACE = 30.0  # seconds before the limit at which nothing more is begun and stacks stop at a checkpoint
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Of a grid: which parts (none: all), methods, inputs and seeds; runs of a job share what `job` gives."""
-
-    grid: str
-    methods: tuple[str, ...]
-    seeds: int
-    job: Callable[[Any], object]
-    parts: tuple[int, ...] = ()
-    inputs: tuple[str, ...] | None = None
-
-    def specs(self, seed: int) -> Iterator[Any]:
-        from bearcat.bench.grid import plan, read_grid
-
-        for number, part in enumerate(read_grid(GRIDS / f"{self.grid}.toml")):
-            methods = tuple(method for method in part.all_methods if method.name in self.methods)
-            if methods and seed < self.seeds and (not self.parts or number in self.parts):
-                inputs = self.inputs or part.inputs
-                yield from plan([replace(part, methods=methods, method=(), seeds=(seed,), inputs=inputs)])
-
-
-PARTS: dict[str, tuple[Selection, ...]] = {
-    "conditions": (
-        Selection("physics", ("dense-source-only", "match-clusters", "dense-MCC"), 5,
-                  lambda spec: (spec.data, spec.task.target), (0, 1, 2, 3)),
-    ),
-    "specimens": (
-        Selection("specimen", ("dense-source-only", "match-clusters", "unseen-bearings"), 5,
-                  lambda spec: (spec.data, spec.task)),
-    ),
-    "plant": (
-        Selection("plant-shaped", ("dense-source-only", "match-clusters"), 3, lambda spec: (spec.data, spec.task)),
-    ),
-}  # fmt: skip
-
-
-def jobs(part: str, seed: int, done: set[tuple[Any, ...]]) -> list[tuple[str, list[Any]]]:
-    """The runs of a part and seed that no line holds, in groups."""
-    groups = defaultdict[object, list[Any]](list)
-    for selection in PARTS[part]:
-        for spec in selection.specs(seed):
-            if tuple(cell(part, spec).values()) not in done:
-                groups[selection.grid, selection.job(spec)].append(spec)
-    return [(part, group) for group in groups.values()]
+PARTS = {"conditions": "physics", "specimens": "specimen", "plant": "plant-shaped"}  # their grids
 
 
 def cell(part: str, spec: Any) -> dict[str, Any]:
@@ -108,12 +54,6 @@ def line_of(names: dict[str, Any], result: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def append(out: Path, line: dict[str, Any]) -> None:
-    with out.open("a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(json.dumps(line) + "\n")
-
-
 def read_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """The lines of these files, each cell once; a line that was cut off is left out."""
     found = {}
@@ -125,70 +65,40 @@ def read_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def work(waiting: Any, store: Path, out: Path, device: str, deadline: float) -> None:
-    """A process: trains job after job."""
+def train(part: str, seed: int, device: str) -> list[dict[str, Any]]:
+    """The lines of the runs of a part with this seed, which are trained where they are missing."""
     import torch
 
     from bearcat.adaptation import Library
-    from bearcat.bench import identify, open_store
+    from bearcat.bench import identify, open_store, results
     from bearcat.bench.execute import Execution, execute, in_stacks
-    from bearcat.report import Result
+    from bearcat.bench.grid import plan, read_grid
 
-    torch.set_num_threads(1)
-    kept, library, last = open_store(store, create=True), Library(), None
-    while time.time() < deadline:
-        try:
-            part, specs = waiting.get_nowait()
-        except queue.Empty:
-            return
-        begun = time.time()
-        if (specs[0].dataset, specs[0].task.target) != last:
-            library, last = Library(), (specs[0].dataset, specs[0].task.target)
-        try:
-            runs = identify(specs, kept, library)
-            execution = Execution(kept, runs, lambda text: print(text, flush=True), library=library)
-            execute(execution, partial(in_stacks, device=torch.device(device)))
-            for spec, run in zip(specs, runs, strict=True):
-                if (known := kept.state(run.identity).record) is not None:
-                    append(out, line_of(cell(part, spec), Result(run.cell, known, kept.folder(run.identity))))
-        except Exception:
-            print(f"{part}, {specs[0].cell}: failed", traceback.format_exc(), flush=True)
-        took = time.time() - begun
-        print(f"{part}: {len(specs)} runs of {specs[0].cell} in {took:.0f} s", flush=True)
+    store, lines = open_store(STORE, create=True), list[dict[str, Any]]()
+    specs = [spec for spec in plan(read_grid(GRIDS / f"{PARTS[part]}.toml")) if spec.seed == seed]
+    for data, group in groupby(specs, key=lambda spec: spec.data):
+        planned, library = list(group), Library()  # which keeps the data of one dataset
+        runs = identify(planned, store, library)
+        execution = Execution(store, runs, partial(print, flush=True), library=library)
+        execute(execution, partial(in_stacks, device=torch.device(device)))
+        finished = {result.folder.name: result for result in results(runs, store)[0]}
+        known = [(spec, finished.get(run.identity)) for spec, run in zip(planned, runs, strict=True)]
+        lines += [line_of(cell(part, spec), result) for spec, result in known if result is not None]
+        print(f"{part}, {data}, seed {seed}: {len(finished)} of {len(runs)} runs", flush=True)
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--out", type=Path, default=Path("runs.jsonl"), help="lines are appended")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="processes beside each other")
-    parser.add_argument("--limit-seconds", type=float, default=1e9)
     chosen = parser.parse_args()
-    if unknown := [part for part in chosen.parts if part not in PARTS]:
-        parser.error(f"unknown part '{unknown[0]}'; known are {', '.join(PARTS)}")
-    deadline, context = time.time() + chosen.limit_seconds - GRACE, get_context("spawn")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process
-    done = {tuple(line.get(name) for name in CELL) for line in read_lines([chosen.out])}
-    waiting, count = context.Queue(), 0
-    for seed in range(SEEDS):
-        for part in chosen.parts or PARTS:
-            for job in jobs(part, seed, done):
-                waiting.put(job)
-                count += len(job[1])
-        print(f"{count} runs up to seed {seed}", flush=True)
-    time.sleep(1)  # the queue's own thread hands over
-    given = (waiting, STORE, chosen.out, chosen.device, deadline)
-    workers = [context.Process(target=work, args=given, daemon=True) for _ in range(chosen.jobs)]
-    for worker in workers:
-        worker.start()
-    while any(worker.is_alive() for worker in workers) and time.time() < deadline + GRACE - 5:
-        time.sleep(0.5)
-    left = [worker for worker in workers if worker.is_alive()]
-    for worker in left:
-        worker.terminate()
-    print(f"{len(read_lines([chosen.out]))} lines; {len(left)} processes were stopped", flush=True)
-    waiting.cancel_join_thread()
+    for seed in range(5):
+        for part in chosen.parts:
+            lines = train(part, seed, chosen.device)
+            with chosen.out.open("a", encoding="utf-8") as file:
+                file.writelines(f"{json.dumps(line)}\n" for line in lines)
 
 
 if __name__ == "__main__":
