@@ -118,6 +118,8 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
         (("title = ", "title "), ["TOML"]),
         (("seeds = 2", "seeds = 0"), ["has no cells"]),
         (("preparation = { length = 256 }", "preparation = 3"), ["preparation", "table"]),
+        (("title", "target = { kep = ['healthy'] }\ntitle"), ["target 1", "'kep'", "'keep'?"]),
+        (("title", "part = []\ntitle"), ["'part'", "[[part]]"]),
         (('data]\nname = "simulated"\nsettings', 'data]\nsettings'), ["data: 'name' is missing"]),
         (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), ["has no cells", "two domains"]),
     ],

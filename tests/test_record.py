@@ -48,6 +48,10 @@ def test_a_record_that_was_cut_or_changed_is_damaged_and_one_that_is_missing_mis
         path.write_text(damaged)
         with pytest.raises(ValueError, match="is damaged"):
             Record.read(tmp_path / "run")
+    path.write_text(text)
+    (tmp_path / "run" / "curves.csv").unlink()
+    with pytest.raises(ValueError, match=r"curves\.csv: is damaged or missing"):
+        Record.read(tmp_path / "run")
     path.unlink()
     with pytest.raises(FileNotFoundError):
         Record.read(tmp_path / "run")

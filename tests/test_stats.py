@@ -1,4 +1,4 @@
-"""The statistics against scipy, twins that count, and numbers worked by hand."""
+"""The statistics against twins that count, and numbers worked by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,12 +41,6 @@ def grid(values: np.ndarray, seeds: int = 1, names: str = "ABCDEFGH") -> list[Re
 @quick
 def test_the_signed_rank_test_equals_counting_all_signs(differences):
     assert signed_rank(np.array(differences)) == pytest.approx(twin.signed_rank(differences), rel=1e-12)
-
-
-def test_the_signed_rank_test_is_scipys_where_scipy_has_it():
-    differences = np.random.default_rng(50).normal(0.3, size=50)
-    expected = scipy.stats.wilcoxon(differences, zero_method="pratt", method="exact")
-    assert signed_rank(differences) == pytest.approx(expected.pvalue, rel=1e-9)
 
 
 @given(st.lists(st.integers(0, 64).map(lambda step: step / 64), min_size=1, max_size=10))

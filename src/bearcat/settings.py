@@ -155,7 +155,8 @@ def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = Fal
     if origin is tuple:
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        value = list(value.items()) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):  # a list of one table, or of pairs
+            value = [value] if dataclasses.is_dataclass(arguments[0]) else list(value.items())
         if isinstance(value, list | tuple):
             kinds = arguments if ... not in arguments else arguments[:1] * len(value)
             if len(kinds) == len(value):
@@ -192,15 +193,15 @@ def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
 
 def _described(kind: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
-    if typing.get_origin(kind) is Mapping:
+    if typing.get_origin(kind) is Mapping or dataclasses.is_dataclass(kind):
         return "a table"
     if typing.get_origin(kind) is typing.Literal:
         return " or ".join(map(str, typing.get_args(kind)))
     arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return " or ".join(map(_described, arguments))
+        return " or ".join(map(_described, reversed(arguments)))
     if typing.get_origin(kind) is tuple:
-        return f"a list like a,b,c, where every part is {words.get(arguments[0], 'a value')}"
+        return f"a list like a,b,c, where every part is {_described(arguments[0])}"
     return words.get(kind, f"a {kind}")
 
 

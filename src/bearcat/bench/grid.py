@@ -100,14 +100,15 @@ def read_grid(path: Path) -> tuple[Grid, ...]:
     # What stands above the `[[part]]` tables holds for each of them unless it says otherwise.
     common = {"title": path.stem} | table
     parts = common.pop("part", [{}])
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
         raise InputError(f"{path}: 'part' must be a list of tables; open each with [[part]]")
-    places = [f"{path}: part {number}" if "part" in table else str(path) for number in range(1, len(parts) + 1)]
-    for place, part in zip(places, parts, strict=True):
-        preparation = (common | part).get("preparation")
-        if isinstance(preparation, dict) and "input" in preparation:
+    grids = list[Grid]()
+    for number, part in enumerate(parts, start=1):
+        place, keys = f"{path}: part {number}" if "part" in table else str(path), common | part
+        if isinstance(keys.get("preparation"), dict) and "input" in keys["preparation"]:
             raise InputError(f"{place}: preparation: 'input' has no place here; list the inputs with 'inputs'")
-    return tuple(from_plain(Grid, common | part, place, given=True) for place, part in zip(places, parts, strict=True))
+        grids.append(from_plain(Grid, keys, place, given=True))
+    return tuple(grids)
 
 
 def plan(grids: Sequence[Grid], root: Path | None = None, library: Library | None = None) -> list[RunSpec]:
