@@ -51,9 +51,7 @@ def test_the_grid_of_the_page_is_one(tmp_path):
 def test_the_paper_is_960_runs_as_the_published_code_does_them_without_reading_data(tmp_path):
     planned = plan(read_grid(GRIDS / "paper.toml"), tmp_path / "nowhere")
     assert len({spec.cell for spec in planned}) == 960
-    fast = plan(read_grid(GRIDS / "paper-fast.toml"))
     assert (planned[-1].recipe.passes, planned[-1].recipe.precision) == ("separate", "float32")
-    assert (fast[-1].recipe.passes, fast[-1].recipe.precision) == ("shared", None)
 
 
 def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_path):
