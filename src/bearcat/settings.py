@@ -1,11 +1,11 @@
 """Settings and requests: frozen dataclasses whose fields are read from text.
 
-A row of a table (an input, an encoder, a calibrator) is written as its name, with the settings that differ from their
-defaults, `dense:widths=256,128:dropout=0.1`, in records, model folders, grids and on the command line.
+A row of a table (an input, an encoder, a calibrator) is written as its name with settings,
+`dense:widths=256,128:dropout=0.1`, in records, model folders, grids and on the command line.
 
 A request is what a user can ask for: each field once, with its type, default, range and one line of help. Options of
-the command line, keywords of Python, the query over HTTP and docs/commands.md are made from these fields. Grids are
-read by the same reader (bench/grid.py).
+the command line, keywords of Python, the query over HTTP and docs/commands.md are made from these fields. A grid is
+read in the same way (bench/grid.py).
 
 >>> override(Simulated(), {"seconds": "2", "severities": "0.5,2"})
 >>> from_text("frequency", INPUTS, "input")

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +17,7 @@ import pytest
 
 from bearcat.bench.execute import connect_ray, on_ray
 from bearcat.errors import InputError
+from tests.commands import PYTHON
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401
 
 
@@ -68,30 +67,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, _kernels: list[Path]) -> I
         ray.shutdown()
 
 
-def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(
-    make, whole, cluster, tmp_path
-):
-    """SLURM is played: its `srun` notes what it should start on the nodes, where there is a cluster already."""
-    page = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"^```bash\n(#!/bin/bash.*?)^```", page, re.DOTALL | re.MULTILINE)
-    site = make()
-    head, port = cluster.get_runtime_context().gcs_address.split(":")
-    for theirs, ours in (
-        ("6379", port), ("grids/paper.toml", site.grid), ("/shared/paderborn", site.root), ("/shared/store", site.store.path),
-        ("--ray", "--device cpu --ray"),
-    ):  # fmt: skip
-        assert theirs in script
-        script = script.replace(theirs, str(ours))
-    played = {"srun": f'echo "$*" >> {tmp_path}/calls', "scontrol": f"echo {head}; echo another"}
-    for name, text in played.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    own = os.environ | {
-        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_NODELIST": "vm[1-2]",
-    }  # fmt: skip
+def test_ray_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole, cluster, tmp_path):
+    site, address = make(), cluster.get_runtime_context().gcs_address
     with (tmp_path / "said").open("w") as said:
-        job = subprocess.Popen(["bash", "-c", script], env=own, stdout=said, stderr=said)
+        job = subprocess.Popen([*PYTHON, *site.words("--ray", address, "--device", "cpu")], stdout=said, stderr=said)
 
     def training() -> list[int]:
         return [pid for pid in descendants(os.getpid()) if command_line(pid).startswith(b"ray::train")]
@@ -106,9 +85,6 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
     assert "4 done" in printed
     assert not list((site.store.path / "stacks").iterdir())
     agree(whole, site, TOLERANCE)
-    first, second = sorted((tmp_path / "calls").read_text().splitlines(), key=lambda call: "--head" not in call)
-    assert first.endswith(f"--nodelist={head} ray start --head --port={port} --num-cpus=1 --block")
-    assert second.endswith(f"--exclude={head} ray start --address={head}:{port} --num-cpus=1 --block")
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):

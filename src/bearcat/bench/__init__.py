@@ -1,8 +1,7 @@
-"""Grids of runs, and the store: the folder that keeps the runs of grids; docs/benchmark.md shows what is in it.
+"""The store: the folder that keeps the runs of grids; docs/benchmark.md shows what is in it.
 
-A finished run is not repeated; an unfinished run never counts as done: its record is written last. The process that
-works on a run holds its lock, and the system frees it however that process ends. Any number of processes, on any number
-of machines that share the folder, may work on one store.
+A run's record is written last, so an unfinished run never counts as done. The process that works on a run holds its
+lock, and the system frees it however that process ends, so any number of processes may work on one store.
 
 >>> store = open_store(Path("bench-store"), create=True)
 >>> specs = identify(plan(read_grid(Path("grids/smoke.toml"))), store, Library())

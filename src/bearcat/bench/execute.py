@@ -1,9 +1,8 @@
 """Runs the cells of a grid that have no result yet, in this process or on a Ray cluster; the records are the same.
 
 `in_stacks` trains runs of equal shape together in this process; `on_ray` hands them out one by one to workers, which
-need bearcat and the recordings at the same path (docs/benchmark.md). A process that works on a run holds its lock, so
-any number of executions can share a store. A run that raises is marked as failed and the rest goes on; a full disk
-stops everything, and the store stays as it was.
+need bearcat and the recordings at the same path. A run that raises is marked as failed and the rest goes on; a full
+disk stops everything.
 
 >>> execute(Execution(store, specs), partial(in_stacks, device=torch.device("cpu")))
 """
