@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shlex
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -192,3 +193,10 @@ def test_what_is_added_takes_25_lines():
     files = re.findall(r"^```python\n# (?:file: |examples/)(\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert len(files) == 6
     assert {name: lines for name, code in files if (lines := code.count("\n")) > 25} == {}
+
+
+def test_every_extra_that_a_sentence_names_is_there():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    named = set(re.findall(r"bearcat\[(\w+)\]", text)) | set(re.findall(r'library\((?:"\w+"|name), "(\w+)"', text))
+    assert {"formats", "serve", "watch"} <= named <= set(extras)

@@ -71,10 +71,10 @@ def test_texts_and_values_make_the_same_request():
 @pytest.mark.parametrize(
     ("kind", "field", "value", "words"),
     [
-        (AdaptRequest, "methd", "DANN", "did you mean 'method'"), (AdaptRequest, "recipe", "DANN", "'method'"),
+        (AdaptRequest, "methd", "DANN", "did you mean 'method'"),
         (AdaptRequest, "epochs", 2.5, "whole number"), (AdaptRequest, "window", 1, "--window"),
         (DiagnoseRequest, "rate", "fast", "not a number"), (DiagnoseRequest, "rate", float("nan"), "--rate"),
-        (DiagnoseRequest, "mounting", "soft", "--mounting"), (DiagnoseRequest, "orders", {}, "bpfo="),
+        (DiagnoseRequest, "mounting", "soft", "--mounting"),
         (DiagnoseRequest, "group", 3, "--group"),
     ],
 )  # fmt: skip

@@ -25,28 +25,11 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from bearcat.errors import RANGES, InputError, check_range, naming_place, suggest
 
 Settings = TypeVar("Settings")
-# Settings of v0.3 that have another name, place or form today, some by the class that had them.
-REMOVED = {
-    "false_alarms": "write how many in a year, such as 12 for one a month",
-    "baseline": "write recordings and days apart, such as --baseline 30 --baseline-days 7",
-    "ramp_up": "set labels.weight",
-    "ridge": "it is 1e-4 for vector and matrix scaling, and 1 for CPCS",
-    "CPCS.resampling": "solver=scikit-learn draws the smaller domain again too",
-    "label_by": "list the files in a manifest, with labels of your own",
-    "Paderborn.channel": "list the files in a manifest for another channel than the first",
-    "Grid.tasks": 'write "A:B", or "A+B:C" for two sources',
-    "Grid.precision": 'write set = { precision = "bfloat16" } in a [[method]]',
-    "DiagnoseRequest.orders": 'write bearing="bpfo=3.585,bpfi=5.415"',
-    "DiagnoseRequest.override": "correct what files state in a manifest's columns 'rate', 'rpm' and 'bearing'",
-    "Method.recipe": "write method = …",
-    "AdaptRequest.beside": "compare methods in a grid, with bearcat bench run",
-    "AdaptRequest.recipe": "it is called 'method'",
-}
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
 
 
@@ -61,30 +44,24 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return table
 
 
-def override(settings: Settings, given: Mapping[str, Any], what: str = "setting") -> Settings:
-    """A copy with these fields changed, whose values may be texts, lists and tables.
-
-    InputError names an unknown or wrong one, and `what` fields are called.
-    """
-    return dataclasses.replace(settings, **_given_fields(type(settings), given, what))  # type: ignore[type-var]
+def override(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """A copy with these fields changed, whose values may be texts, lists and tables; InputError names a wrong one."""
+    return dataclasses.replace(settings, **_given_fields(type(settings), given))  # type: ignore[type-var]
 
 
-def _given_fields(kind: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+def _given_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a dataclass as a person gave them."""
     hints, read = _hints(kind), dict[str, Any]()
     names = [field.name for field in dataclasses.fields(kind)]
     for name, value in given.items():
-        gone = REMOVED.get(f"{kind.__name__}.{name}") or REMOVED.get(name)
         if name not in names:
-            unknown = f"unknown {what} '{name}'{suggest(name, names)}"
-            raise InputError(f"{what} '{name}' is gone; {gone}" if gone else unknown)
+            raise InputError(f"unknown setting '{name}'{suggest(name, names)}")
         try:
             read[name] = from_plain(hints[name], value, name, given=True)
         except ValueError as error:
             if isinstance(error, InputError):  # of a table, which names its own entry
                 raise
-            instead = f"; {gone}" if gone else ""
-            raise InputError(f"{what} '{name}': '{value}' is not {_described(hints[name])}{instead}") from error
+            raise InputError(f"setting '{name}': '{value}' is not {_described(hints[name])}") from error
     return read
 
 
@@ -181,7 +158,7 @@ def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
         if not isinstance(table, Mapping):
             raise InputError(f"must be a table, not {value!r:.40}")
         if given:
-            read = _given_fields(kind, table, "setting")
+            read = _given_fields(kind, table)
         else:
             known = [field.name for field in fields if field.name in table]
             read = {name: from_plain(hints[name], table[name], f"'{name}'") for name in known}
@@ -222,13 +199,11 @@ def option(
 class Request:
     """The base of all requests."""
 
-    what: ClassVar[str] = "setting"  # what a field is called in a sentence
-
     @classmethod
     def of(cls, **values: Any) -> Self:
         """The request with these values, which may be texts; InputError names the field of a wrong one."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-        request = override(cls(), {name: value for name, value in plain.items() if value is not None}, cls.what)
+        request = override(cls(), {name: value for name, value in plain.items() if value is not None})
         for field in dataclasses.fields(cls):
             value, words = getattr(request, field.name), field.metadata
             if words["choices"] and value and value not in words["choices"]:

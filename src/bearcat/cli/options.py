@@ -42,11 +42,9 @@ Format = Annotated[Form, Option("--format", metavar="table|csv|json", help="How 
 
 
 class Command(TyperCommand):
-    """A command whose help is short, and which refuses options that were removed or are given twice."""
+    """A command whose help is short, and which refuses options that are given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        flags = [word for word in args if word.startswith("--")]
-        refuse_removed(flags, {flag for parameter in self.params for flag in parameter.opts}, self.name)
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(order).items():
             if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
@@ -67,10 +65,9 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands, and what replaces one that was removed."""
+    """Commands, whose list is printed where none is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        refuse_removed(args[:1], self.commands)
         return super().parse_args(ctx, args or ["--help"])
 
 
@@ -197,56 +194,3 @@ def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
     from rich.progress import track
 
     return partial(track, description="reading", console=console(to_error=True), transient=True)
-
-
-# What replaces options and commands of v0.3. One that other commands still have begins with its command.
-INSTEAD = {
-    "use `bearcat methods`": "recipes",
-    "write --bearing with a designation, such as --bearing 6205; docs/diagnose.md says which are known": "bearings",
-    "write --method": "--recipe",
-    "write --method-set": "--recipe-set",
-    "write --method-set balance=true or balance=false": "--balance, --no-balance",
-    "write --method-set precision=bfloat16": "--precision",
-    "name it in a manifest's column 'specimen'": "--specimen",
-    "name it in a manifest's column 'machine'": "adapt --machine, check --machine",
-    "list the recordings of the target in a manifest": "--target-keep, --target-share",
-    "curves.csv in the run's folder has the numbers of every epoch": "--track",
-    "compare methods in a grid: bearcat bench run, bearcat bench report": "--beside",
-    "bearcat predict with the model of adapt ends with 1 and 3": "--fail-on",
-    "write --channel NAME, or list the channels in a manifest": "adapt --channels",
-    "write --bearing bpfo=3.585,bpfi=5.415,bsf=2.357,ftf=0.398": "--bpfo, --bpfi, --bsf, --ftf",
-    "bearcat report draws spectra and the evidence on one page": "--png, --view",
-    "bearcat.deploy.opened.open_model gives the windows' probabilities": "--by",
-    "take it from --format json, for each recording": "--min-confidence, --unfamiliar-alarm, --no-unfamiliar-alarm",
-    "correct what files state in a manifest's columns 'rate', 'rpm', 'load' and 'bearing'":
-        "--override, --speeds, --loads, FOLDER --rate",
-    "leave it out; the command chooses it": "--batch, --figures",
-    "print the page of bearcat report from a browser": "--pdf",
-    "leave it out; the whole dataset is fetched": "fetch --domain",
-    "give bearcat report what bearcat diagnose --healthy or bearcat predict printed with --format json":
-        "report --healthy, report --model",
-    "let a reverse proxy ask for a password": "--token",
-    "leave it out; the assistant has its own limits": "mcp --max-bytes, mcp --timeout",
-    "leave it out: recordings are judged at once; use bearcat watch acknowledge for what you know": "FOLDER --healthy",
-    "write --jobs N to read with N processes": "FOLDER --executor, FOLDER --address",
-    "write --ray local or --ray HOST:PORT": "run --executor, run --jobs, run --address",
-    "write --notify with a URL, such as json://host/path, mailto://user:password@host?to=me@example.com or mqtt://host/topic":
-        "--webhook, --mail, --mqtt",
-    "use --format json, or bearcat watch export for all measurements as csv": "--metrics",
-    "leave it out; bearcat adapt --window and --stride cut windows": "check --window, check --stride",
-    "leave it out; the exit status is 2 where recordings are unusable": "check --format",
-    "leave it out; bearcat.data.windows.prepare computes what a network is given": "show --input, show --window",
-    "a killed grid goes on; write timeout 28000 bearcat bench run …": "--limit-seconds",
-    "bench status names the file with the traceback of each failed run": "--why",
-    "runs.csv has every digit": "--decimals",
-    "write a grid with these methods or tasks alone; grids share the runs of a store": "--only-method, --task",
-}  # fmt: skip
-REMOVED = {name: instead for instead, names in INSTEAD.items() for name in names.split(", ")}
-
-
-def refuse_removed(words: Iterable[str], known: Collection[str], command: str | None = None) -> None:
-    """Raises InputError for the first word that is a removed command or option; `known` are the names of today."""
-    for name in (word.partition("=")[0] for word in words):
-        instead = REMOVED.get(f"{command} {name}") or REMOVED.get(name)
-        if instead and name not in known:
-            raise InputError(f"{name}: was removed; {instead}")
