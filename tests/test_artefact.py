@@ -143,7 +143,7 @@ def test_a_file_or_nothing_is_no_model_folder(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "encoder", "channels"),
     [
-        ("log-spectrum:bands=20", "dense:widths=24,16", 2), ("log-spectrum:bands=20", "linear", 1),
+        ("physics:use=band-kurtosis", "dense:widths=24,16", 2), ("physics:use=band-kurtosis", "linear", 1),
     ],
 )  # fmt: skip
 def test_numpy_runs_dense_layers_as_torch_does(tmp_path, kind, encoder, channels, calibration):

@@ -207,7 +207,7 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
     assert (measured.rpm, list(measured.channels)) == (pytest.approx(first.rpm), ["vibration"])
     again = resample(replace(first, rate=1000.0), 2000.0)
     np.testing.assert_allclose(again.speed[::2], first.speed, atol=1e-2)
-    chosen = Preparation("envelope-orders:last=5:number=8:bands=1", 100, 50, None)
+    chosen = Preparation("physics:use=envelope-orders:last=5", 100, 50, None)
     windows = prepare([replace(first, rate=1000.0)], chosen)
     speeds = np.lib.stride_tricks.sliding_window_view(first.speed, 100)[::50]
     expected = find_input(chosen.input).transform(cut(first, 100, 50), 1000.0, speeds.mean(axis=1))

@@ -265,7 +265,7 @@ def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind
 def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_says_when_it_is_missing(
     tmp_path, command
 ):
-    model = made_model("envelope-orders:last=20:number=80", 512, rate=8000.0)
+    model = made_model("physics:use=envelope-orders:last=20", 512, rate=8000.0)
     save_model(tmp_path / "model", model)
     save_model(tmp_path / "kept", replace(model, rpm=900.0))
     for folder in ("900rpm", "unknown"):
@@ -287,7 +287,7 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_s
 
 
 def test_a_model_that_needs_a_speed_that_nobody_says_is_given_the_measured_one(tmp_path):
-    model, time = made_model("envelope-orders:last=20:number=80", 512, rate=8000.0), np.arange(5 * 8000) / 8000
+    model, time = made_model("physics:use=envelope-orders:last=20", 512, rate=8000.0), np.arange(5 * 8000) / 8000
     shaft = sum(np.sin(2 * np.pi * 23 * order * time + order) / order for order in range(1, 6))
     signal = (shaft + 0.01 * np.random.default_rng(0).standard_normal(time.size)).astype(np.float32)
     wavfile.write(tmp_path / "a.wav", 8000, signal)

@@ -41,7 +41,7 @@ def folder(tmp_path_factory) -> Path:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         signal = np.random.default_rng(seed).standard_normal(24_000).astype(np.float32)
         wavfile.write(root / file, 12_000, signal)
-    save_model(root / "model", made_model("log-spectrum:bands=20", encoder="dense:widths=16"))
+    save_model(root / "model", made_model("physics:use=band-kurtosis", encoder="dense:widths=16"))
     return root
 
 

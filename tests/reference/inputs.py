@@ -18,11 +18,11 @@ def unit(window: np.ndarray) -> np.ndarray:
     return centred / centred.std() if centred.std() > 0 else centred
 
 
-def log_spectrum(window: np.ndarray, bands: int, lowest: float = 0.0, rate: float = 2.0) -> np.ndarray:
+def log_spectrum(window: np.ndarray, bands: int) -> np.ndarray:
     """Log of the mean of |FFT(Hann·x)|² over the bins of each band, over the mean of all bands, less the mean."""
     n = len(window)
     power = abs(np.fft.fft(unit(window) * signal.get_window("hann", n))) ** 2
-    bins = [k for k in range(1, n // 2) if k * rate / n >= lowest]
+    bins = range(1, n // 2)
     members: list[list[float]] = [[] for _ in range(bands)]
     for number, k in enumerate(bins):
         members[number * bands // len(bins)].append(power[k])

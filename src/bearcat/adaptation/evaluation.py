@@ -61,7 +61,7 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
 
     def represented(windows: Windows, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         part = windows[indices]
-        return representations(np.asarray(part.values), np.asarray(part.shapes), kind, part.span)
+        return representations(np.asarray(part.values), np.asarray(part.shapes), kind)
 
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
     target, all_windows = (represented(split.target, part) for part in (unlabelled, both))

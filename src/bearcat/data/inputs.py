@@ -2,15 +2,14 @@
 
 The same object serves training, prediction and the estimator; docs/inputs.md and extend.md say what and how to add.
 
->>> inputs = find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)
+>>> inputs = find_input("bearing-orders").transform(windows, rate=51_200, rpm=900, bearing=BEARINGS["6205"])
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from bearcat.data.bearing import KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError, check_range
-from bearcat.settings import find_name, from_text, spell_out, to_text
+from bearcat.settings import find_name, from_text, to_text
 
 Rate = float | None  # of a recording, in Hz; None: it is not known
 WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
@@ -31,8 +30,8 @@ FEWEST_ORDERS = 10.0  # up to which a spectrum of orders must reach to be of use
 class Input:
     """A transform of windows. Rate, speed and bearing are None where they are not known.
 
-    >>> find_input("envelope-orders").needs
-    ('rate', 'rpm')
+    >>> find_input("bearing-orders").needs
+    ('rate', 'rpm', 'bearing')
     """
 
     version: ClassVar[int] = 1  # raise it when the transform changes: cached windows and runs are made again
@@ -108,11 +107,7 @@ class PhysicalInput(Input):
     label_from = 50  # the classes are apart from the start
     turns: ClassVar[float] = 2.0  # of the shaft that a window should hold
 
-    def __post_init__(self) -> None:
-        for name in ("bands", "number", "multiples"):
-            check_range("count", getattr(self, name, 1), name)
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+    def measure(self, spectra: WindowSpectra, turns: float, orders: np.ndarray) -> Floats:
         """(window, channel, point) of windows of so many turns, of a bearing with these orders (4,); NaN: not known."""
         raise NotImplementedError(f"{type(self).__name__} measures nothing")
 
@@ -129,143 +124,72 @@ class PhysicalInput(Input):
         bearing_orders = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
         orders = np.array([bearing_orders[name] for name in KINEMATIC])
         blocks = (windows[first : first + size] for first in range(0, max(len(windows), 1), size))
-        return np.concatenate([self.measure(WindowSpectra.of(block), rate, turns, orders) for block in blocks])
+        return np.concatenate([self.measure(WindowSpectra.of(block), turns, orders) for block in blocks])
+
+
+def check_order(name: str, order: float, bands: int, rate: Rate, rpm: Speed | None) -> None:
+    """Refuses a speed at which the envelope of a band does not show an order of the shaft."""
+    mean = float(np.mean(np.asarray(rpm)))  # of a speed signal, by which `suited` chose
+    highest, limit = order * mean / 60, (rate or math.inf) / 2 / bands
+    if highest > limit:
+        beyond = f"{name} at {mean:g} rpm is {highest:.0f} Hz, beyond the {limit:.0f} Hz that a band shows"
+        raise InputError(f"{beyond}; check the speed, or set a lower last order", "rpm")
 
 
 @dataclass(frozen=True)
-class BandInput(PhysicalInput):
-    """An input of a number for each band."""
-
-    bands: int = 16
-
-    def points(self, length: int) -> int:
-        return self.bands
-
-
-@dataclass(frozen=True)
-class LogSpectrum(BandInput):
-    """Logarithms of the power in equal bands, without their mean: the shape of the spectrum, whatever the gain."""
-
-    bands: int = 128
-    lowest: float = 0.0  # Hz, where the first band begins
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("rate",) if self.lowest else ()
-
-    @property
-    def shortest(self) -> int:
-        return 4 * self.bands + 4
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
-        if not 0 <= share < 1 or (1 - share) * (spectra.length // 2 - 2) < self.bands:
-            raise InputError(f"{self.bands} bands above {self.lowest:g} Hz do not fit; take fewer", "input")
-        return physical.band_levels(spectra, physical.equal_edges(spectra.length, self.bands, share))
-
-
-@dataclass(frozen=True)
-class OctaveSpectrum(BandInput):
-    """The same in bands that grow geometrically, for what differs at low frequencies."""
-
-    bands: int = 96
-    octaves: float = 9.0  # below half the rate
-
-    @property
-    def shortest(self) -> int:
-        return math.ceil(2**self.octaves)  # so that the lowest band has a bin
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return physical.band_levels(spectra, physical.octave_edges(spectra.length, self.bands, self.octaves))
-
-
-@dataclass(frozen=True)
-class BandKurtosis(BandInput):
-    """How impulsive each of some equal bands is."""
-
-    @property
-    def shortest(self) -> int:
-        return 8 * self.bands
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return physical.band_kurtosis(spectra, self.bands)
-
-
-@dataclass(frozen=True)
-class OrderInput(PhysicalInput):
-    """An input that reads the envelopes of some equal bands at orders of the shaft."""
+class BearingOrders(PhysicalInput):
+    """Spectra of bands' envelopes on an axis of the bearing's own orders, whatever its geometry: for other bearings."""
 
     bands: int = 4
-    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm")
-    fewest: ClassVar[float] = 0.0  # turns that a window must hold
+    multiples: int = 6  # of each strike that are read, with their sidebands
+    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
+    turns: ClassVar[float] = 12.0  # so that lines an order apart are apart
+    fewest: ClassVar[float] = 6.0  # turns, below which they are not
+
+    def __post_init__(self) -> None:
+        check_range("count", self.bands, "bands")
+        check_range("count", self.multiples, "multiples")
 
     @property
     def shortest(self) -> int:
         return 16 * self.bands
 
-    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
-        """The highest order that it reads, in words and as a number."""
-        raise NotImplementedError(f"{type(self).__name__} does not say its last order")
+    def points(self, length: int) -> int:
+        return self.bands * len(bearing_lines(self.multiples))
 
     def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
         super().check(length, rate, rpm, bearing)
-        fastest = float(np.mean(np.asarray(rpm)))  # of a speed signal the mean, by which `suited` chose
-        what, order = self.last_order(bearing)
-        highest, limit = order * fastest / 60, (rate or math.inf) / 2 / self.bands
-        if highest > limit:
-            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {limit:.0f} Hz that a band shows"
-            raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order (multiples)", "rpm")
-        turns = length / (rate or math.inf) * fastest / 60
+        orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
+        highest, name = max((orders["BPFI"], "BPFI"), (2 * orders["BSF"], "2×BSF"))
+        check_order(f"{self.multiples}×{name}+1", self.multiples * highest + 1, self.bands, rate, rpm)
+        turns = length / (rate or math.inf) * float(np.mean(np.asarray(rpm))) / 60
         if turns < self.fewest:
             few = f"a window of {length} samples holds {turns:.1f} turns of the shaft, and {self.fewest:g} are needed"
             raise InputError(f"{few}; check the speed, or use longer windows", "rpm")
 
-
-@dataclass(frozen=True)
-class EnvelopeOrders(OrderInput):
-    """Spectra of bands' envelopes on an axis of shaft orders."""
-
-    first: float = 0.5  # order
-    last: float = 40.0
-    number: int = 160  # orders read in each band
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.first < self.last:
-            raise InputError(f"orders go from first to last, not from {self.first:g} to {self.last:g}")
-
-    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
-        return f"order {self.last:g}", self.last
-
-    def points(self, length: int) -> int:
-        return self.bands * self.number
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return physical.envelope_orders(spectra, turns, self.bands, np.linspace(self.first, self.last, self.number))
-
-
-@dataclass(frozen=True)
-class BearingOrders(OrderInput):
-    """Spectra of bands' envelopes on an axis of the bearing's own orders, whatever its geometry: for other bearings."""
-
-    multiples: int = 6  # of each strike that are read, with their sidebands
-    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
-    turns: ClassVar[float] = 12.0  # so that lines an order apart are apart
-    fewest: ClassVar[float] = 6.0  # below which they are not
-
-    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
-        orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
-        highest, name = max((orders["BPFI"], "BPFI"), (2 * orders["BSF"], "2×BSF"))
-        return f"{self.multiples}×{name}+1", self.multiples * highest + 1
-
-    def points(self, length: int) -> int:
-        return self.bands * len(bearing_lines(self.multiples))
-
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
+    def measure(self, spectra: WindowSpectra, turns: float, orders: np.ndarray) -> Floats:
         return physical.bearing_orders(spectra, turns, self.bands, self.multiples, orders)
 
 
-PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders")
+@dataclass(frozen=True)
+class Part:
+    """A part of the input `physics`."""
+
+    points: int
+    shortest: int  # samples that a window must have
+    measure: Callable[[WindowSpectra, float, float], Floats]  # of windows of so many turns, up to the last order
+
+
+ORDERS, BANDS = "envelope-orders", 4  # the part that needs a speed, and the bands whose envelopes it reads
+PARTS = {
+    "log-spectrum": Part(128, 516, lambda spectra, *_: physical.log_spectrum(spectra, 128)),
+    "octave-spectrum": Part(96, 512, lambda spectra, *_: physical.octave_spectrum(spectra, 96, 9)),
+    "band-kurtosis": Part(16, 128, lambda spectra, *_: physical.band_kurtosis(spectra, 16)),
+    ORDERS: Part(
+        160 * BANDS, 64, lambda spectra, turns, last: physical.envelope_orders(spectra, turns, BANDS, last, 160)
+    ),
+}
+WITHOUT_SPEED = tuple(PARTS)[:3]
 
 
 @dataclass(frozen=True)
@@ -273,57 +197,56 @@ class Physics(PhysicalInput):
     """What the recordings' metadata allow of PARTS, in one vector."""
 
     use: tuple[str, ...] = ()  # of PARTS; none: as `suited` chooses by the metadata of the recordings, or the first 3
-    last: float = 40.0  # order up to which envelope-orders reads
+    last: float = 40.0  # order up to which envelopes are read
 
     def __post_init__(self) -> None:
         names = tuple(find_name(name, PARTS, "part of the physical input") for name in self.use)
         object.__setattr__(self, "use", names)  # as PARTS spells them
+        if not physical.FIRST_ORDER < self.last < math.inf:
+            raise InputError(f"last must be an order above {physical.FIRST_ORDER:g}, not {self.last:g}")
 
     @property
     def depends(self) -> bool:
         return not self.use
 
-    @cached_property
-    def members(self) -> list[PhysicalInput]:
-        made = LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last)
-        return [made[PARTS.index(name)] for name in self.use or PARTS[:3]]
+    @property
+    def parts(self) -> dict[str, Part]:
+        """By name, in the order of their points."""
+        return {name: PARTS[name] for name in self.use or WITHOUT_SPEED}
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(name for name in WHAT if any(name in member.needs for member in self.members))
+        return ("rate", "rpm") if ORDERS in self.use else ()
 
     @property
     def shortest(self) -> int:
-        return max(member.shortest for member in self.members)
+        return max(part.shortest for part in self.parts.values())
 
     def points(self, length: int) -> int:
-        return sum(member.points(length) for member in self.members)
+        return sum(part.points for part in self.parts.values())
 
     def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
-        for member in self.members:
-            member.check(length, rate, rpm, bearing)
+        super().check(length, rate, rpm, bearing)
+        if ORDERS in self.use:
+            check_order(f"order {self.last:g}", self.last, BANDS, rate, rpm)
 
-    def measure(self, spectra: WindowSpectra, rate: Rate, turns: float, orders: np.ndarray) -> Floats:
-        return np.concatenate([member.measure(spectra, rate, turns, orders) for member in self.members], axis=-1)
+    def measure(self, spectra: WindowSpectra, turns: float, orders: np.ndarray) -> Floats:
+        return np.concatenate([part.measure(spectra, turns, self.last) for part in self.parts.values()], axis=-1)
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> Physics:
         """With shaft orders where rate and speed of all are known, up to the highest that all show in a band."""
         if self.use:
             return self
         speeds = [(recording.rate, recording.rpm / 60) for recording in recordings if recording.rate and recording.rpm]
-        highest = min((rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds), default=0.0)
+        highest = min((rate / 2 / BANDS / shaft for rate, shaft in speeds), default=0.0)
         if len(speeds) < len(recordings) or highest < FEWEST_ORDERS:
-            return Physics(PARTS[:3])
-        return Physics(PARTS[:4], self.last if highest >= self.last else float(int(highest)))
+            return Physics(WITHOUT_SPEED)
+        return Physics(tuple(PARTS), self.last if highest >= self.last else float(int(highest)))
 
 
 INPUTS: dict[str, type[Input]] = {
     "time": Waveform,
     "frequency": Spectrum,
-    "log-spectrum": LogSpectrum,
-    "octave-spectrum": OctaveSpectrum,
-    "band-kurtosis": BandKurtosis,
-    "envelope-orders": EnvelopeOrders,
     "bearing-orders": BearingOrders,
     "physics": Physics,
 }
@@ -338,9 +261,11 @@ def find_input(text: str) -> Input:
     """The input that `NAME` or `NAME:SETTING=VALUE` describes.
 
     >>> windows = np.random.default_rng(0).normal(size=(3, 1, 4096))
-    >>> find_input("log-spectrum:bands=64").transform(windows).shape
-    (3, 1, 64)
+    >>> find_input("physics:use=log-spectrum").transform(windows).shape
+    (3, 1, 128)
     """
+    if (name := text.partition(":")[0]) in PARTS:
+        raise InputError(f"input '{name}': is a part of the input physics; use physics:use={name}", "input")
     return from_text(text, INPUTS, "input")
 
 
@@ -365,7 +290,7 @@ class Preparation:
     cut: float | None = None  # seconds: a recording counts as several of so long; None: as one
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
+        object.__setattr__(self, "input", to_text(find_input(self.input), INPUTS))
         for name in ("length", "stride", "rate"):
             check_range(name, getattr(self, name))
         check_range("seconds", self.cut, "cut")

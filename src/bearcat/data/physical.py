@@ -4,7 +4,7 @@ One FFT of a window serves every measurement. Levels at shaft orders, which lie 
 a nonuniform FFT instead of sums of cosines (Kaiser-Bessel kernel, Jackson et al. 1991): 1e-8 of a signal's amplitude.
 
 >>> spectra = WindowSpectra.of(windows)                             # (window, channel, time)
->>> envelope_orders(spectra, turns=6.4, bands=4, orders=np.linspace(0.5, 40, 160))   # (window, channel, point)
+>>> envelope_orders(spectra, turns=6.4, bands=4, last=40, number=160)   # (window, channel, point)
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ OVERSAMPLED = 2  # an envelope has kinks, whose overtones would fold back
 FEWEST = 256  # times at which an envelope is sampled, so that what is filtered away is far from the orders
 BLOCK = 1 << 18  # samples worked on at once, which bounds the memory; measured (docs/design.md)
 NEAR, SLIP = 5, 0.008  # places tried around each line of a bearing, and how far they reach
+FIRST_ORDER = 0.5  # of the shaft, at which envelopes are read
 TAPS = 10  # bins of a grid twice as fine that a place between them is made of
 
 
@@ -65,8 +66,24 @@ def band_signals(lines: Array, bands: int, oversampled: int = 1) -> NDArray[np.c
     return np.asarray(fft.ifft(padded, overwrite_x=True))  # in the same memory
 
 
-def band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
-    """Logarithms of the mean power in bands without their mean; `edges` are counted from the lower edge of bin 1."""
+def log_spectrum(spectra: WindowSpectra, bands: int) -> Floats:
+    """Logarithms of the mean power in equal bands without their mean: the shape of the spectrum, whatever the gain."""
+    return _band_levels(spectra, _equal_edges(spectra.length, bands))
+
+
+def octave_spectrum(spectra: WindowSpectra, bands: int, octaves: float) -> Floats:
+    """The same in bands that grow geometrically over so many octaves below half the rate."""
+    edges = np.logspace(-octaves, 0, bands + 1, base=2) * (spectra.length / 2) - 0.5
+    return _band_levels(spectra, edges)
+
+
+@lru_cache(maxsize=16)
+def _equal_edges(length: int, bands: int) -> NDArray[np.float64]:
+    return np.ceil(np.arange(bands + 1) * (length // 2 - 1) / bands)
+
+
+def _band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
+    """Levels of bands whose `edges` (band + 1,) are counted from the lower edge of bin 1."""
     power = spectra.tapered_power
     edges = np.clip(edges, 0, power.shape[-1])
     first = np.minimum(edges.astype(np.int64), power.shape[-1] - 1)
@@ -77,20 +94,6 @@ def band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
     return np.asarray(level - level.mean(axis=-1, keepdims=True), dtype=np.float32)
 
 
-@lru_cache(maxsize=16)
-def equal_edges(length: int, bands: int, lowest: float) -> NDArray[np.float64]:
-    """(band + 1,) of bands of equal width up to half the rate, from `lowest` on, a share of it."""
-    first = max(1, math.ceil(lowest * length / 2))
-    number = length // 2 - first
-    return np.array([first - 1 - (-band * number // bands) for band in range(bands + 1)], dtype=np.float64)
-
-
-@lru_cache(maxsize=16)
-def octave_edges(length: int, bands: int, octaves: float) -> NDArray[np.float64]:
-    """(band + 1,) of bands that grow geometrically over so many octaves below half the rate."""
-    return np.asarray(np.logspace(-octaves, 0, bands + 1, base=2) * (length / 2) - 0.5)
-
-
 def band_kurtosis(spectra: WindowSpectra, bands: int) -> Floats:
     """log(mean e⁴ / (mean e²)²) of the envelope e of equal bands."""
     power = squared_magnitude(band_signals(spectra.lines, bands))
@@ -98,8 +101,9 @@ def band_kurtosis(spectra: WindowSpectra, bands: int) -> Floats:
     return np.log(np.maximum(_over(fourth, mean * mean), np.float32(1)))
 
 
-def envelope_orders(spectra: WindowSpectra, turns: float, bands: int, orders: NDArray[np.float64]) -> Floats:
-    """Spectra of the envelopes of equal bands at orders (order,), in log, standardised in each window."""
+def envelope_orders(spectra: WindowSpectra, turns: float, bands: int, last: float, number: int) -> Floats:
+    """Spectra of the envelopes of equal bands at shaft orders from FIRST_ORDER on, in log, standardised in a window."""
+    orders = np.linspace(FIRST_ORDER, last, number)
     return _unit(_flat(_envelope_levels(spectra, turns, bands, orders)))
 
 

@@ -299,10 +299,9 @@ def moved_centres(points: Floats, recording: Integers, centres: Floats, start: F
     return np.asarray(centres + offset + apart)
 
 
-def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span: int) -> dict[str, NDArray[Any]]:
-    """The representations check models use, from a network's inputs (window, channel, point) of this kind.
-
-    `shapes` are the windows' spectral shapes; a window covers `span` samples.
+def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str) -> dict[str, NDArray[Any]]:
+    """The representations check models use, from a network's inputs (window, channel, point) of this kind; `shapes`
+    are the windows' spectral shapes.
     """
     input_kind, made = find_input(kind), {"spectral shape": shapes}
     if isinstance(input_kind, Waveform | Spectrum):
@@ -311,10 +310,9 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span:
         return made | {"spectrum": plain, "log-spectrum": np.log(plain + 0.01 * level + 1e-12)}
     made["input"] = values
     if isinstance(input_kind, Physics):
-        ends = np.cumsum([member.points(span) for member in input_kind.members])
-        parts = np.split(values, ends[:-1], axis=2)
-        names = [type(member).__name__ for member in input_kind.members]
-        made |= {name: part for name, part in zip(names, parts, strict=True) if name != "OctaveSpectrum"}
+        ends = np.cumsum([part.points for part in input_kind.parts.values()])
+        parts = zip(input_kind.parts, np.split(values, ends[:-1], axis=2), strict=True)
+        made |= {name: values for name, values in parts if name != "octave-spectrum"}
     return made
 
 
