@@ -22,7 +22,7 @@ from bearcat.settings import ADVANCED, Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from rich.console import Console, JustifyMethod
+    from rich.console import Console
 
     from bearcat.deploy.opened import Predictor
     from bearcat.diagnosis.recording import Diagnoses
@@ -142,24 +142,20 @@ def print_lines(*texts: str, flush: bool = False) -> None:
     print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
 
 
-def print_table(
-    rows: Sequence[Mapping[str, str]], left: Collection[str], fixed: Collection[str] = (), title: str | None = None
-) -> None:
-    """A table without lines. Columns of `left` are aligned there, others to the right; all but `fixed` ones wrap."""
+def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), title: str | None = None) -> None:
+    """A table without lines; columns of `right` are aligned there and do not wrap. Nothing where there are no rows."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
-        side: JustifyMethod = "left" if column in left else "right"
-        table.add_column(column, justify=side, overflow="fold", no_wrap=column in fixed)
+        number = column in right
+        table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
         table.add_row(*map(shown, row.values()))
     screen = console()
-    if fixed == left:
-        screen.width = max(screen.width, 120)  # nothing is cut off
     with screen.capture() as text:  # rich itself would end with 1, an alarm, after a broken pipe
         screen.print(table)
-    print(text.get(), end="")
+    print(text.get() if rows else "", end="")
 
 
 def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -176,9 +172,7 @@ def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns:
 
 
 def print_recordings(diagnoses: Diagnoses) -> None:
-    if rows := diagnoses.table():
-        right = ("confidence", "agreement", "unfamiliar")
-        print_table(rows, set(rows[0]) - set(right), (*right, "decision"))
+    print_table(diagnoses.table(), right=("confidence", "agreement", "unfamiliar"))
 
 
 def print_decision(model: Predictor) -> None:

@@ -293,7 +293,7 @@ def _print_survey(surveyed: Survey, preparation: Preparation) -> None:
             "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*speeds[:1], *speeds[-1:]})),
             "bearing": ", ".join(dict.fromkeys(str(info.bearing) for info in infos if info.bearing)),
         })  # fmt: skip
-    print_table(rows, left=("domain", "class", "bearing"))
+    print_table(rows, right=("recordings", "seconds", "rate (Hz)", "windows", "rpm"))
     domains, classes = (
         {domain for domain, _ in surveyed.classes},
         {label for _, label in surveyed.classes} - {UNLABELLED},

@@ -103,7 +103,7 @@ def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
                 "T": "–" if temperature is None else f"{temperature:.2f}",
             }
         )
-    print_table(rows, left=("method", "input"), title=title)
+    print_table(rows, right=set(rows[0]) - {"method", "input"}, title=title)
 
 
 def check(
@@ -231,7 +231,7 @@ def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     for name in dict.fromkeys(spec.cell.method for spec in specs):
         of_method = Counter(state.kind for spec, state in states if spec.cell.method == name)
         rows.append({"method": name} | {kind: str(of_method[kind]) for kind in kinds if counts[kind]})
-    print_table(rows, left=("method",))
+    print_table(rows, right=kinds)
     print(f"{len(specs)} cells: {', '.join(f'{counts[kind]} {kind}' for kind in kinds if counts[kind])}")
     for spec, state in states:
         if state.kind in ("failed", "damaged", "running"):

@@ -106,8 +106,7 @@ def print_fleet(fleet: Fleet, form: str) -> None:
         print_note(fleet.summary)
         return
     print_lines(fleet.summary, flush=True)
-    if table := fleet.table():
-        print_table(table, set(table[0]) - {"confidence", "level"}, ("status", "since", "confidence", "level"))
+    print_table(fleet.table(), right=("confidence", "level"))
 
 
 def print_change(status: PointStatus, form: str) -> None:
