@@ -25,9 +25,10 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from bearcat.errors import RANGES, InputError, check_range, naming_place, suggest
+from bearcat.findings import PRIOR
 
 Settings = TypeVar("Settings")
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
@@ -44,24 +45,27 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return table
 
 
-def override(settings: Settings, given: Mapping[str, Any]) -> Settings:
-    """A copy with these fields changed, whose values may be texts, lists and tables; InputError names a wrong one."""
-    return dataclasses.replace(settings, **_given_fields(type(settings), given))  # type: ignore[type-var]
+def override(settings: Settings, given: Mapping[str, Any], what: str = "setting") -> Settings:
+    """A copy with these fields changed, whose values may be texts, lists and tables.
+
+    InputError names an unknown or wrong one, and `what` fields are called.
+    """
+    return dataclasses.replace(settings, **_given_fields(type(settings), given, what))  # type: ignore[type-var]
 
 
-def _given_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _given_fields(kind: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Fields of a dataclass as a person gave them."""
     hints, read = _hints(kind), dict[str, Any]()
     names = [field.name for field in dataclasses.fields(kind)]
     for name, value in given.items():
         if name not in names:
-            raise InputError(f"unknown setting '{name}'{suggest(name, names)}")
+            raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
         try:
             read[name] = from_plain(hints[name], value, name, given=True)
         except ValueError as error:
             if isinstance(error, InputError):  # of a table, which names its own entry
                 raise
-            raise InputError(f"setting '{name}': '{value}' is not {_described(hints[name])}") from error
+            raise InputError(f"{what} '{name}': '{value}' is not {_described(hints[name])}") from error
     return read
 
 
@@ -158,7 +162,7 @@ def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
         if not isinstance(table, Mapping):
             raise InputError(f"must be a table, not {value!r:.40}")
         if given:
-            read = _given_fields(kind, table)
+            read = _given_fields(kind, table, "setting")
         else:
             known = [field.name for field in fields if field.name in table]
             read = {name: from_plain(hints[name], table[name], f"'{name}'") for name in known}
@@ -182,32 +186,30 @@ def _described(kind: Any) -> str:
     return words.get(kind, f"a {kind}")
 
 
-RECORDINGS, ADVANCED = "Recordings", "Advanced"  # groups of options, the first being "Options"
-DAY = 86_400.0  # seconds
 MANY = "; repeat for more"
+DAY = 86_400.0  # seconds
 
 
-def option(
-    default: Any, text: str, metavar: str = "", *, choices: tuple[str, ...] = (), group: str = "", flag: str = "",
-) -> Any:  # fmt: skip
+def option(default: Any, text: str, metavar: str = "", flag: str = "", choices: tuple[str, ...] = ()) -> Any:
     """A field with its help; a field of a number has the range of its name in RANGES, if there is one."""
-    words = {"help": text, "metavar": metavar, "choices": choices, "group": group, "flag": flag}
-    return dataclasses.field(default=default, metadata=words)
+    about = {"help": text, "metavar": metavar or "|".join(choices), "flag": flag, "choices": choices}
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The base of all requests."""
 
+    what: ClassVar[str] = "setting"  # what a field is called in a sentence
+
     @classmethod
     def of(cls, **values: Any) -> Self:
         """The request with these values, which may be texts; InputError names the field of a wrong one."""
-        plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-        request = override(cls(), {name: value for name, value in plain.items() if value is not None})
+        request = override(cls(), {name: value for name, value in values.items() if value is not None}, cls.what)
         for field in dataclasses.fields(cls):
-            value, words = getattr(request, field.name), field.metadata
-            if words["choices"] and value and value not in words["choices"]:
-                raise InputError(f"unknown choice '{value}'{suggest(value, words['choices'])}", field.name)
+            value, choices = getattr(request, field.name), field.metadata["choices"]
+            if choices and value and value not in choices:
+                raise InputError(f"unknown choice '{value}'{suggest(value, choices)}", field.name)
             if field.name in RANGES and isinstance(value, int | float):
                 check_range(field.name, value, field=field.name)
         return request
@@ -217,11 +219,9 @@ class Request:
 class SignalRequest(Request):
     """What recordings may not state."""
 
-    rpm: str | None = option(None, "Speed of the shaft, or the channel with it.", "RPM", group=RECORDINGS)
-    bearing: Any = option(  # noqa: RUF009 (a text, or a Bearing)
-        None, "6205, bpfo=3.59,bpfi=5.42 or balls=9,ball=7.94,pitch=39.", "BEARING", group=RECORDINGS
-    )
-    channel: str | None = option(None, "The channel to read, by name.", "NAME", group=RECORDINGS)
+    rpm: str | None = option(None, "Speed of the shaft, or the channel with it.", "RPM")
+    bearing: Any = option(None, "6205, bpfo=3.59,bpfi=5.42 or balls=9,ball=7.94,pitch=39.", "BEARING")  # noqa: RUF009
+    channel: str | None = option(None, "The channel to read, by name.", "NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,28 +229,22 @@ class PointRequest(SignalRequest):
     """What diagnosing and watching have in common."""
 
     channels: str | None = option(
-        None, "Channels are axes of one bearing, or of several bearings.", "together|apart",
-        choices=("together", "apart"), group=RECORDINGS,
-    )  # fmt: skip
-    prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
-    trust_speed: bool = option(False, "Keep the stated speed where the signal contradicts it.", group=ADVANCED)
-    jobs: int = option(1, "Processes; 0: one for each core.", "N", group=ADVANCED)
+        None, "Channels are axes of one bearing, or of several bearings.", choices=("together", "apart")
+    )
+    prior: float = option(PRIOR, "Share of recordings that are faulty.", "SHARE")
+    trust_speed: bool = option(False, "Keep the stated speed where the signal contradicts it.")
+    jobs: int = option(1, "Processes; 0: one for each core.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnoseRequest(PointRequest):
     """Of `diagnose`, `predict`, `report` and the server."""
 
-    rate: float | None = option(None, "Sampling rate of files that do not state it.", "HZ", group=RECORDINGS)
-    alarm: tuple[str, ...] = option(
-        (), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS", group=ADVANCED
-    )
-    unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT", group=ADVANCED)
-    group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2", group=ADVANCED)
-    mounting: str | None = option(
-        None, "Mounting of the machine, for ISO 20816-3.", "rigid|flexible",
-        choices=("rigid", "flexible"), group=ADVANCED,
-    )  # fmt: skip
+    rate: float | None = option(None, "Sampling rate of files that do not state it.", "HZ")
+    alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS")
+    unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT")
+    group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2")
+    mounting: str | None = option(None, "Mounting of the machine, for ISO 20816-3.", choices=("rigid", "flexible"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +255,7 @@ class WatchRequest(PointRequest):
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
     baseline_days: float | None = option(None, "Days of running of a baseline.  [default: 2]", "N")
     baseline_starts: int | None = option(None, "Starts whose first recordings are learnt.  [default: 3]", "N")
-    timezone: str | None = option(None, "Time zone of times without one.  [default: UTC]", "ZONE", group=ADVANCED)
+    timezone: str = option("UTC", "Time zone of times without one.", "ZONE")
 
     @property
     def rule(self) -> dict[str, Any]:
@@ -278,23 +272,19 @@ class ServeRequest(Request):
     store: str | None = option(None, "Show the machines of this store of bearcat watch at /fleet.", "STORE")
     host: str = option("127.0.0.1", "The address to listen on; 0.0.0.0 for all.", "ADDRESS")
     port: int = option(8000, "The port; 0 takes a free one.", "N")
-    max_bytes: int = option(64 * 2**20, "Largest request in bytes.", "N", group=ADVANCED)
-    timeout: float = option(30.0, "Longest time of a request in seconds.", "S", group=ADVANCED)
-    concurrency: int = option(64, "Connections at once; others get 503.", "N", group=ADVANCED)
-    alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".", "CLASS", group=ADVANCED)
+    max_bytes: int = option(64 * 2**20, "Largest request in bytes.", "N")
+    timeout: float = option(30.0, "Longest time of a request in seconds.", "S")
+    concurrency: int = option(64, "Connections at once; others get 503.", "N")
+    alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataRequest(SignalRequest):
     """How a dataset or a user's folder is read."""
 
-    root: Path | None = option(  # noqa: RUF009 (frozen too)
-        None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER", group=RECORDINGS
-    )
-    rate: float | None = option(None, "Resample to it; also the rate of files that state none.", "HZ", group=RECORDINGS)
-    settings: tuple[str, ...] = option(
-        (), "A setting of the dataset" + MANY + ".", "NAME=VALUE", flag="--set", group=ADVANCED
-    )
+    root: Path | None = option(None, "The dataset's folder.  [default: $BEARCAT_DATA/NAME]", "FOLDER")  # noqa: RUF009
+    rate: float | None = option(None, "Resample to it; also the rate of files that state none.", "HZ")
+    settings: tuple[str, ...] = option((), "A setting of the dataset" + MANY + ".", "NAME=VALUE", "--set")
 
     @property
     def dataset_settings(self) -> dict[str, str]:
@@ -312,14 +302,12 @@ class AdaptRequest(DataRequest):
     target: str | None = option(None, "The domain to adapt to.", "NAME")
     method: str | None = option(None, "See `bearcat methods`.  [default: match-clusters]", "NAME")
     input: str | None = option(None, "Input of the network: physics, time, …  [default: the method's]", "NAME")
-    reference: str | None = option(None, "Class labelled in the target, or a healthy file.", "CLASS|FILE")
+    reference: str = option("", "Class labelled in the target, or a healthy file.", "CLASS|FILE")
     epochs: int | None = option(None, "Epochs of training.  [default: the method's]", "N")
-    window: int | None = option(None, "Samples of a window.  [default: 1024]", "N", group=ADVANCED)
-    stride: int | None = option(None, "Samples from window to window.  [default: no overlap]", "N", group=ADVANCED)
-    split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME", group=ADVANCED)
-    prior: float | None = option(None, "Share of recordings that are faulty.  [default: 0.3]", "SHARE", group=ADVANCED)
-    seed: int = option(0, "Seed of split and training.", "N", group=ADVANCED)
-    device: str = option("auto", "Where training runs: auto, cpu or cuda.", "NAME", group=ADVANCED)
-    method_settings: tuple[str, ...] = option(
-        (), "A setting of the method" + MANY + ".", "PART.NAME=VALUE", flag="--method-set", group=ADVANCED
-    )
+    window: int | None = option(None, "Samples of a window.  [default: 1024]", "N")
+    stride: int | None = option(None, "Samples from window to window.  [default: no overlap]", "N")
+    split: str | None = option(None, "Split by window, block, recording or specimen.", "NAME")
+    prior: float = option(PRIOR, "Share of recordings that are faulty.", "SHARE")
+    seed: int = option(0, "Seed of split and training.", "N")
+    device: str = option("auto", "Where training runs: auto, cpu or cuda.", "NAME")
+    method_settings: tuple[str, ...] = option((), "A setting of the method" + MANY + ".", "NAME=VALUE", "--method-set")

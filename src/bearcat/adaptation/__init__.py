@@ -337,7 +337,7 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
         made = make_recipe(name, data.preparation.input, epochs, {"balance": str(data.balance)} | method_settings)
         return RunSpec(
             dataset_label(request.data), opened, task, name, without_own_benches(made, request.data), data.preparation,
-            data.split, request.seed, Mix(reference=request.reference or ""), request.prior or PRIOR,
+            data.split, request.seed, Mix(reference=request.reference), request.prior,
             chosen=data.choices, warnings=data.warnings,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
 
 from bearcat.errors import InputError, csv_cell, shown, to_json
-from bearcat.settings import ADVANCED, Request
+from bearcat.settings import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ Format = Annotated[Form, Option("--format", metavar="table|csv|json", help="How 
 
 
 class Command(TyperCommand):
-    """A command whose help is short, and which refuses options that are given twice."""
+    """A command that refuses options that are given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -50,18 +50,6 @@ class Command(TyperCommand):
             if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
                 raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
         return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """A line for each option, the rare ones last."""
-        rows = dict[str, list[tuple[str, str]]]()
-        for option in self.get_params(ctx):
-            record = None if option.name == "help" else option.get_help_record(ctx)
-            if record is not None:
-                usual = "Arguments" if option.param_type_name == "argument" else "Options"
-                rows.setdefault(getattr(option, "rich_help_panel", None) or usual, []).append(record)
-        for group in sorted(rows, key=(*rows, ADVANCED).index):
-            with formatter.section(group):
-                formatter.write_dl(rows[group])
 
 
 class Group(TyperGroup):
@@ -86,12 +74,12 @@ def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., 
     hints = get_type_hints(kind)
 
     def parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
-        hint, words, text = hints[field.name], field.metadata, field.metadata["help"]
+        hint, about, text = hints[field.name], field.metadata, field.metadata["help"]
         value: Any = bool if hint is bool else Names if hint == tuple[str, ...] else str | None
-        if value == str | None and field.default is not None:
+        if value == str | None and field.default not in (None, ""):
             text += f"  [default: {field.default}]"
-        flag, metavar = words["flag"] or f"--{field.name.replace('_', '-')}", words["metavar"] or None
-        option = Option(flag, metavar=metavar, help=text, rich_help_panel=words["group"] or None)
+        flag = about["flag"] or f"--{field.name.replace('_', '-')}"
+        option = Option(flag, metavar=about["metavar"] or None, help=text)
         default = False if hint is bool else None
         return inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option])
 

@@ -28,7 +28,7 @@ from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_spe
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
-from bearcat.findings import PRIOR, Finding
+from bearcat.findings import Finding
 from bearcat.settings import DiagnoseRequest
 from bearcat.storage import real_path
 
@@ -119,7 +119,7 @@ class Given:
         bearing, search = asked_bearing(request.bearing)
         return Given(
             request.rate, rpm, speed, bearing, search or None, request.channel, request.channels,
-            AlarmRule.of(classes, request.alarm or None, request.prior or PRIOR), request.trust_speed,
+            AlarmRule.of(classes, request.alarm or None, request.prior), request.trust_speed,
             Declared(request.unit, request.group, request.mounting),
         )  # fmt: skip
 
