@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bearcat.bench.report import critical_difference
-from bearcat.bench.stats import compare
+from bearcat.bench.stats import Pair, compare
 from bearcat.record import RecordedBins
 from bearcat.report import Cell, figures
 from tests.made_records import made_result
@@ -74,13 +75,14 @@ def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(t
             assert content == other.render(suffix), figure.name
 
 
-def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best_to_its_worst():
-    ranks = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
-    comparison = replace(compare([], "accuracy"), ranks=ranks, cliques=(("a", "b"), ("b", "c")), tasks=("x→y",) * 9)
+def test_dots_on_a_bar_of_a_critical_difference_diagram_are_methods_that_do_not_differ():
+    ranks, equal = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, ("ab", "bd")
+    pairs = tuple(Pair(*pair, 0.1, 0.01, 0.9 if "".join(pair) in equal else 0.01) for pair in combinations(ranks, 2))
+    comparison = replace(compare([], "accuracy"), ranks=ranks, pairs=pairs, tasks=("x→y",) * 9)
     picture = critical_difference(comparison)
-    bars = [line for line in picture.drawing.axes[0].lines if line.get_linewidth() == 3]
-    assert sorted((min(bar.get_xdata()), max(bar.get_xdata())) for bar in bars) == [(1, 2), (2, 3)]
-    assert bars[0].get_ydata()[0] != bars[1].get_ydata()[0], "cliques that share a method are drawn apart"
+    bars = [line for line in picture.drawing.axes[0].lines if line.get_marker() == "o"]
+    assert sorted(sorted(bar.get_xdata()) for bar in bars) == [[1, 2], [2, 4]], "no dot where c is"
+    assert bars[0].get_ydata()[0] != bars[1].get_ydata()[0], "bars that share a method are drawn apart"
     texts = [text.get_text() for text in picture.drawing.axes[0].texts]
     assert texts == ["a (1.00)", "b (2.00)", "(4.00) d", "(3.00) c"]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 
 
 def rank(values: Sequence[float], place: int) -> float:
@@ -25,26 +24,3 @@ def signed_rank(differences: Sequence[float]) -> float:
     for tried in product((False, True), repeat=len(ranks)):
         extreme += abs(sum(value for value, sign in zip(ranks, tried, strict=True) if sign) - middle) >= observed
     return extreme / 2 ** len(ranks)
-
-
-def holm_rejects(p: Sequence[float], level: float) -> list[bool]:
-    """The procedure as Holm tells it: from the smallest p on, reject until one is not small enough."""
-    rejected = [False] * len(p)
-    left = len(p)
-    for place in sorted(range(len(p)), key=lambda place: p[place]):
-        if Fraction(p[place]) * left > Fraction(level):
-            break
-        rejected[place] = True
-        left -= 1
-    return rejected
-
-
-def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> set[tuple[str, ...]]:
-    """All runs of at least two neighbours without a differing pair, less those inside another."""
-    runs = [
-        tuple(ordered[start:end])
-        for start in range(len(ordered))
-        for end in range(start + 2, len(ordered) + 1)
-        if not any(frozenset(pair) in different for pair in combinations(ordered[start:end], 2))
-    ]
-    return {run for run in runs if not any(set(run) < set(other) for other in runs)}

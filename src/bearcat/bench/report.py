@@ -120,7 +120,7 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
         for method in ordered_methods(results):
             pictures.append(figures.reliability([run for run in results if run.cell.method == method]))
         pictures.append(figures.confusions(results))
-    slug = re.sub(r"[^a-z0-9]+", "-", title.removesuffix(" input").lower())
+    slug = file_name(title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
     named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]
     for table in tables:  # a file stands alone; the page says once what concerns all its tables
@@ -241,19 +241,20 @@ def _p_entry(p: float, bold: bool = False) -> TableEntry:
 
 @house_style()
 def critical_difference(comparison: Comparison) -> ReportFigure:
-    """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
+    """Average ranks on a line, best on the left; dots on a bar join methods that the tests cannot separate."""
     posthocs, pandas = library("scikit_posthocs", "bench"), library("pandas", "bench")
     rank, style_of, score = comparison.ranks, figures.styles(ordered_names(comparison.ranks)), comparison.metric.title
-    joined = pandas.DataFrame(np.eye(len(rank)), index=list(rank), columns=list(rank))  # 1: no difference
-    for clique in comparison.cliques:
-        joined.loc[list(clique), list(clique)] = 1.0
-    drawing = empty_figure(WIDE, 0.6 + 0.13 * len(comparison.cliques) + 0.19 * math.ceil(len(rank) / 2))
+    p = pandas.DataFrame(1.0, index=list(rank), columns=list(rank))
+    for pair in comparison.pairs:
+        p.loc[pair.first, pair.second] = p.loc[pair.second, pair.first] = pair.p_holm
+    drawing = empty_figure(WIDE, 0.8 + 0.28 * math.ceil(len(rank) / 2))
     axis = drawing.subplots()
     diagram = posthocs.critical_difference_diagram(
-        dict(rank), joined, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
+        dict(rank), p, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
         label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8},
         color_palette={name: style["color"] for name, style in style_of.items()}, marker_props={"s": 14},
-        elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 3}, text_h_margin=0.02 * len(rank),
+        elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 2, "marker": "o", "markersize": 4},
+        text_h_margin=0.02 * len(rank),
     )  # fmt: skip
     for label in diagram["labels"]:
         label.set_color("black")
@@ -261,7 +262,7 @@ def critical_difference(comparison: Comparison) -> ReportFigure:
     axis.xaxis.set_label_position("top")
     axis.spines["top"].set_visible(True)
     caption = (
-        f"Average ranks of {score} over {count(len(comparison.tasks), 'task')}. A thick bar joins neighbours of which"
+        f"Average ranks of {score} over {count(len(comparison.tasks), 'task')}. Of methods with a dot on the same bar"
         f" no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does not prove them equal."
     )
     caption = f"{caption} {comparison.warning}".strip()
@@ -276,8 +277,6 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
-    of_record = ("pseudo_label_share", "temperature", "at_bound", "failed", "collapsed")
+    of_record = ("pseudo_label_share", "temperature", "at_bound", "failed", "collapsed", "parameters", "device")
     row |= {name: getattr(record, name) for name in of_record}
-    row |= {"seconds": record.seconds / record.stack, "together": record.stack, "parameters": record.parameters}
-    row |= {"device": record.device, "identity": record.data.identity}
-    return row
+    return row | {"seconds": record.seconds / record.stack, "identity": record.data.identity}

@@ -12,17 +12,17 @@ of signs, ties and zeros included, which scipy does not.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from bearcat.findings import count
 from bearcat.report import Floats, Result
+from bearcat.report.figures import library
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
@@ -55,8 +55,7 @@ METRICS = {
 USUAL = ("accuracy", "ece")  # where none is asked for
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Of the seeds of one task; `sd` (ddof 1) is nan for a single seed."""
 
     mean: float
@@ -91,7 +90,6 @@ class Comparison:
     rule: str  # what averages, ranks and tests are made of
     warning: str  # "" or why the tests cannot say anything
     pairs: tuple[Pair, ...]
-    cliques: tuple[tuple[str, ...], ...]
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -109,57 +107,31 @@ class Comparison:
 
 def compare(results: Sequence[Result], metric: str) -> Comparison:
     """Results of one dataset and input, each cell once, by one of METRICS."""
-    scores, sign = target_scores(results, metric), 1 if METRICS[metric].higher_is_better else -1
-    methods = sorted({method for method, _, _ in scores})
-    blocks = sorted({(task, seed) for _, task, seed in scores})
-    complete = [block for block in blocks if all((method, *block) in scores for method in methods)]
-    tasks = sorted({task for task, _ in complete})
-    groups = [  # (seed, method) of each task
-        np.array([[scores[method, *block] for method in methods] for block in complete if block[0] == task])
-        for task in tasks
-    ]
-    means = np.array([group.mean(axis=0) for group in groups]).reshape(len(tasks), len(methods))
-    average = means.mean(axis=0) if tasks else np.full(len(methods), math.nan)
-    rank = ranks(-sign * means).mean(axis=0) if tasks else average
+    pandas, score = library("pandas", "bench"), METRICS[metric].score
+    rows = [(run.cell.method, run.cell.task, run.cell.seed, run.score("target", score)) for run in results]
+    scores = pandas.DataFrame(rows, columns=["method", "task", "seed", "score"]).astype({"score": float}).dropna()
+    blocks = scores.pivot(index=["task", "seed"], columns="method", values="score")
+    complete = blocks.dropna()
+    means = complete.groupby(level="task").mean()  # (task, method) over the seeds
+    sign = 1 if METRICS[metric].higher_is_better else -1
+    average = means.mean()
+    rank = pandas.DataFrame(ranks(-sign * means.to_numpy()), columns=means.columns).mean()
     # Ties in rank: the better average first, then the alphabet, so that the order of results never matters.
-    order = sorted(range(len(methods)), key=lambda n: (*np.nan_to_num([rank[n], -sign * average[n]]), methods[n]))
-    ordered = [methods[number] for number in order]
-    pairs = _pairs([group[:, order] for group in groups], ordered) if tasks else ()
-    different = {frozenset((pair.first, pair.second)) for pair in pairs if pair.significant}
+    methods = sorted(means.columns, key=lambda name: (*np.nan_to_num([rank[name], -sign * average[name]]), name))
+    pairs = _pairs({name: means[name].to_numpy() for name in methods}) if len(means) else ()
     left_out = f", {len(blocks) - len(complete)} left out" if len(complete) < len(blocks) else ""
+    spreads = scores.groupby(["method", "task"])["score"].agg(["mean", "std", "count"])
     return Comparison(
         METRICS[metric],
-        spreads(scores),
-        {methods[number]: float(rank[number]) for number in order},
-        {methods[number]: float(average[number]) for number in order},
-        tuple(tasks),
+        {cell: Spread(*spread) for cell, *spread in spreads.itertuples(name=None)},
+        {name: float(rank[name]) for name in methods},
+        {name: float(average[name]) for name in methods},
+        tuple(means.index),
         "Averages, ranks and tests use only the cells (task and seed) in which every compared method has a result:"
         f" {len(complete)} of {len(blocks)}{left_out}. The mean of a task uses all its seeds.",
-        _warning(len(tasks), len(pairs)),
+        _warning(len(means), len(pairs)),
         pairs,
-        cliques(ordered, different) if tasks else (),
     )
-
-
-def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:
-    """(method, task, seed) → score on the target, where there is one."""
-    scores = {
-        (run.cell.method, run.cell.task, run.cell.seed): run.score("target", METRICS[metric].score) for run in results
-    }
-    return {cell: score for cell, score in scores.items() if score is not None and math.isfinite(score)}
-
-
-def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str], Spread]:
-    """(method, task) → mean, standard deviation (ddof 1) and number of its seeds."""
-    groups = defaultdict[tuple[str, str], list[float]](list)
-    for (method, task, _), score in sorted(scores.items()):
-        groups[method, task].append(score)
-    return {
-        cell: Spread(
-            float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan, len(values)
-        )
-        for cell, values in groups.items()
-    }
 
 
 def ranks(values: Floats) -> Floats:
@@ -187,36 +159,19 @@ def signed_rank(differences: Floats) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: the smallest times m, the next times m − 1, …, never falling, at most 1."""
-    values = np.asarray(p, dtype=float)
-    order = np.argsort(values)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)).clip(max=1)
-    return [float(value) for value in adjusted]
+    """The p of several tests adjusted by Holm's step-down procedure."""
+    adjust = library("statsmodels.stats.multitest", "bench").multipletests
+    return [float(value) for value in adjust(p, method="holm")[1]] if p else []
 
 
-def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
-    """Bars of the critical-difference diagram: the longest runs of neighbours in which no two methods differ."""
-    bars: list[tuple[str, ...]] = []
-    reached = 0
-    for start in range(len(ordered)):
-        end = start + 1
-        while end < len(ordered) and not different & {frozenset((name, ordered[end])) for name in ordered[start:end]}:
-            end += 1
-        if end > reached and end - start > 1:
-            bars.append(tuple(ordered[start:end]))
-        reached = max(reached, end)
-    return tuple(bars)
-
-
-def _pairs(groups: Sequence[Floats], methods: Sequence[str]) -> tuple[Pair, ...]:
-    """Tests of all pairs; a group holds the scores (seed, method) of a task."""
-    pairs = list(combinations(range(len(methods)), 2))
-    gaps = [np.array([(group[:, first] - group[:, second]).mean() for group in groups]) for first, second in pairs]
+def _pairs(means: Mapping[str, Floats]) -> tuple[Pair, ...]:
+    """Tests of all pairs of methods, each with its means of the tasks."""
+    pairs = list(combinations(means, 2))
+    gaps = [means[first] - means[second] for first, second in pairs]
     p = [signed_rank(gap) for gap in gaps]
     return tuple(
-        Pair(methods[first], methods[second], float(gap.mean()), chance, adjusted)
-        for (first, second), gap, chance, adjusted in zip(pairs, gaps, p, holm(p), strict=True)
+        Pair(*names, float(gap.mean()), chance, adjusted)
+        for names, gap, chance, adjusted in zip(pairs, gaps, p, holm(p), strict=True)
     )
 
 
