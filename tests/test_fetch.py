@@ -18,7 +18,7 @@ from bearcat.data.datasets import fetch, require_licence
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)
-ABOUT = About("Bearings", "CC BY-NC 4.0", "https://example.org/licence")
+ABOUT = About("Bearings", "CC BY-NC 4.0, https://example.org/licence")
 
 
 @dataclass
@@ -159,6 +159,6 @@ def test_what_is_no_file_is_a_sentence(site: Site, tmp_path: Path, changes: dict
 
 
 def test_the_licence_is_named_until_it_is_accepted() -> None:
-    with pytest.raises(InputError, match=r"CC BY-NC 4.0 \(https://example.org/licence\).*--accept-licence"):
+    with pytest.raises(InputError, match=r"CC BY-NC 4.0, https://example.org/licence; .*--accept-licence"):
         require_licence(ABOUT, False)
     require_licence(ABOUT, True)

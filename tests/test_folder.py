@@ -80,9 +80,9 @@ def test_a_manifest_says_everything(tmp_path):
     ]  # fmt: skip
     np.testing.assert_allclose(found[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
     first, second, third = found
-    assert (first.rpm, str(first.bearing), first.machine, first.sensor) == (750, "6205", "pump A", "drive end")
+    assert (first.rpm, str(first.bearing), first.machine) == (750, "6205", "pump A")
     assert (second.rpm, second.bearing) == (600, Bearing(8, 6.75, 28.5)), "the domain's name says the speed"
-    assert (third.rpm, third.bearing, third.machine, third.sensor) == (None, None, None, None)
+    assert (third.rpm, third.bearing, third.machine) == (None, None, None)
 
 
 def test_a_manifest_may_be_as_excel_saves_it(tmp_path):

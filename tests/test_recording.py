@@ -121,7 +121,7 @@ def test_different_rates_are_an_error_that_offers_to_resample():
 
 def test_what_is_known_of_a_recording_survives_json():
     plain = make_recording()
-    full = replace(plain, rpm=1200.0, bearing=BEARINGS["6205"], machine="pump A", sensor="drive end")
+    full = replace(plain, rpm=1200.0, bearing=BEARINGS["6205"], machine="pump A")
     for recording in (plain, full):
         assert from_plain(RecordingInfo, json.loads(json.dumps(to_plain(recording.info())))) == recording.info()
     assert prepare([full], Preparation(length=64)).recordings == (full.info(),)

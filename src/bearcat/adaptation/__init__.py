@@ -13,7 +13,7 @@ it is kept: its folder in a store, run.json in the folder of `bearcat adapt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from bearcat.cat.evaluate import check_calibrator
 from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
-from bearcat.data.catalogue import OMIT_DEFAULT, Catalogue, Dataset, Problem, find_domain
+from bearcat.data.catalogue import Catalogue, Dataset, Problem, find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
 from bearcat.data.folder import at_speeds
@@ -85,13 +85,8 @@ class RunSpec:
 
     def data_dict(self) -> dict[str, Any]:
         """The dataset's name and settings, without the folder it lies in."""
-        settings = to_plain(self.dataset)
-        omitted = {
-            field.name
-            for field in fields(self.dataset)  # type: ignore[arg-type]
-            if field.name == "root" or (OMIT_DEFAULT in field.metadata and settings[field.name] == field.default)
-        }
-        return {"name": self.data} | {name: value for name, value in settings.items() if name not in omitted}
+        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
+        return {"name": self.data} | settings
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""

@@ -28,7 +28,6 @@ from bearcat.data.catalogue import (
     Problem,
     checked_root,
     files_in,
-    later,
     listed,
 )
 from bearcat.data.isolated import read_signals
@@ -43,7 +42,7 @@ PAPER = (
     "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",
 )  # fmt: skip
 
-BEARING = BEARINGS["6205"]  # of HIT-SM, and of CWRU at the drive end, where all faults are, whichever sensor hears them
+BEARING = BEARINGS["6205"]  # of HIT-SM, and of CWRU at the drive end, where all its faults are
 
 CWRU_RATE = 12_000.0
 CWRU_SIZES = ("007", "014", "021")  # of a fault, in thousandths of an inch
@@ -56,7 +55,6 @@ FILES = {
     "load2": (99, 107, 120, 132, 171, 187, 199, 211, 224, 236),
     "load3": (100, 108, 121, 133, 172, 188, 200, 212, 225, 237),
 }
-CHANNELS = {"DE": "drive end", "FE": "fan end", "BA": "base plate"}
 LOAD_SPEEDS = {"load0": 1797.0, "load1": 1772.0, "load2": 1750.0, "load3": 1730.0}  # rpm, as the centre lists the loads
 # A normal recording of more samples than this is a 48 kHz original (243 938 samples and more), of fewer at 12 kHz.
 LONGEST_AT_12_KHZ = 200_000
@@ -76,7 +74,7 @@ class Paderborn:
     """`root` holds the files anywhere below it: in `KA04/` or in one flat folder; the archives are unpacked by hand.
 
     >>> Paderborn(Path("data/paderborn")).about.licence
-    'CC BY-NC 4.0 (no commercial use)'
+    'CC BY-NC 4.0 (no commercial use), https://creativecommons.org/licenses/by-nc/4.0/'
     """
 
     root: Path
@@ -85,8 +83,7 @@ class Paderborn:
 
     about: ClassVar[About] = About(
         title="Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz",
-        licence="CC BY-NC 4.0 (no commercial use)",
-        licence_address="https://creativecommons.org/licenses/by-nc/4.0/",
+        licence="CC BY-NC 4.0 (no commercial use), https://creativecommons.org/licenses/by-nc/4.0/",
     )  # Lessmeier et al., PHM Society European Conference 2016
 
     def downloads(self) -> tuple[Download, ...]:
@@ -141,18 +138,13 @@ class CWRU:
     """
 
     root: Path
-    channel: Literal["DE", "FE", "BA"] = "DE"
-    # The normal recordings are cut at this rate, which is then called 12 kHz like the others'. At 48 000 the normal
-    # class is recognised by its rate, as in published comparisons that cut all files as they are.
-    normal_rate: float = CWRU_RATE
-    label_by: Literal["size", "type"] = later("size")  # ten classes, or normal, inner, ball, outer
+    label_by: Literal["size", "type"] = "size"  # ten classes, or normal, inner, ball, outer
     # By size of the fault with labels by type: size007, … each with the four normal recordings.
-    domain_by: Literal["load", "size"] = later("load")
+    domain_by: Literal["load", "size"] = "load"
 
     about: ClassVar[About] = About(
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
-        licence="free for research use; cite the Bearing Data Center",
-        licence_address="https://engineering.case.edu/bearingdatacenter",
+        licence="free for research; cite the Bearing Data Center, https://engineering.case.edu/bearingdatacenter",
     )
 
     def downloads(self) -> tuple[Download, ...]:
@@ -160,14 +152,14 @@ class CWRU:
         return tuple(Download(f"{base}/{number}.mat", f"{number}.mat") for number in chain(*FILES.values()))
 
     def catalogue(self) -> Catalogue:
-        if not CWRU_RATE <= self.normal_rate <= 4 * CWRU_RATE:
-            raise InputError(f"normal_rate must lie between 12000 and 48000 Hz, not {self.normal_rate:g}")
         files = files_in(self.root, "*.mat", "cwru")
         recordings = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
         if self.domain_by == "size":
-            states = [(f"size{size}", state) for size, state in product(CWRU_SIZES, CWRU_CLASSES)]
-            of_size = [(domain, state) for domain, state in states if state == "normal" or domain.endswith(state[-3:])]
-            recordings = [(domain, load, state) for (domain, state), load in product(of_size, FILES)]
+            recordings = [
+                (f"size{size}", load, state)
+                for size, state, load in product(CWRU_SIZES, CWRU_CLASSES, FILES)
+                if state == "normal" or state.endswith(size)
+            ]
         wanted = []
         for domain, load, state in recordings:
             number = FILES[load][CWRU_CLASSES.index(state)]
@@ -181,10 +173,9 @@ class CWRU:
 
     def _entry(self, domain: str, load: str, state: str, number: int, path: Path) -> Entry:
         origin, label = path.relative_to(self.root).as_posix(), self._label(state)
-        rate = self.normal_rate if label == "normal" else CWRU_RATE
 
         def read() -> Recording:
-            variable = f"X{number:03d}_{self.channel}_time"
+            variable = f"X{number:03d}_DE_time"
             signals = read_signals(path, origin)
             if variable not in signals.channels:
                 listed = some_names(signals.channels)
@@ -193,30 +184,28 @@ class CWRU:
             published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
             rpm = signals.speeds.get(variable, LOAD_SPEEDS[load])
             recording = Recording(
-                signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin, rpm=rpm,
-                bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel], specimen=f"cwru {state}",
+                signal=signal, rate=published, label=label, domain=domain, channel="DE", origin=origin, rpm=rpm,
+                bearing=BEARING, machine="CWRU test rig", specimen=f"cwru {state}",
             )  # fmt: skip
-            return replace(resample(recording, rate), rate=CWRU_RATE)
+            return resample(recording, CWRU_RATE)
 
-        identity = f"cwru-1 {number} {self.channel}" + (f" {rate:g}" if rate != CWRU_RATE else "")
-        return Entry(domain, label, origin, path, identity, read)
+        return Entry(domain, label, origin, path, f"cwru-1 {number} DE", read)
 
 
 @dataclass(frozen=True)
 class HITSM:
     """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names.
 
-    >>> HITSM(Path("data/hit-sm"), label_by="type").about.licence_address
-    'https://github.com/hitwzc/Bearing-datasets'
+    >>> HITSM(Path("data/hit-sm"), label_by="type").downloads()[0].name
+    'mfs/Normal_600.mat'
     """
 
     root: Path
-    label_by: Literal["state", "type"] = later("state")  # seven classes, or normal, inner, outer
+    label_by: Literal["state", "type"] = "state"  # seven classes, or normal, inner, outer
 
     about: ClassVar[About] = About(
         title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
-        licence="public; free to use for classifying bearing faults",
-        licence_address="https://github.com/hitwzc/Bearing-datasets",
+        licence="public, for classifying bearing faults: https://github.com/hitwzc/Bearing-datasets",
     )  # Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941
 
     def downloads(self) -> tuple[Download, ...]:

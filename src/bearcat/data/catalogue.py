@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.errors import InputError, suggest
@@ -20,7 +20,6 @@ from bearcat.storage import digest_file, real_path
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-OMIT_DEFAULT = "omit default"  # in the metadata of a setting that a run's name holds only where it is not the default
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class About:
     """
 
     title: str
-    licence: str
-    licence_address: str = ""
+    licence: str  # and its address
 
 
 @dataclass(frozen=True)
@@ -134,11 +132,6 @@ class Dataset(Protocol):
         return ()
 
     def catalogue(self) -> Catalogue: ...
-
-
-def later(default: Any) -> Any:
-    """A setting of a dataset that names a run only where it differs from its default: older runs keep their names."""
-    return field(default=default, repr=False, metadata={OMIT_DEFAULT: True})
 
 
 def find_domain(name: str, domains: Sequence[str]) -> str:

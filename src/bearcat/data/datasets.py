@@ -105,8 +105,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
 def require_licence(about: About, accepted: bool) -> None:
     """Stops unless the licence is accepted."""
     if not accepted:
-        licence = f"{about.licence} ({about.licence_address})"
-        raise InputError(f"{about.title} is published under {licence}: read it, and accept with --accept-licence")
+        raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:

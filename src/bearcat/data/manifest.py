@@ -60,7 +60,7 @@ class Columns(Request):
     bsf: float | None = option(None, ORDER)
     ftf: float | None = option(None, ORDER)
     specimen: str = option("", "The physical bearing, by a name that no other bearing has.")
-    sensor: str = option("", "Where the sensor is.")
+    sensor: str = option("", "Where the sensor is, for people.")
     time: str = option("", "When it was recorded, such as 2024-05-01T10:30:00; by default the time in the file's name.")
     load: float | None = option(None, "In any unit, for `watch`.")
     temperature: float | None = option(None, "In any unit, for `watch`.")

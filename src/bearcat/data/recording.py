@@ -53,7 +53,6 @@ class RecordingInfo:
     bearing: Bearing | None = None
     machine: str | None = None
     specimen: str | None = None  # the physical bearing, by a name that no other bearing has; None: not known
-    sensor: str | None = None
 
     def info(self) -> RecordingInfo:
         """This without the samples."""
