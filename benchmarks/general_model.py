@@ -115,7 +115,7 @@ def train(known: Sequence[Recording]) -> Model:
 def diagnose(model: Model, recording: Recording) -> np.ndarray:
     """(state,) probabilities of a recording, pooled over its windows, in the order of STATES."""
     windows = prepare([recording], model.preparation)
-    found = pool(tally(model.classify(windows.values).log_probabilities), model.pooled_temperature)
+    found = pool(tally(model.run(windows.values).log_probabilities), model.pooled_temperature)
     order = [model.classes.index(state) for state in STATES]
     return np.asarray(found.probabilities)[order]
 

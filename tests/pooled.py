@@ -7,9 +7,8 @@ from typing import Any
 
 from bearcat.data.stream import Stream
 from bearcat.deploy import evidence_of, measure_points
-from bearcat.deploy.ask import network_evidence, tally_stream
 from bearcat.deploy.find import FoundMeasurement, Given
-from bearcat.deploy.opened import Predictor
+from bearcat.deploy.opened import Predictor, network_evidence, tally_stream
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together

@@ -12,9 +12,10 @@ import torch
 from bearcat.cat import Calibration
 from bearcat.cat.networks import InputScaling, build_network, initialise
 from bearcat.data import Preparation
+from bearcat.data.inputs import find_input
 from bearcat.data.recording import spectral_shape
-from bearcat.deploy.model import Model, load_model, save_model
-from bearcat.deploy.opened import open_folder
+from bearcat.deploy.model import Model, load_model, run_network, save_model
+from bearcat.deploy.opened import open_model
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.pooling import fit_familiarity
 from bearcat.errors import InputError
@@ -151,11 +152,11 @@ def test_numpy_runs_dense_layers_as_torch_does(tmp_path, kind, encoder, channels
     mean = torch.randn(1, channels, made.preparation.points)
     made.network.scaling = InputScaling(mean, mean.abs() + 0.5)
     save_model(tmp_path, made)
-    found, windows = open_folder(tmp_path), raw_windows(made)
-    assert found is not None
-    assert (found.calibrated, found.needs, found.preparation) == (made.calibrated, made.needs, made.preparation)
-    outputs, expected = found.outputs(windows), made.outputs(windows)
-    scale = max(1.0, float(np.abs(expected.logits).max()))
-    for name in ("log_probabilities", "logits", "features"):
+    opened, windows = open_model(tmp_path), raw_windows(made)
+    assert (opened.calibrated, opened.needs, opened.preparation) == (made.calibrated, made.needs, made.preparation)
+    values = find_input(kind).transform(windows, made.rate)
+    outputs, expected = opened.outputs(windows), run_network(made.network, made.calibration, values)
+    scale = max(1.0, float(np.abs(expected.log_probabilities).max()))
+    for name in ("log_probabilities", "features"):
         np.testing.assert_allclose(getattr(outputs, name), getattr(expected, name), atol=1e-5 * scale)
-    assert found.outputs(windows[:0]).logits.shape == (0, 3)
+    assert opened.outputs(windows[:0]).log_probabilities.shape == (0, 3)

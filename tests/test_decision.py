@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.channels import Declared
-from bearcat.deploy.ask import network_evidence
+from bearcat.deploy.opened import network_evidence
 from bearcat.diagnosis.decision import UNCLEAR, Decision, Estimate, LabelCheck, ModelEvidence, PhysicsCheck, decide
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together

@@ -17,8 +17,8 @@ from bearcat.data.isolated import open_stream
 from bearcat.data.recording import resample
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
-from bearcat.deploy.ask import at_rate_of, resampled
 from bearcat.deploy.model import load_model
+from bearcat.deploy.opened import at_rate_of, resampled
 from bearcat.errors import InputError
 from bearcat.report import read_result
 from bearcat.storage import digest_json

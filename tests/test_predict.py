@@ -22,10 +22,9 @@ from bearcat.data.bearing import find_bearing
 from bearcat.data.isolated import open_stream
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy import diagnose as diagnose_units
-from bearcat.deploy.ask import at_rate_of, cut_stream, resampled
 from bearcat.deploy.find import FoundUnit, Given, find_files
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.opened import open_model
+from bearcat.deploy.opened import at_rate_of, cut_stream, open_model, resampled
 from bearcat.diagnosis.decision import UNREADABLE
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
@@ -87,7 +86,7 @@ def test_resampling_blocks_is_resampling_the_whole(samples, up, down, sizes):
 
 
 def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr("bearcat.deploy.ask.BATCH", 7)
+    monkeypatch.setattr("bearcat.deploy.opened.BATCH", 7)
     signal = noise(256 * 31 + 17)
     np.save(tmp_path / "a.npy", signal)
     model = made_model()

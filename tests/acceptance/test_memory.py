@@ -20,8 +20,7 @@ import re, sys
 from pathlib import Path
 from bearcat.data.isolated import open_stream
 from bearcat.deploy.find import Given
-from bearcat.deploy.opened import open_model
-from bearcat.deploy.ask import at_rate_of, cut_stream
+from bearcat.deploy.opened import at_rate_of, cut_stream, open_model
 from tests.pooled import pool_stream
 model = open_model(Path(sys.argv[1]))
 for path in map(Path, sys.argv[2:]):

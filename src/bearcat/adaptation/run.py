@@ -34,9 +34,9 @@ from bearcat.cat.state import TrainingState
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
 from bearcat.deploy import MeasuredPoint, examine
-from bearcat.deploy.ask import network_evidence
 from bearcat.deploy.find import FoundPoint
-from bearcat.deploy.model import Model, as_opened, load_model, save_model
+from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.deploy.opened import network_evidence
 from bearcat.diagnosis.decision import decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Tally, pool, tally
@@ -143,7 +143,7 @@ def diagnose_target(
     """The record with the target's recordings as `bearcat predict` has them, and with the decision on the model, which
     their answers complete. Without a model, their signals alone, and none is ok.
     """
-    observations, _ = examine(library.measured(spec), spec.given, None if model is None else as_opened(model))
+    observations, _ = examine(library.measured(spec), spec.given, model)
     if model is None:
         refused = Finding("refused model", "check")
         observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]

@@ -243,7 +243,7 @@ def _ask_unit(unit: MeasuredUnit, given: Given, model: Predictor) -> list[Measur
 
 def _answered(point: FoundPoint, measured: MeasuredPoint, given: Given, model: Predictor) -> MeasuredPoint:
     """The measured point with the model's answer."""
-    from bearcat.deploy.ask import ask
+    from bearcat.deploy.opened import ask
 
     if measured.problem is not None or measured.signal.speed is None:
         return measured
@@ -346,7 +346,7 @@ def _measure(point: FoundPoint, given: Given, model: Predictor | None, tacho: Fo
         for _ in chain(*passing):
             pass
     else:
-        from bearcat.deploy.ask import ask  # other commands start without it
+        from bearcat.deploy.opened import ask  # other commands start without it
 
         read = zip(axes, passing, strict=True)
         channels = ((axis.recording, replace(axis.stream, blocks=blocks)) for axis, blocks in read)

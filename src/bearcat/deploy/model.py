@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,18 @@ from bearcat import __version__
 from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, PlainModule, restore
 from bearcat.deploy.opened import (
-    DENSE,
     FORMAT,
     GRAPH_FORMAT,
     METADATA,
     WEIGHTS,
+    Array,
     Predictor,
     chunks,
-    dense_model,
     encoded,
+    is_dense,
     naming,
     read_folder,
+    run_dense,
 )
 from bearcat.diagnosis.pooling import Outputs
 from bearcat.errors import InputError
@@ -46,39 +49,48 @@ OPSET = 18
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model(Predictor):
-    """One network, its calibration, and how a recording is prepared for it."""
+    """One network, its calibration, and how a recording is prepared for it.
+
+    Dense layers run in numpy, so that its answers are those of its folder to the last digit.
+    """
 
     network: Network
     calibration: Calibration | None
     encoder: str = "cnn"  # a row of ENCODERS
     calibrator: str | None = None  # a row of CALIBRATORS
+    run: Callable[[Array], Outputs] = field(init=False)
+    calibrated: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        run = partial(run_network, self.network, self.calibration)
+        if is_dense(self.encoder):
+            run = partial(run_dense, _arrays(self.network.state_dict()), _arrays(_state(self.calibration)))
+        object.__setattr__(self, "run", run)
+        object.__setattr__(self, "calibrated", self.calibration is not None and not self.at_bound)
 
     @property
     def at_bound(self) -> bool:
         """Whether its calibration ended at its bound."""
         return self.calibration is not None and bool(self.calibration.at_bound.any())
 
-    @property
-    def calibrated(self) -> bool:
-        return self.calibration is not None and not self.at_bound
 
-    @torch.no_grad()
-    def classify(self, values: np.ndarray) -> Outputs:
-        windows = np.ascontiguousarray(values, dtype=np.float32)
-        parts = [self.network(torch.from_numpy(part)[None]) for part in chunks(windows)]
-        logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
-        calibrated = logits if self.calibration is None else self.calibration.apply(logits)
-        return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
+def _state(calibration: Calibration | None) -> Mapping[str, Tensor]:
+    return {} if calibration is None else calibration.state()
 
 
-def as_opened(model: Model) -> Predictor:
-    """The model as `open_model` opens its folder, with dense layers in numpy: outputs are equal to the last digit."""
-    if model.encoder.partition(":")[0] not in DENSE:
-        return model
-    network = {name: value.numpy(force=True) for name, value in model.network.state_dict().items()}
-    state = None if model.calibration is None else model.calibration.state()
-    calibration = None if state is None else {name: value.numpy(force=True) for name, value in state.items()}
-    return dense_model({field.name: getattr(model, field.name) for field in fields(Predictor)}, network, calibration)
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    return {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def run_network(network: Network, calibration: Calibration | None, values: Array) -> Outputs:
+    """The outputs of a network and its calibration for prepared windows."""
+    windows = np.ascontiguousarray(values, dtype=np.float32)
+    parts = [network(torch.from_numpy(part)[None]) for part in chunks(windows)]
+    logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
+    calibrated = logits if calibration is None else calibration.apply(logits)
+    return Outputs(calibrated.log_softmax(dim=-1).numpy(), features.numpy())
 
 
 def save_model(folder: Path, model: Model) -> None:
@@ -87,8 +99,7 @@ def save_model(folder: Path, model: Model) -> None:
     Weights of an earlier model are deleted last, so that the folder always holds a complete model.
     """
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
-    if model.calibration is not None:
-        tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
+    tensors |= {f"calibration.{name}": value for name, value in _state(model.calibration).items()}
     if model.familiarity is not None:
         arrays = model.familiarity.state()
         tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays.items()}
@@ -118,9 +129,9 @@ def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; InputError if anything is missing or damaged."""
     folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, parts, attributes = read_folder(folder)
+        metadata, tensors, attributes = read_folder(folder)
         network, calibration = (
-            {name: torch.from_numpy(array) for name, array in parts[kind].items()}
+            {name: torch.from_numpy(array) for name, array in tensors[kind].items()}
             for kind in ("network", "calibration")
         )
         points = attributes["preparation"].points

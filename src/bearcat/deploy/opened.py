@@ -1,9 +1,12 @@
-"""Opens models: folders with dense layers in numpy, ONNX files, and other folders with torch.
+"""Opens models and asks them: folders with dense layers in numpy, ONNX files, and other folders with torch.
 
-A model may be untrusted, so types and ranges of its metadata are checked before anything else is read.
+A model may be untrusted, so types and ranges of its metadata are checked before anything else is read. A recording is
+cut into windows and classified block by block: a day takes no more memory than a minute.
 
->>> open_model(Path("out/model")).outputs(windows)   # windows as recorded (window, channel, sample)
->>> open_model(Path("bearing.onnx"))                 # pip install 'bearcat[runtime]'
+>>> model = open_model(Path("out/model"))   # or bearing.onnx: pip install 'bearcat[runtime]'
+>>> model.outputs(windows)                  # windows as recorded (window, channel, sample)
+>>> stream, findings = at_rate_of(model, open_stream(Path("monday.wav")))
+>>> pooled = pool(tally_stream(model, stream), model.pooled_temperature, model.familiarity)
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ import json
 import math
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from dataclasses import dataclass, fields
+from functools import cache, partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,21 +30,27 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Preparation, find_input
-from bearcat.data.recording import Speed
+from bearcat.data.recording import Floats, Speed, change_rate, cut_samples, rate_ratio, spectral_shape
+from bearcat.data.signals import BLOCK
+from bearcat.data.stream import Stream
+from bearcat.deploy.find import FoundRecording, Given
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
-from bearcat.diagnosis.pooling import Familiarity, Outputs
+from bearcat.diagnosis.fusion import NetworkEvidence
+from bearcat.diagnosis.pooling import Familiarity, Outputs, Pooled, Tally, pool, tally
+from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
 from bearcat.errors import InputError, check_range
+from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
 
 FORMAT, GRAPH_FORMAT = 3, 4  # of folders and ONNX files; increased when old readers would misunderstand new models
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
-DENSE = ("dense", "linear")  # encoders that need no torch
+DENSE = ("dense", "linear")  # encoders that run in numpy: loading torch takes twice as long as a whole `predict`
 CACHED = 16  # windows at once: activations stay in a core's cache (benchmarks/recording_speed.py)
+BATCH = 256  # windows handed to the model at once
 
 Array = NDArray[Any]
-Parts = dict[str, dict[str, Array]]  # tensors of network, calibration and familiarity
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,9 +89,11 @@ class Metadata:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Predictor(Metadata, ABC):
-    """The interface of all models."""
+class Predictor(Metadata):
+    """A model that can be asked."""
 
+    run: Callable[[Array], Outputs]  # prepared windows (window, channel, point) → log-probabilities, features
+    calibrated: bool  # whether it has a calibration that did not end at its bound
     metadata: dict[str, Any]  # for people: recipe, task, seed, versions
     familiarity: Familiarity | None = None  # limits of familiar windows, fitted on the adapted target
     path: Path | None = None  # the folder or file it was read from
@@ -90,22 +101,13 @@ class Predictor(Metadata, ABC):
     def __reduce__(self) -> tuple[Callable[[Path], Predictor], tuple[Path | None]]:
         return opened_once, (self.path,)  # another process opens it for itself
 
-    @property
-    @abstractmethod
-    def calibrated(self) -> bool:
-        """Whether it has a calibration that did not end at its bound."""
-
-    @abstractmethod
-    def classify(self, values: Array) -> Outputs:
-        """Prepared windows (window, channel, point) → log-probabilities, logits, features."""
-
     def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
         """Classifies recorded windows (window, channel, sample) at its rate; some inputs use speed and bearing."""
-        return self.classify(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
+        return self.run(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
 
     def tried(self) -> Self:
         """The model itself; ValueError if its outputs do not fit its metadata."""
-        outputs = self.classify(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
+        outputs = self.run(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
         if outputs.log_probabilities.shape[1] != len(self.classes):
             raise ValueError("its outputs have another number of classes")
         if self.familiarity is not None and outputs.features.shape[1] != self.familiarity.features.shape[1]:
@@ -123,19 +125,31 @@ class Predictor(Metadata, ABC):
         return self.preparation.rate or self.rate
 
 
-def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
-    checked: Metadata = from_plain(Metadata, metadata)
-    if not isinstance(metadata["calibrated"], bool):
-        raise ValueError("'calibrated' is neither true nor false")
-    return {field.name: getattr(checked, field.name) for field in fields(Metadata)} | {"metadata": metadata}
+def open_model(path: Path) -> Predictor:
+    """The model in a folder or an .onnx file; `general` is the one that comes with the package."""
+    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / METADATA).exists() else Path(path)
+    if path.suffix.lower() == ".onnx":
+        return load_onnx(path)
+    try:
+        with naming(path, "is a damaged model folder"):
+            metadata, tensors, attributes = read_folder(path)
+            if is_dense(metadata["encoder"]):
+                calibrated = metadata["calibrated"] and not metadata["calibration_at_bound"]
+                run = partial(run_dense, tensors["network"], tensors["calibration"])
+                return Predictor(**attributes, calibrated=calibrated, run=run).tried()
+        from bearcat.deploy.model import load_model
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
+        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
+    return load_model(path)
 
 
-def check_format(version: int, expected: int, path: Path) -> None:
-    """InputError, with a remedy, if the model has the format of another version."""
-    if version != expected:
-        writer, advice = ("a newer", "upgrade") if version > expected else ("an older", "train or export it again with")
-        raise InputError(f"{path}: was written by {writer} bearcat; {advice} this one")
+@cache
+def opened_once(path: Path) -> Predictor:
+    """The model at this path, opened once in each process."""
+    return open_model(path)
 
 
 @contextmanager
@@ -152,98 +166,23 @@ def naming(path: Path, problem: str) -> Iterator[None]:
         raise InputError(f"{path}: {problem} ({what:.200}); copy or make the model again") from error
 
 
-def open_model(path: Path) -> Predictor:
-    """The model in a folder or an .onnx file; `general` is the one that comes with the package."""
-    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
-    if path.suffix.lower() == ".onnx":
-        return load_onnx(path)
-    try:
-        if (model := open_folder(path)) is not None:
-            return model
-        from bearcat.deploy.model import load_model
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
-        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
-    return replace(load_model(path), path=path)
+def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
+    checked: Metadata = from_plain(Metadata, metadata)
+    if not isinstance(metadata["calibrated"], bool):
+        raise ValueError("'calibrated' is neither true nor false")
+    return {field.name: getattr(checked, field.name) for field in fields(Metadata)} | {"metadata": metadata}
 
 
-@cache
-def opened_once(path: Path) -> Predictor:
-    """The model at this path, opened once in each process."""
-    return open_model(path)
+def check_format(version: int, expected: int, path: Path) -> None:
+    """InputError, with a remedy, if the model has the format of another version."""
+    if version != expected:
+        writer, advice = ("a newer", "upgrade") if version > expected else ("an older", "train or export it again with")
+        raise InputError(f"{path}: was written by {writer} bearcat; {advice} this one")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OpenedModel(Predictor):
-    """Dense layers in numpy, or a graph in onnxruntime."""
-
-    run: Callable[[Array], Outputs]
-    is_calibrated: bool
-
-    @property
-    def calibrated(self) -> bool:
-        return self.is_calibrated
-
-    def classify(self, values: Array) -> Outputs:
-        return self.run(values)
-
-
-def chunks(values: Array) -> list[Array]:
-    """The windows, CACHED at a time; of none, an empty part."""
-    return [values[start : start + CACHED] for start in range(0, max(len(values), 1), CACHED)]
-
-
-def run_dense(network: Mapping[str, Array], calibration: Mapping[str, Array] | None, values: Array) -> Outputs:
-    """Computes dense layers with ReLU, a linear head and its calibration; arrays have no axis of runs."""
-    if "scaling.mean" in network:
-        values = (values - network["scaling.mean"]) * network["scaling.factor"]
-    features = np.concatenate([_dense(network, part) for part in chunks(values)])
-    logits = features @ network["head.weight"].T + network["head.bias"]
-    calibrated = logits
-    if calibration is not None:  # in float32, as bearcat.cat.calibration has it
-        calibrated = logits * calibration["scale"].astype(np.float32)
-        if "matrix" in calibration:
-            calibrated = (calibrated @ calibration["matrix"].T).astype(np.float32)
-        calibrated = calibrated + calibration["bias"].astype(np.float32)
-    highest = calibrated.max(axis=-1, keepdims=True)
-    total = np.log(np.exp(calibrated - highest).sum(axis=-1, keepdims=True))
-    return Outputs(calibrated - highest - total, logits, features)
-
-
-def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
-    values, layer = windows.reshape(len(windows), math.prod(windows.shape[1:])), 0
-    while (weight := weights.get(f"encoder.dense.{layer}.weight")) is not None:
-        values = np.maximum(values @ weight.T + weights[f"encoder.dense.{layer}.bias"], 0)
-        layer += 1
-    return values
-
-
-def dense_model(
-    attributes: Mapping[str, Any], network: Mapping[str, Array], calibration: Mapping[str, Array] | None
-) -> OpenedModel:
-    """A model of dense layers from the fields of a Predictor and its tensors, which still have the axis of runs."""
-    network = {name: array[0] for name, array in network.items()}
-    if calibration is not None:
-        calibration = {name: array[0] for name, array in calibration.items()}
-    calibrated = calibration is not None and not bool(calibration["at_bound"])
-    return OpenedModel(**attributes, run=partial(run_dense, network, calibration), is_calibrated=calibrated)
-
-
-def open_folder(folder: Path) -> OpenedModel | None:
-    """The model in this folder; None if its encoder needs torch (deploy/model.py)."""
-    folder = Path(folder)
-    with naming(folder, "is a damaged model folder"):
-        metadata, parts, attributes = read_folder(folder)
-        if metadata["encoder"].partition(":")[0] not in DENSE:
-            return None
-        calibration = parts["calibration"] if metadata["calibrated"] else None
-        return dense_model(attributes | {"path": folder}, parts["network"], calibration).tried()
-
-
-def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
-    """Metadata, tensors and the fields of a Predictor, after a comparison with the checksums."""
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, Any]]:
+    """Metadata, tensors of network and calibration, and fields of a Predictor; compares the checksums."""
     from safetensors.numpy import load
 
     if not (folder / METADATA).exists():
@@ -258,16 +197,53 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], Parts, dict[str, Any]]:
         raise InputError(f"{folder}: {weights} does not match {METADATA}; copy or train the model again")
     if metadata.pop("seal") != digest_json(metadata):
         raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
-    attributes = read_metadata(metadata)
-    parts: Parts = {"network": {}, "calibration": {}, "familiarity": {}}
+    attributes = read_metadata(metadata) | {"path": folder}
+    tensors: dict[str, dict[str, Array]] = {"network": {}, "calibration": {}, "familiarity": {}}
     for name, array in load(content).items():
         kind, _, inner = name.partition(".")
-        parts.setdefault(kind, {})[inner] = array
-    familiar = parts["familiarity"]
-    return metadata, parts, attributes | {"familiarity": Familiarity.from_state(familiar) if familiar else None}
+        tensors[kind][inner] = array
+    if familiar := tensors.pop("familiarity"):
+        attributes["familiarity"] = Familiarity.from_state(familiar)
+    return metadata, tensors, attributes
 
 
-def load_onnx(path: Path) -> OpenedModel:
+def is_dense(encoder: str) -> bool:
+    return encoder.partition(":")[0] in DENSE
+
+
+def chunks(values: Array) -> list[Array]:
+    """The windows, CACHED at a time; of none, an empty part."""
+    return [values[start : start + CACHED] for start in range(0, max(len(values), 1), CACHED)]
+
+
+def run_dense(network: Mapping[str, Array], calibration: Mapping[str, Array], values: Array) -> Outputs:
+    """Computes dense layers with ReLU, a linear head and its calibration, if there is one.
+
+    Arrays begin with an axis of one run, as in a stack.
+    """
+    if "scaling.mean" in network:
+        values = (values - network["scaling.mean"][0]) * network["scaling.factor"][0]
+    features = np.concatenate([_dense(network, part) for part in chunks(values)])
+    scores = features @ network["head.weight"][0].T + network["head.bias"][0]
+    if calibration:  # in float32, as bearcat.cat.calibration has it
+        scores = scores * calibration["scale"][0].astype(np.float32)
+        if "matrix" in calibration:
+            scores = (scores @ calibration["matrix"][0].T).astype(np.float32)
+        scores = scores + calibration["bias"][0].astype(np.float32)
+    highest = scores.max(axis=-1, keepdims=True)
+    total = np.log(np.exp(scores - highest).sum(axis=-1, keepdims=True))
+    return Outputs(scores - highest - total, features)
+
+
+def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
+    values, layer = windows.reshape(len(windows), math.prod(windows.shape[1:])), 0
+    while (weight := weights.get(f"encoder.dense.{layer}.weight")) is not None:
+        values = np.maximum(values @ weight[0].T + weights[f"encoder.dense.{layer}.bias"][0], 0)
+        layer += 1
+    return values
+
+
+def load_onnx(path: Path) -> Predictor:
     """The model in a file written by `export_onnx`."""
     path = Path(path)
     if not path.is_file():
@@ -289,12 +265,12 @@ def load_onnx(path: Path) -> OpenedModel:
         metadata = {name: json.loads(text) for name, text in texts.items()}
         attributes, familiar = read_metadata(metadata), metadata.pop("familiarity")
         attributes |= {"familiarity": None if familiar is None else decoded(familiar), "path": path}
-        return OpenedModel(**attributes, run=partial(run_graph, session), is_calibrated=metadata["calibrated"]).tried()
+        return Predictor(**attributes, calibrated=metadata["calibrated"], run=partial(run_graph, session)).tried()
 
 
 def run_graph(session: Any, values: Array) -> Outputs:
     """The outputs of an ONNX graph for prepared windows. Several threads may run it at once."""
-    names, windows = ["log_probabilities", "logits", "features"], np.ascontiguousarray(values, dtype=np.float32)
+    names, windows = ["log_probabilities", "features"], np.ascontiguousarray(values, dtype=np.float32)
     try:
         parts = [session.run(names, {"values": part}) for part in chunks(windows)]
     except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
@@ -313,3 +289,108 @@ def decoded(text: str) -> Familiarity:
     """The familiarity from a text that `encoded` made."""
     with np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False) as arrays:
         return Familiarity.from_state(dict(arrays))
+
+
+def ask(
+    model: Predictor, channels: Iterable[tuple[FoundRecording, Stream]], measured: SpeedEvidence, given: Given
+) -> tuple[NetworkEvidence, list[Finding]]:
+    """Classifies the windows of all axes of a point at the measured or stated speed; also returns remarks."""
+    tallies, noticed = list[Tally](), list[Finding]()
+    for recording, stream in channels:
+        rpm, _ = given.rpm_of(recording, stream)
+        unknown = "rpm" in model.needs and rpm is None and model.rpm is None
+        rpm = measured.rpm if unknown else reading_speed(measured, rpm)
+        if unknown and rpm is not None:
+            noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
+        elif "rpm" in model.needs and rpm is None:
+            noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
+        stream, about_rate = at_rate_of(model, stream, given.rate)
+        tallies.append(tally_stream(model, stream, rpm, given.bearing_of(recording)))
+        noticed += about_rate
+    pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
+    return network_evidence(pooled, model.classes, model.decision, model.shift), noticed
+
+
+def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
+    """A model's pooled windows as evidence; `decision` is its recommendation, `shift` leads to its target."""
+    shares = dict(zip(classes, pooled.probabilities.tolist(), strict=True))
+    return NetworkEvidence(
+        shares, pooled.agreement, pooled.windows, decision.action, decision.expected, pooled.unfamiliar,
+        pooled.familiar, shift,
+    )  # fmt: skip
+
+
+def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
+    """The stream at the model's rate, and remarks; `rate` is that of files which state none."""
+    origin, wanted, rate = stream.origin, model.sampling_rate, stream.rate or rate
+    findings, blocks = list[Finding](), stream.blocks
+    if wanted is None and rate is not None:
+        findings.append(Finding("model without rate", "remark", {"rate": rate}))
+    elif wanted is not None and rate is None:
+        if model.preparation.rate is None:
+            unknown = f"does not state its sampling rate; give it (the model's is {wanted:g} Hz)"
+            raise InputError(f"{origin}: {unknown}", "rate")
+        findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
+    elif wanted is not None and rate is not None and rate != wanted:
+        ratio = rate_ratio(origin, rate, wanted)
+        blocks = resampled(blocks, ratio.numerator, ratio.denominator)
+        findings.append(Finding("resampled", "remark", {"rate": rate, "to": wanted}))
+        if rate < wanted:
+            findings.append(Finding("missing frequencies", "remark", {"hertz": rate / 2}))
+    return Stream(origin, wanted or rate, blocks), findings
+
+
+def tally_stream(model: Predictor, stream: Stream, rpm: float | None = None, bearing: Bearing | None = None) -> Tally:
+    """Sums and counts over the windows of a recording of any length, at the model's rate."""
+    if model.channels != 1:
+        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
+        raise InputError(f"{stream.origin}: {several}; call the model in Python", readable=True)
+    length, tallies = model.preparation.length, list[Tally]()
+    for _, windows in cut_stream(stream.blocks, length, model.preparation.step, BATCH):
+        outputs, unfamiliar = model.outputs(windows[:, None], rpm or model.rpm, bearing or model.bearing), None
+        if model.familiarity is not None:
+            unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows[:, None]))
+        tallies.append(tally(outputs.log_probabilities, unfamiliar))
+    if not tallies:
+        short = f"is shorter than one window of {length} samples"
+        raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
+    return reduce(add, tallies)
+
+
+def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
+    """Blocks (time,) → (first window's start, windows (≤ batch, length)), as cutting the whole signal would give."""
+    # base: the sample at which `buffer` begins, which is the start of the next window or before it
+    buffer, base = np.empty(0, dtype=np.float32), 0
+    skip = 0  # samples still to come that are in no window, because the step is longer than a window
+    for block in blocks:
+        dropped = min(skip, block.size)
+        skip -= dropped
+        buffer = np.concatenate([buffer, block[dropped:]])
+        while buffer.size >= length:
+            count = min((buffer.size - length) // step + 1, batch)
+            yield base, cut_samples(buffer, length, step)[:count]
+            base += count * step
+            skip = max(count * step - buffer.size, 0)
+            buffer = buffer[count * step :]
+
+
+def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
+    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
+    # Pieces begin at multiples of `down`, where a sample of the input falls on one of the output, and are resampled
+    # with as many samples on both sides as the filter reaches.
+    reach = down * math.ceil((10 * max(up, down) / up + 1) / down)
+    step = down * max(1, BLOCK // max(up, down))
+    size = 0
+
+    def padded() -> Iterator[Floats]:
+        nonlocal size
+        yield np.zeros(reach, dtype=np.float32)
+        for block in blocks:
+            size += block.size
+            yield block
+        yield np.zeros(reach + step, dtype=np.float32)
+
+    for start, pieces in cut_stream(padded(), step + 2 * reach, step, 1):
+        inside = change_rate(pieces[0], up, down)[reach // down * up : (reach + step) // down * up]
+        left = math.ceil(size * up / down) - start // down * up  # fewer than `inside` in the last piece alone
+        yield inside[:left]

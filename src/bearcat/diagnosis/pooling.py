@@ -205,7 +205,6 @@ class Outputs:
     """What a model computes from windows, a row each."""
 
     log_probabilities: NDArray[Any]  # (window, class) calibrated
-    logits: NDArray[Any]  # (window, class) before calibration
     features: NDArray[Any]  # (window, feature)
 
 
