@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import fields
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +16,9 @@ from bearcat.errors import InputError
 from bearcat.settings import DataRequest, DiagnoseRequest, pairs
 
 if TYPE_CHECKING:
-    from bearcat.data import Preparation, Recording
+    from bearcat.data import Entry, Recording
     from bearcat.data.survey import Survey
-    from bearcat.deploy.opened import Predictor
+    from bearcat.diagnosis.recording import Diagnoses
 
 REPORTED = "Recordings; results of diagnose or predict (json); a folder of adapt; or a store of watch."
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
@@ -27,17 +26,16 @@ Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folder
 
 @takes(DiagnoseRequest)
 def diagnose(
-    files: Files,
-    request: DiagnoseRequest,
-    form: options.Format = "table",
-    healthy: options.Healthy = None,
+    files: Files, request: DiagnoseRequest, form: options.Format = "table", healthy: options.Healthy = None
 ) -> None:
     """Diagnose recordings by the fault lines of their bearing. No model and no training is needed.
 
     Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     options.use_one_core()
-    raise typer.Exit(_diagnose(files, request, None, form, healthy or []))
+    from bearcat.deploy import diagnose as run
+
+    raise typer.Exit(_print_diagnoses(run(files, None, healthy or [], request), form))
 
 
 @takes(DiagnoseRequest)
@@ -54,43 +52,31 @@ def predict(
     one to check; the others are diagnosed.
     """
     options.use_one_core()
+    from bearcat.deploy import diagnose as run
     from bearcat.deploy.opened import open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     opened = open_model(model)
     options.print_decision(opened)
-    names = opened.classes
-    if not request.alarm and len(AlarmRule.of(names).classes) == len(names):
+    if not request.alarm and AlarmRule.of(opened.classes).classes == set(opened.classes):
         print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
-    if opened.calibrated is False:
-        print_note("the model's confidence is not calibrated; do not rely on it")
-    if opened.familiarity is None:
-        print_note("the model cannot notice unfamiliar recordings; one made by bearcat adapt can")
-    defaults = {"rpm": opened.rpm and f"{opened.rpm:g} rpm", "bearing": opened.bearing}
-    for name, value in defaults.items():
-        if getattr(request, name) is None and value and name in opened.needs:
-            print_note(f"{value}, as in training, is assumed for files that do not say theirs; --{name} changes it")
-    raise typer.Exit(_diagnose(files, request, opened, form, healthy or []))
+    raise typer.Exit(_print_diagnoses(run(files, opened, healthy or [], request), form))
 
 
-def _diagnose(
-    files: list[Path], request: DiagnoseRequest, model: Predictor | None, form: str, healthy: list[str]
-) -> int:
-    """Prints the diagnoses of recordings, a table worst first; the exit status."""
-    from bearcat.deploy import diagnose as run
+def _print_diagnoses(diagnoses: Diagnoses, form: str) -> int:
+    """Prints diagnoses, a table worst first, with notes on standard error; the exit status."""
     from bearcat.diagnosis.recording import COLUMNS, UNDECIDED
 
-    diagnoses = run(files, model, healthy, request)
-    for note in diagnoses.notes:
-        print_note(note)
-    recordings_by_note = dict[str, list[str]]()
+    recordings_by_note = defaultdict[str, list[str]](list)
     for diagnosis in diagnoses:
         for note in diagnosis.notes:
-            recordings_by_note.setdefault(note, []).append(diagnosis.recording)
+            recordings_by_note[note].append(diagnosis.recording)
+    for note in diagnoses.notes:
+        print_note(note)
     for note, (first, *others) in recordings_by_note.items():
         print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
     decided = any(diagnosis.state not in UNDECIDED for diagnosis in diagnoses)
-    if form != "table" or not decided:  # otherwise the table says them
+    if form != "table" or not decided:  # otherwise the table has them
         for diagnosis in diagnoses:
             if (problem := diagnosis.problem) is not None:
                 name = diagnosis.recording
@@ -99,9 +85,8 @@ def _diagnose(
         rows = [diagnosis.row() if form == "csv" else diagnosis.to_dict() for diagnosis in diagnoses]
         print_data(form, "recordings", rows, COLUMNS)
         print_note(diagnoses.summary)
-    elif diagnoses:
-        if decided:
-            options.print_recordings(diagnoses.worst_first)
+    else:
+        options.print_recordings(diagnoses.worst_first if decided else diagnoses[:0])
         print_lines(diagnoses.summary)
     return diagnoses.exit_status if decided or not diagnoses else 2  # 2: nothing could be decided
 
@@ -118,16 +103,14 @@ def report(
     Recordings are listed worst first, with the evidence of each alarm or check (docs/diagnose.md), machines with their
     trends (docs/watch.md).
     """
-    if out.suffix.lower() == ".pdf":
-        raise InputError(f"{out}: a page is HTML; write it as .html and print it from a browser", "out")
     place = Path(path)
-    finished, stored = (place / "record.json").exists(), "://" in path or _is_store(place)
-    written = place.suffix.lower() == ".json"
-    names = [field.name for field in fields(request) if getattr(request, field.name) != field.default]
-    if names and (finished or stored or written):
-        raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", names[0])
+    finished, stored, written = (place / "record.json").exists(), _is_store(path), place.suffix.lower() == ".json"
     if machine is not None and not stored:
         raise InputError(f"{path} is no store of bearcat watch; leave it out", "machine")
+    if finished or stored or written:
+        for field in fields(request):
+            if getattr(request, field.name) != field.default:
+                raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", field.name)
     if stored:
         from bearcat.report.fleet import write_fleet_page
         from bearcat.watch.store import Store
@@ -153,12 +136,13 @@ def report(
             print_note(problem, "problem")
         write_recordings_page(diagnoses, out, place.resolve().name if place.is_dir() else place.stem)
         summary = diagnoses.summary
-    print_lines(summary)
-    print(f"All of it on one page: {out}")
+    print_lines(summary, f"All of it on one page: {out}")
 
 
-def _is_store(path: Path) -> bool:
-    with path.open("rb") if path.is_file() else BytesIO() as file:
+def _is_store(path: str) -> bool:
+    if "://" in path or not Path(path).is_file():
+        return "://" in path
+    with Path(path).open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
 
 
@@ -173,10 +157,8 @@ def list_datasets() -> None:
     from bearcat.data.datasets import DATASETS, default_root
 
     for name, kind in DATASETS.items():
-        folder = default_root(name)
-        place = f"in {folder}" if folder.is_dir() else f"not in {folder}; bearcat data fetch {name}"
-        place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name, place)
-        print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
+        place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name)
+        print(f"{name}: {kind.about.title}\n  licence: {kind.about.licence}\n  {place or default_root(name)}")
 
 
 @data.command()
@@ -218,11 +200,9 @@ def check(name: Name, request: DataRequest, domains: options.Domains = None) -> 
     from bearcat.data import Preparation, open_dataset
     from bearcat.data.survey import survey
 
-    preparation = Preparation(rate=request.rate)
-    dataset = open_dataset(name, request.root, request.dataset_settings)
-    catalogue = dataset.catalogue().only(domains or None)
-    surveyed = survey(catalogue, preparation, request.channel, options.reading_bar())
-    _print_survey(surveyed, preparation)
+    catalogue = open_dataset(name, request.root, request.dataset_settings).catalogue().only(domains or None)
+    surveyed = survey(catalogue, Preparation(rate=request.rate), request.channel, options.reading_bar())
+    _print_survey(surveyed)
     for note in surveyed.notes:
         print_note(note)
     for problem in surveyed.problems:
@@ -251,57 +231,48 @@ def show(
     if len(catalogue.domains) != 2:
         number = len(catalogue.domains)
         raise InputError(f"a picture compares two domains, not {number}; name them with --domain A --domain B")
+    if not catalogue.entries:
+        raise InputError(f"{name}: neither domain has a recording; see bearcat data check")
     first = {(entry.domain, entry.label): entry for entry in reversed(catalogue.entries)}  # of each class
-    labels = catalogue.classes or (None,)
-    unlabelled = {domain for domain in catalogue.domains if not any((domain, label) in first for label in labels)}
 
-    def recording(domain: str, label: str | None) -> Recording | None:
-        """The first recording of the class, or the first of all where a domain has no labels."""
-        entry = first.get((domain, None if domain in unlabelled else label))
-        if entry is None:
-            return None
-        return entry.read() if request.rate is None else resample(entry.read(), request.rate)
+    def read(entry: Entry | None) -> Recording | None:
+        recording = None if entry is None else entry.read()
+        return recording if recording is None or request.rate is None else resample(recording, request.rate)
 
-    left, right = catalogue.domains
-    rows = [(label or "unlabelled", recording(left, label), recording(right, label)) for label in labels]
-    if not any(side for _, *sides in rows for side in sides):
-        raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
-    titles = [f"{domain}, unlabelled" if domain in unlabelled else domain for domain in (left, right)]
-    print_lines(f"{left} and {right}, {len(rows)} classes: {draw_shift(rows, (titles[0], titles[1])).save(out)}")
+    classes, titles = catalogue.classes or (None,), list[str]()
+    sides: list[list[Recording | None]] = []
+    for domain in catalogue.domains:
+        labelled = any(label is not None for owner, label in first if owner == domain)
+        titles.append(domain if labelled else f"{domain}, unlabelled")
+        sides.append([read(first.get((domain, label if labelled else None))) for label in classes])
+    rows = [(label or "unlabelled", *pair) for label, *pair in zip(classes, *sides, strict=True)]
+    saved = draw_shift(rows, (titles[0], titles[1])).save(out)
+    print_lines(f"{' and '.join(catalogue.domains)}, {len(rows)} classes: {saved}")
 
 
-def _print_survey(surveyed: Survey, preparation: Preparation) -> None:
+def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
-    from bearcat.data.recording import count_windows
     from bearcat.data.splits import specimens_sentence
     from bearcat.data.survey import UNLABELLED
 
-    rows, windows = list[dict[str, str]](), 0
+    rows = list[dict[str, str]]()
     for (domain, label), recordings in surveyed.classes.items():
         infos = [info for info, _ in recordings]
         rates, speeds = dict.fromkeys(info.rate for info in infos), sorted({info.rpm for info in infos if info.rpm})
-        count = sum(count_windows(samples, preparation.length, preparation.step) for _, samples in recordings)
-        windows += count
         seconds = sum(samples / (info.rate or 1) for info, samples in recordings)
         rows.append({
             "domain": domain,
             "class": label,
             "recordings": str(len(recordings)),
-            "seconds": "?" if None in rates else f"{seconds:.2f}",
+            "seconds": "" if None in rates else f"{seconds:.2f}",
             "rate (Hz)": ", ".join("unknown" if rate is None else f"{rate:g}" for rate in rates),
-            "windows": str(count),
             "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*speeds[:1], *speeds[-1:]})),
             "bearing": ", ".join(dict.fromkeys(str(info.bearing) for info in infos if info.bearing)),
         })  # fmt: skip
-    print_table(rows, right=("recordings", "seconds", "rate (Hz)", "windows", "rpm"))
-    domains, classes = (
-        {domain for domain, _ in surveyed.classes},
-        {label for _, label in surveyed.classes} - {UNLABELLED},
-    )
+    print_table(rows, right=("recordings", "seconds", "rate (Hz)", "rpm"))
+    domains = {domain for domain, _ in surveyed.classes}
+    classes = {label for _, label in surveyed.classes} - {UNLABELLED}
     total = sum(map(len, surveyed.classes.values()))
-    print(
-        f"{total} recordings in {len(domains)} domains, {len(classes)} classes;"
-        f" {windows} windows of {preparation.length} samples every {preparation.step}"
-    )
+    print(f"{total} recordings in {len(domains)} domains, {len(classes)} classes")
     if surveyed.specimens:
         print_lines(specimens_sentence(surveyed.specimens))
