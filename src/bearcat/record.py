@@ -45,9 +45,7 @@ class DomainScores:
     balanced_accuracy: float | None = None
     macro_f1: float | None = None
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
-    recordings: int | None = None  # with known labels; only of the target, as all below
-    recording_accuracy: float | None = None
-    false_alarms: float | None = None
+    false_alarms: float | None = None  # only of the target, as the next
     missed_faults: float | None = None
 
 
@@ -244,9 +242,7 @@ class Record:
         sentences = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
         if self.saved is None:
             return sentences
-        other = self.saved.folder != "." and not self.saved.requested
-        where = f"; the model of {self.settings.recipe_name} is in model-adapted/" if other else ""
-        return (*sentences, f"{self.saved.sentence}{where}.")
+        return (*sentences, f"{self.saved.sentence}.")
 
     @property
     def requested_scores(self) -> DomainScores | None:

@@ -91,34 +91,34 @@ class RunSpec:
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""
         calibrator = self.recipe.calibration or self.recipe.final
-        return {
+        plain: dict[str, Any] = {
             "data": self.data_dict(),
             "source": list(self.task.sources),
             "target": self.task.target,
-            "preparation": {
-                name: value for name, value in asdict(self.preparation).items() if name != "cut" or value is not None
-            },
+            "preparation": asdict(self.preparation),
             "split": asdict(self.split),
-            **({} if self.mix == Mix() else {"mix": self._mix()}),
-            **({} if self.prior == PRIOR else {"prior": self.prior}),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
             "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
-            "precision": None,  # a setting of recipes now; runs keep their names
-            **({"code": self.code} if self.code else {}),
+            "precision": None,  # a setting of recipes now
         }
+        # What came later is there only where it is used, so that runs keep their names.
+        if self.preparation.cut is None:
+            del plain["preparation"]["cut"]
+        if self.mix != Mix():
+            plain["mix"] = to_plain(self.mix) | {"words": str(self.mix)}
+            if not self.mix.recordings:
+                del plain["mix"]["recordings"]
+        if self.prior != PRIOR:
+            plain["prior"] = self.prior
+        if self.code:
+            plain["code"] = self.code
+        return plain
 
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
         """What names the code of the rows that are not the package's own (plugins.py)."""
         rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
         return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
-
-    def _mix(self) -> dict[str, Any]:
-        """The mix and its words, without the numbers of recordings where there are none."""
-        values: dict[str, Any] = to_plain(self.mix)
-        if not self.mix.recordings:
-            del values["recordings"]
-        return values | {"words": str(self.mix)}
 
     @property
     def tested(self) -> str | None:
@@ -155,13 +155,11 @@ def _split_key(spec: RunSpec) -> Hashable:
 class Library:
     """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
-    def __init__(
-        self, catalogues: Mapping[Dataset, Catalogue] | None = None, remembered: Mapping[str, str] | None = None
-    ) -> None:
-        """`catalogues` are those made already, `remembered` fingerprints of data that may not be on this machine."""
+    def __init__(self, remembered: Mapping[str, str] | None = None) -> None:
+        """`remembered` are fingerprints of data that may not be on this machine."""
         self.fingerprints: dict[str, str] = {}  # which a store remembers
         self._remembered = remembered or {}
-        self._made: dict[Hashable, Any] = {("catalogue", dataset): made for dataset, made in (catalogues or {}).items()}
+        self._made = dict[Hashable, Any]()
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         if key not in self._made:
@@ -173,11 +171,11 @@ class Library:
         """The recordings of these domains, the run's target if none is named, and what their signals say at the speeds
         they state; each is measured once.
         """
-        stated = self._once(("stated", spec.dataset), lambda: self.catalogue(spec.dataset))
         given, rate, cut = spec.given, spec.preparation.rate, spec.preparation.cut
 
         def measure(domain: str) -> list[MeasuredUnit]:
-            return [measure_unit(unit, given) for unit in units_of(stated.only([domain]), rate, cut)]
+            units = units_of(self.catalogue(spec.dataset).only([domain]), rate, cut)
+            return [measure_unit(unit, given) for unit in units]
 
         return [
             unit
@@ -197,8 +195,8 @@ class Library:
         return {name: rpm for name, rpm in speeds.items() if rpm is not None}
 
     def read_at(self, dataset: Dataset, catalogue: Catalogue) -> None:
-        """Takes this catalogue, whose speeds are corrected, for windows; diagnoses are of what was stated."""
-        self._made["stated", dataset], self._made["catalogue", dataset] = self.catalogue(dataset), catalogue
+        """Takes windows of this catalogue from now on; what was measured stays, so diagnoses are of what was stated."""
+        self._made["catalogue", dataset] = catalogue
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         return self._once(("catalogue", dataset), dataset.catalogue)
@@ -290,18 +288,15 @@ class Library:
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
-DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defects of 0.15 and 0.5 mm."
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptationPlan:
-    """The run to train, its data, and what to tell the user."""
+    """The run to train, and its data."""
 
     spec: RunSpec
     library: Library
     device: torch.device
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
     requested: bool = False  # the method was named: its model is saved, whichever is recommended
 
     @property
@@ -312,7 +307,6 @@ class AdaptationPlan:
 
 def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
     """The plan for a request; `reading` passes on the recordings that are read for it, to show progress."""
-    demonstrates = request.data == "simulated" and not request.settings
     name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
     recipe = RECIPES[name].with_settings(method_settings)
     given = {field: getattr(request, field) for field in ("channel", "rate", "window", "stride", "split")}
@@ -320,7 +314,9 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     requested = Requested(**given, input=request.input or recipe.input, balance=balance)
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(request.device)
-    settings = (DEMONSTRATION if demonstrates else {}) | request.dataset_settings
+    settings = (
+        DEMONSTRATION if request.data == "simulated" and not request.settings else {}
+    ) | request.dataset_settings
     dataset = open_dataset(request.data, request.root, settings)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, request.source, request.target)
@@ -328,27 +324,27 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
     if epochs is None:
         epochs = min(recipe.schedule.epochs, QUICK_EPOCHS) if request.data == "simulated" else recipe.schedule.epochs
 
+    unused = request.reference and recipe.find(MatchClusters) is None
+    doubts = (f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does",) if unused else ()
+
     def planned(opened: Dataset, data: DataSettings) -> RunSpec:
         made = make_recipe(name, data.preparation.input, epochs, {"balance": str(data.balance)} | method_settings)
         return RunSpec(
             dataset_label(request.data), opened, task, name, without_own_benches(made, request.data), data.preparation,
             data.split, request.seed, Mix(reference=request.reference), request.prior,
-            chosen=data.choices, warnings=data.warnings,
+            chosen=data.choices, warnings=(*doubts, *data.warnings),
         )  # fmt: skip
 
     opened, chosen, data = choose_settings(dataset, catalogue, task, requested, reading)
-    library, spec = Library({opened: chosen}), planned(opened, data)
+    library, spec = Library(), planned(opened, data)
+    library.read_at(opened, chosen)
     if "rpm" in find_input(data.preparation.input).needs and (speeds := library.corrected_speeds(spec)):
         opened, chosen, data = choose_settings(dataset, at_speeds(catalogue, speeds), task, requested, reading)
         library.read_at(opened, chosen)
         spec, (origin, rpm) = planned(opened, data), next(iter(speeds.items()))
         wrong = f"{len(speeds)} recordings state a wrong speed; each is read as measured"
         spec = replace(spec, warnings=(*spec.warnings, f"{wrong}, such as {origin} at {rpm:.0f} rpm"))
-    warnings = spec.warnings
-    if request.reference and recipe.find(MatchClusters) is None:
-        warnings = (f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does", *warnings)
-    notes = (DEMONSTRATION_NOTE,) if demonstrates else ()
-    return AdaptationPlan(spec, library, device, notes, warnings, request.method is not None)
+    return AdaptationPlan(spec, library, device, request.method is not None)
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

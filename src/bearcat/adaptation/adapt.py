@@ -45,7 +45,7 @@ PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there 
 
 @dataclass(frozen=True, eq=False)
 class Adaptation:
-    """A finished adaptation: its folder, its record (docs/record.md), the runs beside it, and what to be warned of.
+    """A finished adaptation: its folder, its record (docs/record.md), and the runs beside it.
 
     >>> adapted = bearcat.adapt(
     ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
@@ -58,7 +58,6 @@ class Adaptation:
     folder: Path
     record: Record
     beside: Mapping[str, Record]
-    warnings: tuple[str, ...] = ()
 
     @property
     def model(self) -> Path:
@@ -81,6 +80,11 @@ class Adaptation:
         return {self.record.settings.recipe_name: self.record, **self.beside}
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may spoil the result."""
+        return self.record.warnings
+
+    @property
     def problems(self) -> Mapping[str, str]:
         """What is wrong with each recording of source and target that was left out, by its name."""
         return self.record.problems
@@ -99,20 +103,17 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) 
     spec = plan.library.identified(plan.spec)
     if (out / RECORD).exists():
         claim(out, spec)
-        record = read_result(out).record
-        folders = [path.parent for path in out.glob(f"{BESIDE}*/{RECORD}")]
-        beside = {folder.name.removeprefix(BESIDE): read_result(folder).record for folder in folders}
     else:
-        record, beside = _train(plan, spec, out, bar)
+        _train(plan, spec, out, bar)
     if not (out / "report.html").exists():
         _write_page(out)
     for folder in (out, *out.glob(f"{BESIDE}*")):
         (folder / CHECKPOINT).unlink(missing_ok=True)
-    warnings = (*plan.warnings, *(text for text in record.warnings if text not in plan.warnings))
-    return Adaptation(out, record, beside, warnings)
+    result = read_result(out)
+    return Adaptation(out, result.record, {run.cell.method: run.record for run in result.beside})
 
 
-def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Record, dict[str, Record]]:
+def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
     """Trains the run and, to compare with, its unadapted counterpart, unless it is that or did not adapt; decides, and
     writes the folders, the run's own record last.
     """
@@ -135,17 +136,11 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
         spec.recipe_name, run.record.evidence, None if unadapted is None else unadapted.record.evidence, supported,
         (_agreement(run), _agreement(unadapted)),
     )  # fmt: skip
-    chosen, folder, recommended = run, ".", None
-    if not adapted and unadapted is not None and plan.requested:
-        recommended = name
-    elif not adapted and unadapted is not None:
-        chosen, folder = unadapted, f"{BESIDE}{name}"
-        if run.model is not None:
-            save_model(out / "model-adapted", run.model)
-    compared = None if unadapted is None else name
+    recommended = run if adapted or unadapted is None else unadapted
+    chosen = run if plan.requested else recommended
     saved = SavedModel(
-        chosen.record.settings.recipe_name, _adapted(chosen.record), folder, reason, plan.requested, compared,
-        recommended,
+        chosen.record.settings.recipe_name, _adapted(chosen.record), "." if chosen is run else f"{BESIDE}{name}",
+        reason, plan.requested, None if unadapted is None else name, None if recommended is chosen else name,
     )  # fmt: skip
     # A network that broke down has nothing to say of the recordings; their signals have.
     model = None if chosen.record.failed else chosen.model
@@ -153,7 +148,6 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> tuple[Re
     record = diagnose_target(record, plan.library, spec, model, chosen.unknown)
     model = chosen.model and replace(chosen.model, decision=record.decision)
     replace(run, record=record, model=model).write(out)
-    return record, {} if unadapted is None else {name: unadapted.record}
 
 
 def _agreement(run: FinishedRun | None) -> float | None:

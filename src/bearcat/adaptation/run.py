@@ -14,7 +14,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
@@ -74,20 +74,17 @@ def claim(folder: Path, spec: RunSpec) -> None:
     """Marks the folder as this run's; refuses one that holds another run or something else."""
     note = folder / SPEC
     try:
-        if note.exists():
-            owner = None
-            with suppress(ValueError, KeyError, TypeError):  # a damaged note is no loss while nothing is finished
-                owner = str(read_json(note)["identity"])
-            if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
-                differs = "other settings, seed, data or code"
-                raise InputError(f"{folder}: holds another run ({differs}); choose another --out")
-        elif folder.exists() and not all(path.name.startswith(OWN) for path in folder.iterdir()):
-            raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
-        write_json(note, {"identity": spec.identity, "seed": spec.seed} | spec.to_dict())
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
+        owner = str(read_json(note)["identity"]) if note.exists() else None
+        files = [] if owner or not folder.exists() else [path.name for path in folder.iterdir()]
+        strange = [name for name in files if not name.startswith(OWN)]
+        if owner in (None, spec.identity) and not strange:
+            write_json(note, {"identity": spec.identity, "seed": spec.seed} | spec.to_dict())
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: cannot be used ({type(error).__name__}: {error}); choose another --out") from error
+    if owner not in (None, spec.identity):
+        raise InputError(f"{folder}: holds another run (of other settings, seed, data or code); choose another --out")
+    if strange:
+        raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
 
 
 def run_stack(
@@ -97,33 +94,29 @@ def run_stack(
 ) -> list[FinishedRun]:  # fmt: skip
     """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
 
-    Runs whose folder holds their record already are read, and where all do, nothing is trained.
+    Where all folders hold their records already, these are read and nothing is trained.
     """
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
-    left = [number for number, folder in enumerate(folders) if not (folder / RECORD).exists()]
-    splits = [library.split(spec) for spec in specs] if left else []  # data that cannot be used leave no folder
+    done = all((folder / RECORD).exists() for folder in folders)
+    splits = [] if done else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    finished = {
-        number: FinishedRun(read_result(folder).record, load_model(folder / "model") if keep_model else None)
-        for number, folder in enumerate(folders)
-        if number not in left
-    }
-    if left:
-        started = time.monotonic()
-        evidence = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
-        runs = [
-            Run(spec.recipe, library.training(spec, split), spec.seed, checked.train_checks)
-            for spec, split, checked in zip(specs, splits, evidence, strict=True)
-        ]
-        watch = watcher([split.held_back for split in splits], device)
-        identity = digest_json([spec.identity for spec in specs])
-        trained = train(runs, device, watch, progress, checkpoint, identity=identity)
-        evaluations = evaluate(trained, splits, evidence)
-        seconds = time.monotonic() - started
-    for number in left:
-        spec, split, evaluation = specs[number], splits[number], evaluations[number]
+    if done:
+        models = [load_model(folder / "model") if keep_model else None for folder in folders]
+        return [FinishedRun(read_result(folder).record, model) for folder, model in zip(folders, models, strict=True)]
+    started, finished = time.monotonic(), list[FinishedRun]()
+    evidence = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
+    runs = [
+        Run(spec.recipe, library.training(spec, split), spec.seed, known.train_checks)
+        for spec, split, known in zip(specs, splits, evidence, strict=True)
+    ]
+    watch = watcher([split.held_back for split in splits], device)
+    identity = digest_json([spec.identity for spec in specs])
+    trained = train(runs, device, watch, progress, checkpoint, identity=identity)
+    evaluations = evaluate(trained, splits, evidence)
+    seconds = time.monotonic() - started
+    for number, (spec, split, evaluation) in enumerate(zip(specs, splits, evaluations, strict=True)):
         record, model = make_record(spec, split, evaluation, trained, number, seconds), None
         record = replace(record, problems={problem.origin: problem.sentence for problem in library.left_out(spec)})
         if keep_model:
@@ -131,10 +124,10 @@ def run_stack(
         elif not record.failed:
             record = diagnose_tested(record, library, spec, split, evaluation)
         tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, number, split.classes)}
-        finished[number] = FinishedRun(record, model, tables, evaluation.unknown)
+        finished.append(FinishedRun(record, model, tables, evaluation.unknown))
         if write:
             finished[number].write(folders[number])
-    return [finished[number] for number in range(len(specs))]
+    return finished
 
 
 def diagnose_target(

@@ -40,17 +40,15 @@ def adapt(
     from bearcat.cat.state import training_progress
 
     plan = make_plan(request, options.reading_bar())
-    for note in plan.notes:
-        print_note(note)
     if plan.spec.chosen:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.spec.chosen)
         print_note(f"chosen from the recordings: {chosen}")
     for problem in plan.problems:
         print_note(problem.sentence, "problem")
-    for warning in plan.warnings:
+    for warning in plan.spec.warnings:
         print_note(warning, "warning")
     adaptation = run(plan, out, training_progress)
-    _print_adaptation(adaptation, plan.warnings)
+    _print_adaptation(adaptation, plan.spec.warnings)
     if adaptation.problems:
         raise Exit(2)
 
