@@ -52,15 +52,14 @@ class RunStore:
     def folder(self, run: str) -> Path:
         return self.path / "runs" / run
 
-    def state(self, run: str, ours: bool = False) -> RunState:
-        """`ours` says that this process has the run's lock."""
+    def state(self, run: str) -> RunState:
         folder = self.folder(run)
         try:
             with suppress(FileNotFoundError):
                 return RunState("done", record=Record.read(folder))
         except (ValueError, OSError) as error:
             return RunState("damaged", str(error))
-        if not ours and (owner := self.owner(run)):
+        if owner := self.owner(run):
             return RunState("running", owner)
         try:
             failure = read_json(folder / FAILURE)
@@ -73,6 +72,11 @@ class RunStore:
     def settled(self, run: str) -> bool:
         """Whether nothing is left to do: the run is finished, or it failed."""
         return any((self.folder(run) / name).exists() for name in (RECORD, FAILURE))
+
+    def clear(self, run: str) -> None:
+        """Removes record and failure of a run, which is then trained again."""
+        for name in (RECORD, FAILURE):
+            (self.folder(run) / name).unlink(missing_ok=True)
 
     def lock(self, run: str) -> FileIO | None:
         """Makes the run ours until the lock is closed or the process ends; None where another process has it."""

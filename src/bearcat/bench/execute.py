@@ -26,7 +26,7 @@ import torch
 
 from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.run import Bar, run_stack
-from bearcat.bench import FAILURE, RunStore, open_store
+from bearcat.bench import RunStore, open_store
 from bearcat.cat.algorithm import Run
 from bearcat.cat.networks import trains_alone
 from bearcat.errors import InputError
@@ -66,15 +66,15 @@ class Execution:
         self.message(f"{spec.cell}: failed: {sentence}")
 
     @contextmanager
-    def locked(self, specs: Sequence[RunSpec], settled: bool = False) -> Iterator[list[RunSpec]]:
-        """The runs that no other process has: those still to be done, or with `settled` all; ours until the end."""
+    def locked(self, specs: Sequence[RunSpec]) -> Iterator[list[RunSpec]]:
+        """The runs still to be done that no other process has; ours until the end."""
         with ExitStack() as locks:
             ours = []
             for spec in specs:
                 lock = self.store.lock(spec.identity)
                 if lock is not None:
                     locks.enter_context(lock)
-                    if settled or not self.store.settled(spec.identity):
+                    if not self.store.settled(spec.identity):
                         ours.append(spec)
             yield ours
 
@@ -83,24 +83,16 @@ Executor = Callable[[Sequence[RunSpec], Execution], None]
 
 
 def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> None:
-    """Runs what is missing and no other process has."""
+    """Runs what is missing or damaged, with `retry_failed` also what failed, and no other process has."""
     runs, store = execution.by_identity, execution.store
-    for spec in runs.values():
-        _make_ready(spec, execution, retry_failed)
+    for run in runs:
+        state = store.state(run)
+        if state.kind == "damaged":
+            execution.message(f"{state.detail}; the run is repeated")
+        if state.kind == "damaged" or (retry_failed and state.kind == "failed"):
+            store.clear(run)
     while free := [spec for run, spec in runs.items() if not store.settled(run) and store.owner(run) is None]:
         executor(free, execution)
-
-
-def _make_ready(spec: RunSpec, execution: Execution, retry_failed: bool) -> None:
-    """Removes a damaged record, and a failure that is to be tried again."""
-    store, folder = execution.store, execution.store.folder(spec.identity)
-    with execution.locked([spec], settled=True) as ours:
-        state = store.state(spec.identity, ours=bool(ours))
-        if ours and state.kind == "damaged":
-            execution.message(f"{state.detail}; the run is repeated")
-            (folder / RECORD).unlink()
-        if ours and (state.kind == "damaged" or (retry_failed and state.kind == "failed")):
-            (folder / FAILURE).unlink(missing_ok=True)
 
 
 def disk_full(error: BaseException) -> bool:
@@ -225,7 +217,7 @@ def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes] | tuple[str, 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = open_store(Path(folder) / "store", create=True)
         complete([spec], torch.device(device), Execution(store, [spec]))
-        state = store.state(spec.identity, ours=True)
+        state = store.state(spec.identity)
         if state.record is None:
             return state.detail, state.traceback
         return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}

@@ -61,7 +61,7 @@ def write_bench_report(
 ) -> Path:
     """OUT/report.html, runs.csv, tables/ (tex) and figures/ (svg, pdf); the page's path."""
     for metric in metrics:
-        if results and all(result.score("target", METRICS[metric].score) is None for result in results):
+        if all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
     environment, pandas = templates(), library("pandas", "bench")
     library("scikit_posthocs", "bench")  # before anything is written
@@ -71,19 +71,15 @@ def write_bench_report(
         ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
         ("Seeds", str(len({run.cell.seed for run in results})), ""),
     )
-    try:
-        if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
-            for folder in ("tables", "figures"):
-                rmtree(out / folder, ignore_errors=True)
-        groups = _groups([*results, *missing]).items()
-        sections = [_section(f"{dataset}, {kind} input", runs, metrics, out) for (dataset, kind), runs in groups]
-        subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
-        page = write_page(out / "report.html", environment, title, subtitle or "No results yet", numbers, sections)
-        if results:
-            rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
-            write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
+    if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
+        for folder in ("tables", "figures"):
+            rmtree(out / folder, ignore_errors=True)
+    groups = _groups([*results, *missing]).items()
+    sections = [_section(f"{dataset}, {kind} input", runs, metrics, out) for (dataset, kind), runs in groups]
+    subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
+    page = write_page(out / "report.html", environment, title, subtitle, numbers, sections)
+    rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
+    write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
     return page
 
 
@@ -105,7 +101,7 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
     results = [run for run in runs if isinstance(run, Result)]
     missing = [run for run in runs if isinstance(run, Missing)]
     notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
-    for metric in metrics if results else ():
+    for metric in metrics if results else ():  # a group may have no finished run
         comparison = compare(results, metric)
         tables.append(score_table(results, missing, comparison))
         if comparison.pairs:
@@ -243,21 +239,18 @@ def _p_entry(p: float, bold: bool = False) -> TableEntry:
 def critical_difference(comparison: Comparison) -> ReportFigure:
     """Average ranks on a line, best on the left; dots on a bar join methods that the tests cannot separate."""
     posthocs, pandas = library("scikit_posthocs", "bench"), library("pandas", "bench")
-    rank, style_of, score = comparison.ranks, figures.styles(ordered_names(comparison.ranks)), comparison.metric.title
+    rank, score = comparison.ranks, comparison.metric.title
     p = pandas.DataFrame(1.0, index=list(rank), columns=list(rank))
     for pair in comparison.pairs:
         p.loc[pair.first, pair.second] = p.loc[pair.second, pair.first] = pair.p_holm
     drawing = empty_figure(WIDE, 0.8 + 0.28 * math.ceil(len(rank) / 2))
     axis = drawing.subplots()
-    diagram = posthocs.critical_difference_diagram(
+    posthocs.critical_difference_diagram(
         dict(rank), p, ax=axis, alpha=ALPHA, label_fmt_left="{label:.26} ({rank:.2f})",
-        label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8},
-        color_palette={name: style["color"] for name, style in style_of.items()}, marker_props={"s": 14},
-        elbow_props={"linewidth": 0.9}, crossbar_props={"linewidth": 2, "marker": "o", "markersize": 4},
-        text_h_margin=0.02 * len(rank),
+        label_fmt_right="({rank:.2f}) {label:.26}", label_props={"fontsize": 8}, marker_props={"s": 14},
+        elbow_props={"linewidth": 0.9, "color": "black"}, text_h_margin=0.02 * len(rank),
+        crossbar_props={"linewidth": 2, "marker": "o", "markersize": 4, "color": figures.PALETTE[0]},
     )  # fmt: skip
-    for label in diagram["labels"]:
-        label.set_color("black")
     axis.set_xlabel("average rank (1 is best)")
     axis.xaxis.set_label_position("top")
     axis.spines["top"].set_visible(True)
