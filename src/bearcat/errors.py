@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -73,6 +74,15 @@ def suggest(name: str, names: Iterable[str]) -> str:
         return f"; did you mean '{lowered[nearest[0]]}'?"
     listed = [name[:LONGEST_NAME] for name in names[:LISTED]] + ["…"] * (len(names) > LISTED)
     return f"; choose from {', '.join(listed)}" if names else ""
+
+
+def library(name: str, extra: str, origin: str = "") -> Any:
+    """An optional module; InputError says how to install it, for the file `origin` that needs it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        needed = f"{origin}: reading it needs an extra" if origin else f"{name} is not installed"
+        raise InputError(f"{needed}; pip install 'bearcat[{extra}]'") from error
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,6 @@ SLACK = 0.02  # a window in fifty, by which check models may agree less with an 
 # A diagnosis (docs/trust.md, fitted with its coefficients by benchmarks/fusion.py).
 SURE = 0.6  # probability of a fault from which on it is named, which is an alarm
 CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
-PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
 ANCHOR = 0.95  # probability of a fault by the signal alone, from which on it labels a recording of a target
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok

@@ -22,8 +22,7 @@ from typing import Any, TypeVar, cast
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.findings import PRIOR
-from bearcat.settings import from_plain, to_plain
+from bearcat.settings import PRIOR, from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
 
 Kind = TypeVar("Kind")

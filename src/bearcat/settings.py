@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from bearcat.errors import RANGES, InputError, check_range, naming_place, suggest
-from bearcat.findings import PRIOR
 
 Settings = TypeVar("Settings")
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
@@ -188,6 +187,7 @@ def _described(kind: Any) -> str:
 
 MANY = "; repeat for more"
 DAY = 86_400.0  # seconds
+PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 
 
 def option(default: Any, text: str, metavar: str = "", flag: str = "", choices: tuple[str, ...] = ()) -> Any:

@@ -41,13 +41,13 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
-from bearcat.findings import ANCHOR, PRIOR
+from bearcat.findings import ANCHOR
 from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
 from bearcat.methods.matching import MatchClusters
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report import Cell
-from bearcat.settings import AdaptRequest, pairs, spell_out, to_plain
+from bearcat.settings import PRIOR, AdaptRequest, pairs, spell_out, to_plain
 from bearcat.storage import cache_folder, digest_json
 
 Made = TypeVar("Made")

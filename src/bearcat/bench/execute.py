@@ -29,12 +29,11 @@ from bearcat.adaptation.run import Bar, run_stack
 from bearcat.bench import RunStore, open_store
 from bearcat.cat.algorithm import Run
 from bearcat.cat.networks import trains_alone
-from bearcat.errors import InputError
+from bearcat.errors import InputError, library
 from bearcat.fast.device import stack_key
 from bearcat.findings import count
 from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC
-from bearcat.report.figures import library
 from bearcat.storage import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -25,7 +25,7 @@ import numpy as np
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
-from bearcat.errors import InputError, csv_cell
+from bearcat.errors import InputError, csv_cell, library
 from bearcat.findings import count
 from bearcat.record import DomainScores
 from bearcat.report import (
@@ -40,7 +40,7 @@ from bearcat.report import (
     ordered_names,
     ordered_tasks,
 )
-from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style, library
+from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style
 from bearcat.report.pages import (
     NOTHING,
     Section,

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from bearcat.errors import library
 from bearcat.findings import count
 from bearcat.report import Floats, Result
-from bearcat.report.figures import library
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it

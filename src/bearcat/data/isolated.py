@@ -32,9 +32,9 @@ import numpy as np
 
 import bearcat.data.signals as signals
 import bearcat.data.stream as streams
-from bearcat.data.signals import Samples, Signals, TooLargeError, library, reading
+from bearcat.data.signals import Samples, Signals, TooLargeError, reading
 from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite_stream, only_stream
-from bearcat.errors import InputError
+from bearcat.errors import InputError, library
 from bearcat.storage import check_regular
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
@@ -253,9 +253,9 @@ def work(descriptor: int) -> None:
             return
         with suppress(EOFError, OSError), Connection(descriptors[0]) as connection:
             order = json.loads(connection.recv_bytes())
-            for library in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each child
+            for module in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each child
                 with suppress(ImportError):
-                    importlib.import_module(library)
+                    importlib.import_module(module)
             if os.fork() == 0:
                 with suppress(BaseException):
                     _limit_process(order["memory"], order["seconds"])

@@ -8,7 +8,6 @@ reads, and a file cannot point at another one.
 
 from __future__ import annotations
 
-import importlib
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.errors import InputError, check_range, shown, suggest
+from bearcat.errors import InputError, check_range, library, shown, suggest
 
 Samples = NDArray[Any]
 Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as a number
@@ -55,14 +54,6 @@ def reading(origin: str, kind: str) -> Iterator[None]:
         reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
         damaged = f"cannot be read as {kind} ({reason}); it is damaged or of another format"
         raise InputError(f"{origin}: {damaged}") from error
-
-
-def library(name: str, extra: str, origin: str) -> Any:
-    """A module that reads a format, or the command that installs it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(f"{origin}: reading it needs an extra; pip install 'bearcat[{extra}]'") from error
 
 
 def too_many(origin: str, count: int) -> InputError:

@@ -31,7 +31,6 @@ from bearcat.data.signals import (
     TooLargeError,
     chosen_channel,
     clock,
-    library,
     open_mat,
     open_npy,
     open_npz,
@@ -39,7 +38,7 @@ from bearcat.data.signals import (
     rate_of,
     reading,
 )
-from bearcat.errors import InputError, shown
+from bearcat.errors import InputError, library, shown
 from bearcat.storage import check_regular
 
 MOST_CHUNKS = 10_000  # of a wav file, before its samples

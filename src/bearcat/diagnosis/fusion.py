@@ -36,7 +36,7 @@ from bearcat.diagnosis.physics import ONE, BaselineEvidence, PhysicsEvidence, sc
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.errors import InputError
-from bearcat.findings import PRIOR
+from bearcat.settings import PRIOR
 
 SUREST = 8.0  # log-odds: a network is often sure of its mistakes, so that more of it says no more
 # What each witness says for a fault. Numbers are natural logarithms of power or of odds.

@@ -32,7 +32,8 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation, clarity_of
-from bearcat.findings import CERTAIN, GROWN, PRIOR, SAFE_FAULT, SURE, UNITED, USUAL_LINE, Finding, unique
+from bearcat.findings import CERTAIN, GROWN, SAFE_FAULT, SURE, UNITED, USUAL_LINE, Finding, unique
+from bearcat.settings import PRIOR
 
 
 @dataclass(frozen=True, eq=False)

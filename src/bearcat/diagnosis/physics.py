@@ -46,8 +46,8 @@ from bearcat.diagnosis.lines import (
 )
 from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra
 from bearcat.errors import InputError
-from bearcat.findings import CLEAR, IMPULSIVE, PRIOR, SURE, USUAL_LINE, VERY_CLEAR, Finding, line_words
-from bearcat.settings import to_plain
+from bearcat.findings import CLEAR, IMPULSIVE, SURE, USUAL_LINE, VERY_CLEAR, Finding, line_words
+from bearcat.settings import PRIOR, to_plain
 
 # What lines say of each fault: by how much their mean level exceeds what orders of no fault reach, the least of them,
 # sidebands, and how impulsive the recording is.

@@ -38,8 +38,8 @@ from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest, to_json
-from bearcat.findings import DERIVED, GROWN, PRIOR, Finding, capitalised, highest, percent, reasons, sentences
-from bearcat.settings import from_plain, to_plain
+from bearcat.findings import DERIVED, GROWN, Finding, capitalised, highest, percent, reasons, sentences
+from bearcat.settings import PRIOR, from_plain, to_plain
 
 STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst recording; 2 is bad input
 COLUMNS = (

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import import_module, resources
+from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ import numpy as np
 from bearcat.data.recording import Recording
 from bearcat.diagnosis.drawing import draw
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.errors import InputError
+from bearcat.errors import InputError, library
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report import Floats, Result, ordered_methods, ordered_tasks
 from bearcat.storage import write_atomically
@@ -60,14 +60,6 @@ WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
 ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
 Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a recording of it in each domain
-
-
-def library(name: str, extra: str) -> Any:
-    """Imports an optional library; InputError names the extra of bearcat to install."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise InputError(f"{name} is not installed; pip install 'bearcat[{extra}]'") from error
 
 
 @dataclass(frozen=True, eq=False)

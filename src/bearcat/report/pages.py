@@ -20,11 +20,11 @@ from typing import Any
 
 from bearcat.diagnosis.decision import ACTIONS
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
-from bearcat.errors import InputError
+from bearcat.errors import InputError, library
 from bearcat.findings import count, percent
 from bearcat.record import Record
 from bearcat.report import Caveat, Result, caveats, data_sentences, figures, read_result
-from bearcat.report.figures import ReportFigure, library
+from bearcat.report.figures import ReportFigure
 from bearcat.storage import check_regular, read_json, write_atomically
 
 NOTHING = "–"

@@ -19,7 +19,8 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.spectra import FEWEST_TURNS
-from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, PRIOR, SHOWN_LINE, Finding, most_severe, unique
+from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
+from bearcat.settings import PRIOR
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
 from bearcat.watch.snapshot import Event, PointStatus, status_of, written_time
 from bearcat.watch.usual import (
