@@ -5,12 +5,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test check acceptance programs bench docs clean
 
-# Simulated bearings: the default between two operating conditions, five recordings diagnosed with the adapted model
-# (status 1 of predict says that there are alarms), and a small grid of CAT and its baselines.
+# Simulated pumps: a model for one without labels, later recordings diagnosed with it (status 1 of predict says that
+# there are alarms), and a small grid of CAT and its baselines.
 demo: .venv/demo
-	$(BIN)/bearcat adapt --out demo/adapt
-	@$(BIN)/bearcat data fetch simulated --domain N09_M07_F10 --set severities=0.15,0.5 --set faults=inner,outer --root demo/recordings > /dev/null
-	$(BIN)/bearcat predict demo/adapt/model demo/recordings || test $$? -eq 1
+	$(BIN)/python examples/your_own_folder.py demo --only-make
+	$(BIN)/bearcat adapt --data demo/recordings --source pump-A-1500rpm --target pump-B-1500rpm --out demo/adapt
+	$(BIN)/bearcat predict demo/adapt/model demo/new || test $$? -eq 1
 	$(BIN)/bearcat bench run grids/smoke.toml --store demo/bench
 	$(BIN)/bearcat bench report grids/smoke.toml --store demo/bench --out demo/methods
 	@echo "Open demo/adapt/report.html in a browser."

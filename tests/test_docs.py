@@ -23,6 +23,7 @@ from bearcat.diagnosis.recording import STATUS
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAST = ("LOG.md", "upgrade.md")  # which speak of what was
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def commands(command: Any = None, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -89,13 +90,15 @@ def parsed(words: list[str]) -> tuple[str, ...]:
     return name
 
 
-def test_every_command_of_a_page_can_be_read():
+def test_every_command_of_a_page_and_of_the_makefile_can_be_read():
+    for command in re.findall(r"^\t\$\(BIN\)/bearcat ([^|\n]+)", MAKEFILE, re.MULTILINE):
+        parsed(shlex.split(command))
     for page, _, command in COMMANDS:
         program, *words = shlex.split(command)
         if program == "bearcat":
             parsed(words)
         elif program == "make":
-            assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), command
+            assert re.search(rf"^{words[0]}:", MAKEFILE, re.MULTILINE), command
         elif program == "python" and words[1:2] and words[1] in ("adapt", "data", "methods", "predict"):
             parsed(words[1:])  # a script that adds something and hands over to the command line
         elif program == "curl":
