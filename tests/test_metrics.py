@@ -102,11 +102,11 @@ def test_numpy_torch_stacked_and_single_give_the_same(measure):
     ("change", "message"),
     [
         ({"probabilities": np.ones(3)}, "probabilities must have the axes"),
-        ({"labels": np.zeros(4, dtype=int)}, r"labels must hold one value per window, shape \(1, 3\), not \(1, 4\)"),
+        ({"labels": np.zeros(4, dtype=int)}, r"labels must have the shape \(1, 3\), not \(1, 4\)"),
         ({"labels": np.zeros(3)}, "labels must be whole numbers"),
         ({"labels": np.array([0, 1, 2])}, "labels must lie in 0 … 1"),
         ({"labels": np.array([0, 1, -1])}, "labels must lie in 0 … 1"),
-        ({"weight": np.ones((2, 3))}, "weight must hold one value per window"),
+        ({"weight": np.ones((2, 3))}, "weight must have the shape"),
         ({"weight": np.array([1, -1, 1])}, "weight must be finite and not negative"),
         ({"bins": 0}, "bins must be at least 1"),
     ],

@@ -9,17 +9,16 @@ gives numpy out. What has no weight may hold anything. Sums are in float64.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from bearcat.cat.ingredient import check_choices
 from bearcat.errors import InputError
 
 AnyArray = Tensor | NDArray[Any]
@@ -39,13 +38,19 @@ class Sample:
         total = self.weight.sum(1, keepdim=True)
         return torch.where(total > 0, self.weight / total, 0.0)
 
+    def mean(self, values: Tensor) -> Tensor:
+        """The weighted mean of values (run, window), NaN for a run without weight, (run,)."""
+        return (values * self.weight).sum(1) / self.weight.sum(1)
+
     def accuracy(self) -> Tensor:
         """The share of windows whose largest score is that of their label, (run,)."""
-        return (self.shares() * (self.scores.argmax(dim=-1) == self.labels)).sum(dim=1)
+        return self.mean(self.scores.argmax(dim=-1) == self.labels)
 
 
-def as_tensor(values: AnyArray) -> Tensor:
+def as_tensor(values: AnyArray | None, name: str) -> Tensor:
     """A tensor without history; numpy (and lists) are copied, since torch warns about read-only memory."""
+    if values is None:
+        raise InputError(f"{name} is missing from the evidence; this calibrator reads it")
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
 
 
@@ -55,51 +60,43 @@ def like(source: Array, result: Tensor) -> Array:
     return result if isinstance(source, Tensor) else result.numpy()[()]  # [()] makes a scalar of an array without axes
 
 
+def with_runs(values: AnyArray | None, name: str, last: str) -> Tensor:
+    """Values with the axes (run, window, last); the run axis may be left out."""
+    tensor = as_tensor(values, name)
+    if tensor.ndim not in (2, 3) or tensor.shape[-1] == 0:
+        raise InputError(f"{name} must have the axes (run, window, {last}), not the shape {tuple(tensor.shape)}")
+    return tensor if tensor.ndim == 3 else tensor[None]
+
+
+def beside(other: Tensor, axes: int, values: AnyArray | None, name: str) -> Tensor:
+    """One value for each run (1 axis) or window (2) of a tensor, on its device; the run axis may be left out."""
+    tensor = as_tensor(values, name).to(other.device)
+    tensor = tensor if tensor.ndim == axes else tensor[None]
+    if tensor.shape != other.shape[:axes]:
+        raise InputError(f"{name} must have the shape {tuple(other.shape[:axes])}, not {tuple(tensor.shape)}")
+    return tensor
+
+
 def read(
     scores: AnyArray, labels: AnyArray, weight: AnyArray | None = None,
     names: tuple[str, str, str] = ("probabilities", "labels", "weight"),
 ) -> Sample:  # fmt: skip
     """Checks shapes; what has no weight becomes 0. Values are checked on a CPU only: a GPU would have to wait."""
-    tensor = _stacked(scores, names[0], "class")
+    tensor = with_runs(scores, names[0], "class")
     tensor = tensor if tensor.is_floating_point() else tensor.double()
-    ones = torch.ones(tensor.shape[:2], dtype=torch.float64, device=tensor.device)
-    present = ones if weight is None else _windows(weight, tensor, names[2]).double()
-    target = _windows(labels, tensor, names[1])
+    ones, classes = torch.ones_like(tensor[..., 0]), tensor.shape[-1]
+    present = beside(tensor, 2, ones if weight is None else weight, names[2]).double()
+    target = beside(tensor, 2, labels, names[1])
     if target.is_floating_point() and target.numel():
         raise InputError(f"{names[1]} must be whole numbers (class indices), not {target.dtype}")
     target = torch.where(present != 0, target.long(), 0)
     if tensor.device.type == "cpu":
         if not (torch.isfinite(present) & (present >= 0)).all():
             raise InputError(f"{names[2]} must be finite and not negative; give 0 to windows that should not count")
-        if not ((target >= 0) & (target < tensor.shape[-1])).all():
-            classes = f"0 … {tensor.shape[-1] - 1}, the classes of {names[0]}"
-            raise InputError(f"{names[1]} must lie in {classes}; give weight 0 to unlabelled windows")
+        if not ((target >= 0) & (target < classes)).all():
+            known = f"0 … {classes - 1}, the classes of {names[0]}"
+            raise InputError(f"{names[1]} must lie in {known}; give weight 0 to unlabelled windows")
     return Sample(torch.where((present != 0)[..., None], tensor, 0.0), target, present)
-
-
-def read_features(features: AnyArray | None, name: str) -> Tensor:
-    """Features (run, window, feature) in float64."""
-    if features is None:
-        raise InputError(f"{name} is missing from the evidence; this calibrator looks at it")
-    return _stacked(features, name, "feature").double()
-
-
-def _stacked(values: AnyArray, name: str, last: str) -> Tensor:
-    """Values with the axes (run, window, last); the run axis may be left out."""
-    tensor = as_tensor(values)
-    if tensor.ndim not in (2, 3) or tensor.shape[-1] == 0:
-        raise InputError(f"{name} must have the axes (run, window, {last}), not the shape {tuple(tensor.shape)}")
-    return tensor if tensor.ndim == 3 else tensor[None]
-
-
-def _windows(values: AnyArray, beside: Tensor, name: str) -> Tensor:
-    """One value per window, (run, window), on the device of what it stands beside."""
-    tensor = as_tensor(values).to(beside.device)
-    tensor = tensor[None] if tensor.ndim == 1 else tensor
-    if tensor.shape != beside.shape[:2]:
-        shapes = f"{tuple(beside.shape[:2])}, not {tuple(tensor.shape)}"
-        raise InputError(f"{name} must hold one value per window, shape {shapes}")
-    return tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,9 +115,9 @@ class Evidence:
     target_logits: AnyArray | None = None  # the unlabelled target training split
     target_features: AnyArray | None = None
     target_recording: AnyArray | None = None  # (run, window) int64: which recording each target window is of
+    target_accuracy: AnyArray | None = None  # (run,) to expect on the target, estimated without labels
     head: Callable[[Tensor], Tensor] | None = None  # features → logits
-    estimates: Mapping[str, AnyArray] | None = None  # without labels: "accuracy" (run,)
-    seeds: AnyArray | None = None  # (run,) int64, for calibrators that draw; zeros where not given
+    seeds: AnyArray | None = None  # (run,) int64, for calibrators that draw
 
     def source(self) -> Sample:
         """The source test split, checked."""
@@ -129,7 +126,7 @@ class Evidence:
 
     def target(self) -> Sample:
         """The target's training windows, without labels, checked."""
-        logits = read_features(self.target_logits, "target_logits")
+        logits = with_runs(self.target_logits, "target_logits", "class").double()
         weight = torch.ones_like(logits[..., 0])
         return Sample(logits, torch.zeros_like(weight, dtype=torch.int64), weight)
 
@@ -160,17 +157,18 @@ class Calibration:
     @property
     def temperature(self) -> Tensor:
         """(run,) 1/scale where the map is one positive scale for all classes and nothing else; NaN otherwise."""
-        return torch.where(self._one_scale(), 1 / self.scale[:, 0], torch.nan)
+        if self.matrix is not None:
+            return torch.full_like(self.scale[:, 0], torch.nan)
+        one = (self.scale == self.scale[:, :1]) & (self.scale > 0) & (self.bias == 0)
+        return torch.where(one.all(1), 1 / self.scale[:, 0], torch.nan)
 
     def apply(self, logits: Array) -> Array:
-        """Calibrated logits, shape as given, in at least float32; a temperature keeps the set of largest exactly."""
-        before, after = self._mapped(logits)
-        return like(logits, self._order_kept(before, after))
+        """Calibrated logits, shape as given, in at least float32."""
+        return like(logits, self._mapped(logits))
 
     def probabilities(self, logits: Array) -> Array:
-        """Softmax of the calibrated logits; a temperature keeps the set of most likely classes exactly."""
-        before, after = self._mapped(logits)
-        return like(logits, self._order_kept(before, after.softmax(-1)))
+        """Softmax of the calibrated logits."""
+        return like(logits, self._mapped(logits).softmax(-1))
 
     def state(self) -> dict[str, Tensor]:
         """Contiguous tensors by name, for saving."""
@@ -184,54 +182,28 @@ class Calibration:
             raise InputError(f"a calibration is made of {', '.join(sorted(needed))}, perhaps matrix, not {set(state)}")
         return Calibration(**state)
 
-    def _one_scale(self) -> Tensor:
-        if self.matrix is not None:
-            return torch.zeros_like(self.at_bound)
-        same = (self.scale == self.scale[:, :1]) & (self.scale > 0) & (self.bias == 0)
-        return same.all(1)
-
-    def _mapped(self, logits: AnyArray) -> tuple[Tensor, Tensor]:
-        """Logits as (run, window, class), before and after."""
-        before = logits if isinstance(logits, Tensor) else as_tensor(logits)  # with its history, unlike as_tensor
+    def _mapped(self, logits: AnyArray) -> Tensor:
+        """Calibrated logits (run, window, class)."""
+        values = with_runs(logits, "logits", "class")
         runs, classes = self.scale.shape
-        fits = (before.ndim == 3 and len(before) == runs) or (before.ndim == 2 and runs == 1)
-        if not fits or before.shape[-1] != classes:
-            shapes = f"({runs}, window, {classes}) of this calibration, not {tuple(before.shape)}"
+        if values.shape[::2] != (runs, classes):
+            shapes = f"({runs}, window, {classes}) of this calibration, not {tuple(values.shape)}"
             raise InputError(f"logits must have the shape {shapes}")
-        before = before[None] if before.ndim == 2 else before
-        before = before if before.dtype in (torch.float32, torch.float64) else before.float()
-        after = before * self.scale[:, None].to(before)  # no matrix product: those may be rounded to TF32 on a GPU
+        values = values if values.dtype in (torch.float32, torch.float64) else values.float()
+        mapped = values * self.scale[:, None].to(values)  # no matrix product: those may be rounded to TF32 on a GPU
         if self.matrix is not None:
-            matrix = self.matrix.to(before.device)
-            after = (after.to(matrix.dtype) @ matrix.transpose(1, 2)).to(before.dtype)
-        return before, after + self.bias[:, None].to(before)
-
-    def _order_kept(self, before: Tensor, after: Tensor) -> Tensor:
-        """Where only a temperature is applied, what has become equal to the largest is set one step below it."""
-        largest = after.amax(-1, keepdim=True).detach()
-        caught_up = (before < before.amax(-1, keepdim=True)) & (after >= largest)
-        below = torch.nextafter(largest, torch.full_like(largest, -torch.inf))
-        return torch.where(caught_up & self._one_scale()[:, None, None].to(after.device), below, after)
-
-
-class CheckedSettings:
-    """Checks the bounds of a temperature and the settings that are one of a few names."""
-
-    def __post_init__(self) -> None:
-        check_choices(self, "")
-        bounds = vars(self).get("bounds")
-        if bounds is not None and (len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf):
-            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {bounds}")
+            matrix = self.matrix.to(values.device)
+            mapped = (mapped.to(matrix.dtype) @ matrix.mT).to(values.dtype)
+        return mapped + self.bias[:, None].to(values)
 
 
 class Calibrator(Protocol):
-    """Settings that can be fitted; a row of CALIBRATORS.
+    """Settings that can be fitted; a row of CALIBRATORS. A field `needs` names what it reads of Evidence beyond the
+    source's logits, labels and weight.
 
     >>> find_calibrator("PseudoCal").needs
     ('target_logits', 'target_features', 'head', 'seeds')
     """
-
-    needs: ClassVar[tuple[str, ...]]  # the fields of Evidence it reads beyond source logits, labels and weight
 
     def fit(self, evidence: Evidence) -> Calibration: ...
 
@@ -246,18 +218,6 @@ class ReliabilityBins(Generic[Array]):
     edges: Array  # (run, bin + 1) bin m is (edges[m], edges[m + 1]]
 
 
-def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10) -> Array:
-    """Expected calibration error (Eq. 4) of the predicted class: |accuracy − confidence|, averaged by the mass of bins.
-
-    >>> round(float(ece(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))), 3)
-    0.4
-    """
-    sample = read(probabilities, labels, weight)
-    confidence, hit, _, of_bin = _binned(sample, bins)
-    gap = _per_bin(sample.weight * (confidence.double() - hit), of_bin, bins)  # masses cancel: no bin is divided by
-    return like(probabilities, gap.abs().sum(-1) / sample.weight.sum(-1))
-
-
 def reliability_bins(
     probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10
 ) -> ReliabilityBins[Array]:
@@ -267,13 +227,18 @@ def reliability_bins(
     >>> bins.accuracy, bins.mass
     (array([nan, 0.5]), array([0., 1.]))
     """
-    sample = read(probabilities, labels, weight)
-    confidence, hit, edges, of_bin = _binned(sample, bins)
-    columns = (torch.ones_like(hit), confidence.double(), hit)
-    mass, sure, right = (_per_bin(sample.weight * values, of_bin, bins) for values in columns)
-    shares = mass / sample.weight.sum(-1, keepdim=True)
-    numbers = sure / mass, right / mass, shares, edges.double()
-    return ReliabilityBins(*(like(probabilities, values) for values in numbers))
+    binned = _binned(read(probabilities, labels, weight), bins)
+    return ReliabilityBins(*(like(probabilities, values) for values in binned))
+
+
+def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10) -> Array:
+    """Expected calibration error (Eq. 4) of the predicted class: |accuracy − confidence|, averaged by the mass of bins.
+
+    >>> round(float(ece(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))), 3)
+    0.4
+    """
+    confidence, right, mass, _ = _binned(read(probabilities, labels, weight), bins)
+    return like(probabilities, torch.where(mass == 0, 0.0, mass * (right - confidence).abs()).sum(-1))
 
 
 def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
@@ -285,7 +250,7 @@ def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) 
     sample = read(probabilities, labels, weight)
     of_label = sample.scores.gather(-1, sample.labels[..., None])[..., 0]
     floor = torch.finfo(sample.scores.dtype).tiny
-    return like(probabilities, _mean(-of_label.double().clamp(min=floor).log(), sample))
+    return like(probabilities, sample.mean(-of_label.double().clamp(min=floor).log()))
 
 
 def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
@@ -295,9 +260,8 @@ def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None
     0.5
     """
     sample = read(probabilities, labels, weight)
-    classes = torch.arange(sample.scores.shape[-1], device=sample.scores.device)
-    hit = (sample.labels[..., None] == classes).double()
-    return like(probabilities, _mean((sample.scores.double() - hit).square().sum(-1), sample))
+    hit = functional.one_hot(sample.labels, sample.scores.shape[-1])
+    return like(probabilities, sample.mean((sample.scores.double() - hit).square().sum(-1)))
 
 
 def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
@@ -306,30 +270,23 @@ def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) ->
     >>> float(accuracy(np.array([[2.0, 0.1], [0.3, 1.0]]), np.array([0, 0])))
     0.5
     """
-    sample = read(scores, labels, weight, ("scores", "labels", "weight"))
-    return like(scores, _mean((sample.scores.argmax(-1) == sample.labels).double(), sample))
-
-
-def _mean(values: Tensor, sample: Sample) -> Tensor:
-    return (values * sample.weight).sum(1) / sample.weight.sum(1)
+    return like(scores, read(scores, labels, weight, ("scores", "labels", "weight")).accuracy())
 
 
 def _binned(sample: Sample, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Confidence, whether right (0.0 or 1.0), edges (run, bin + 1) and bin of each window; but for edges (run, window).
+    """Confidence, accuracy and mass of each bin (run, bin), and the edges (run, bin + 1).
 
-    Edges are in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above. The bin is how
-    many inner edges lie below the confidence.
+    Edges are in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above. A bin's number is
+    that of the inner edges below the confidence.
     """
     if bins < 1:
         raise InputError(f"bins must be at least 1, not {bins}")
-    predicted = sample.scores.argmax(-1, keepdim=True)  # torch promises the first of equals
-    confidence = sample.scores.gather(-1, predicted)[..., 0].contiguous()
+    confidence, predicted = sample.scores.max(-1)
     steps = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device)
-    edges = (steps / bins).to(confidence.dtype).expand(len(confidence), bins + 1).contiguous()
-    of_bin = torch.searchsorted(edges[..., 1:-1].contiguous(), confidence)
-    return confidence, (predicted[..., 0] == sample.labels).double(), edges, of_bin
-
-
-def _per_bin(values: Tensor, of_bin: Tensor, bins: int) -> Tensor:
-    """Sums (…, bin) of values (…, window). A loop over bins: scattered additions have no fixed order on a GPU."""
-    return torch.stack([torch.where(of_bin == number, values, 0.0).sum(-1) for number in range(bins)], dim=-1)
+    edges = (steps / bins).to(confidence.dtype)
+    of_bin = torch.searchsorted(edges[1:-1], confidence.contiguous())
+    inside = functional.one_hot(of_bin, bins).double()
+    columns = torch.stack([torch.ones_like(sample.weight), confidence.double(), predicted == sample.labels], dim=1)
+    mass, sure, right = (columns * sample.weight[:, None] @ inside).unbind(1)
+    shares = mass / sample.weight.sum(1, keepdim=True)
+    return sure / mass, right / mass, shares, edges.double().expand(len(mass), -1)

@@ -160,7 +160,7 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
         "target_features": lambda: target()[1],
         "target_recording": lambda: torch.from_numpy(np.stack([each.recording for each in state.checks])),
         "head": lambda: lambda features: network.head(features.to(logits.dtype)),
-        "estimates": lambda: {"accuracy": expected_accuracy(target()[0], state.checks)},
+        "target_accuracy": lambda: expected_accuracy(target()[0], state.checks),
         "seeds": lambda: torch.tensor(batches.seeds, device=device),
     }
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None

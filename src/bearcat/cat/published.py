@@ -103,47 +103,44 @@ def searched(
     return torch.tensor(scales, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
 
 
-def descended(
-    mapped: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: Tensor, shares: Tensor, anchor: Tensor
-) -> Tensor:
-    """`calibration.solver=sgd`: vector and matrix scaling by gradient descent from the anchor, without a ridge."""
-    parameters, hit = anchor.expand(len(scores), *anchor.shape), functional.one_hot(labels, scores.shape[-1])
+def descended(inputs: Tensor, axes: str, labels: Tensor, shares: Tensor, unchanged: Tensor) -> Tensor:
+    """`calibration.solver=sgd`: vector and matrix scaling by gradient descent from "no change", without a ridge."""
+    parameters, hit = unchanged.repeat(len(inputs), 1, 1), functional.one_hot(labels, len(unchanged))
     velocity = torch.zeros_like(parameters)
-    gradient_of: Any = torch.func.vjp(lambda each: mapped(scores, each), parameters)[1]  # which is linear
     for _ in range(SGD_STEPS):
-        error = shares[..., None] * (mapped(scores, parameters).softmax(-1) - hit)
-        velocity = SGD_MOMENTUM * velocity + gradient_of(error)[0]
+        likely = torch.einsum(f"{axes},rcf->rwc", inputs, parameters).softmax(-1)
+        gradient = torch.einsum(f"rwc,{axes}->rcf", shares[..., None] * (likely - hit), inputs)
+        velocity = SGD_MOMENTUM * velocity + gradient
         parameters = parameters - SGD_RATE * velocity
     return parameters
 
 
 def oversampled(windows: tuple[int, int], seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """CPCS's `calibration.solver=scikit-learn`: how often each window (run, window) is drawn, the smaller domain's with
-    replacement, until both are equally large.
+    """CPCS's `calibration.solver=scikit-learn`: windows of both domains (run, windows of the larger), the smaller's
+    drawn with replacement.
     """
+    size = max(windows)
 
     def draw(count: int, stream: int) -> Tensor:
-        often = torch.ones(len(seeds), count, dtype=torch.float64, device=seeds.device)
-        if count == max(windows):
-            return often
-        drawn = scaling.random_integers(2 * seeds + stream, max(windows)) % count
-        return often.zero_().scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
+        if count == size:
+            return torch.arange(count, device=seeds.device).expand(len(seeds), -1)
+        return (scaling.random_integers(2 * seeds + stream, size) % count).sort(dim=1).values
 
     return draw(windows[0], 0), draw(windows[1], 1)
 
 
-def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor) -> Tensor:
+def domain_regression(source: Tensor, target: Tensor) -> Tensor:
     """`calibration.solver=scikit-learn`: weights and offset (run, feature + 1) by LogisticRegression in float32, target
-    against source; the weight (run, window) says how often a window counts.
+    against source.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     coefficients = []
-    for values, target, often in zip(*(part.cpu() for part in (features, is_target, weight)), strict=True):
-        rows = torch.arange(len(values)).repeat_interleave(often.long())
+    for rows in zip(source.cpu(), target.cpu(), strict=True):
+        of_source = torch.arange(2).flip(0).repeat_interleave(len(rows[0]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = LogisticRegression().fit(values[rows].float().numpy(), ~target[rows].numpy())
+            model = LogisticRegression().fit(torch.cat(rows).float().numpy(), of_source.numpy())
         coefficients.append([*-model.coef_[0], *-model.intercept_])
-    return torch.tensor(coefficients, dtype=torch.float64, device=features.device)
+    return torch.tensor(coefficients, dtype=torch.float64, device=source.device)

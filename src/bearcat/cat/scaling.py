@@ -1,7 +1,7 @@
 """Calibrators that rescale logits, fitted on labelled source windows (Guo et al. 2017; Section 3.2, Eqs. 6 to 9).
 
 A calibrator is a frozen dataclass of settings; `fit` returns a Calibration of all runs of the Evidence, each as if it
-were fitted alone. Fits are in float64 on the device of the logits.
+were fitted alone. Fits are in float64 on the device of the logits, of all runs together.
 
 >>> Temperature().fit(Evidence(source_logits=logits, source_labels=labels)).probabilities(target_logits)
 """
@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 from torch.nn import functional
 
 from bearcat.cat import published
-from bearcat.cat.calibration import AnyArray, Calibration, CheckedSettings, Evidence, Sample, as_tensor, read_features
-from bearcat.cat.ingredient import choice
+from bearcat.cat.calibration import Calibration, Evidence, Sample, beside, with_runs
+from bearcat.cat.ingredient import check_choices, choice
 from bearcat.errors import InputError
+from bearcat.fast.device import gather
 
-Mapped = Callable[[Tensor, Tensor], Tensor]  # scores and parameters → logits, linear in the parameters
+BOUNDS = (1.0, 100.0)  # of temperatures inside self-training (docs/method.md)
 ROUNDS = 60  # ordinary logits take 5 to 10, separable or extreme ones (±1e4) up to about 40
 SHRINK = 0.3
 TRIALS = 14  # step lengths down to 0.3^13 ≈ 2e-7
@@ -31,11 +31,24 @@ TRIALS = 14  # step lengths down to 0.3^13 ≈ 2e-7
 # windows of 13 classes it moved factors by 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does.
 RIDGE = 1e-4
 DOMAIN_RIDGE = 1.0  # of CPCS's domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
+WindowLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits (…, window, class), labels, weights (…, window) → (…)
+
+
+def mean_nll(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    """Mean −log of the labels' probabilities."""
+    of_label = logits.gather(-1, labels[..., None])[..., 0]
+    return (shares * (logits.logsumexp(-1) - of_label)).sum(-1)
+
+
+def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    """Mean squared distance of probabilities to labels."""
+    hit = functional.one_hot(labels, logits.shape[-1])
+    return (shares * (logits.softmax(-1) - hit).square().sum(-1)).sum(-1)
 
 
 @dataclass(frozen=True)
-class Temperature(CheckedSettings):
-    """One temperature per run, of least NLL within the bounds; T is 1, or the nearest bound, where logits say nothing.
+class Temperature:
+    """One temperature per run, of least NLL within the bounds.
 
     A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
     bound, which `at_bound` records. Without bounds it is the published code's search (cat/published.py).
@@ -45,66 +58,75 @@ class Temperature(CheckedSettings):
     8.19
     """
 
-    bounds: tuple[float, float] | None = (1.0, 100.0)  # docs/method.md, for use inside self-training
+    bounds: tuple[float, float] | None = BOUNDS
     needs: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_choices(self, "")
+        if self.bounds is not None and not 0 < self.bounds[0] < self.bounds[1] < math.inf:
+            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {self.bounds}")
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
+        return self.of_least(mean_nll, sample, sample.shares())
+
+    def of_least(self, loss: WindowLoss, sample: Sample, shares: Tensor) -> Calibration:
+        """The calibration of least loss, windows weighted by shares (run, window)."""
+        logits = centred(sample)
         if self.bounds is None:
-            fitted = published.searched(sample, centred(sample), sample.shares(), mean_nll)
+            fitted = published.searched(sample, logits, shares, loss)
         else:
-            fitted = least_nll(sample, *self.bounds)
-        return from_temperature(*fitted, classes=sample.scores.shape[2])
+            fitted = least(lambda scale: loss(scale * logits, sample.labels, shares), logits, self.bounds)
+        return from_temperature(*fitted, classes=logits.shape[2])
 
 
 @dataclass(frozen=True)
-class _Regression(CheckedSettings):
-    """A map of many parameters, of least mean NLL + ridge/2 · |parameters − "no change"|²."""
-
-    solver: str = choice("newton", "sgd")  # "sgd" is the published code's (cat/published.py)
-    needs: ClassVar[tuple[str, ...]] = ()
-    full: ClassVar[bool] = False
-
-    def fit(self, evidence: Evidence) -> Calibration:
-        sample = evidence.source()
-        scores, shares, classes = sample.scores.double(), sample.shares(), sample.scores.shape[2]
-        anchor, mapped = torch.eye(classes, classes + 1, dtype=torch.float64, device=scores.device), _turned
-        if not self.full:
-            anchor, mapped = torch.stack([anchor.sum(dim=1), anchor[:, -1]], dim=1), _scaled
-        if self.solver == "sgd":
-            parameters = published.descended(mapped, scores, sample.labels, shares, anchor)
-        else:  # from the anchor over the best T ≥ 1: the anchor has no curvature where margins are huge
-            starts = least_nll(sample, 1.0, 1e6)[0][:, None, None] * anchor
-            runs = zip(starts, scores, sample.labels, shares, strict=True)
-            parameters = torch.stack([softmax_regression(*run, anchor, mapped) for run in runs])
-        offset = parameters[..., -1]
-        if self.full:
-            return Calibration(torch.ones_like(offset), offset, matrix=parameters[..., :-1])
-        return Calibration(parameters[..., 0], offset)
-
-
-@dataclass(frozen=True)
-class Vector(_Regression):
-    """A factor and an offset for each class.
+class Vector:
+    """A factor and an offset for each class, of least mean NLL + ridge/2 · |parameters − "no change"|².
 
     >>> Vector().fit(Evidence(source_logits=9 * np.eye(2), source_labels=np.arange(2))).scale.shape
     torch.Size([1, 2])
     """
 
+    solver: str = choice("newton", "sgd")  # "sgd" is the published code's (cat/published.py)
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_choices(self, "")
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        sample = evidence.source()
+        inputs = torch.stack([sample.scores.double(), torch.ones_like(sample.scores)], dim=-1)
+        unchanged = torch.tensor([1.0, 0.0]).repeat(inputs.shape[2], 1)
+        factor, offset = self.parameters(sample, inputs, "rwcf", unchanged).unbind(-1)
+        return Calibration(factor, offset)
+
+    def parameters(self, sample: Sample, inputs: Tensor, axes: str, unchanged: Tensor) -> Tensor:
+        """Parameters (run, class, factor): a logit is the product of its class's and of inputs with these axes, r for
+        the run, w the window, c the class, f the factor.
+        """
+        solve = softmax_regression if self.solver == "newton" else published.descended
+        return solve(inputs, axes, sample.labels, sample.shares(), unchanged.to(inputs))
+
 
 @dataclass(frozen=True)
-class Matrix(_Regression):
-    """A full matrix, and an offset for each class.
+class Matrix(Vector):
+    """A full matrix, and an offset for each class, fitted as Vector is.
 
     >>> Matrix().fit(Evidence(source_logits=9 * np.eye(2), source_labels=np.arange(2))).matrix.shape
     torch.Size([1, 2, 2])
     """
 
-    full = True
+    def fit(self, evidence: Evidence) -> Calibration:
+        sample = evidence.source()
+        inputs, classes = with_one(sample.scores.double()), sample.scores.shape[2]
+        parameters = self.parameters(sample, inputs, "rwf", torch.eye(classes, classes + 1))
+        offset = parameters[..., -1]
+        return Calibration(torch.ones_like(offset), offset, matrix=parameters[..., :-1])
 
 
 @dataclass(frozen=True)
-class CPCS(CheckedSettings):
+class CPCS(Temperature):
     """Covariate-shift-aware temperature (Park et al. 2020): of least Brier score on source windows that are weighted by
     their likeness to the target, the odds of a logistic regression on features that separates the domains.
 
@@ -112,50 +134,42 @@ class CPCS(CheckedSettings):
     True
     """
 
-    bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
     # Of the domain regression: to convergence, on as many windows of the larger domain as the smaller has; authors'
     # code: scikit-learn's, in float32, with windows of the smaller domain drawn again until it has as many.
     solver: str = choice("newton", "scikit-learn")
     needs: ClassVar[tuple[str, ...]] = ("source_features", "source_train_features", "target_features", "seeds")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        sample = evidence.source()
-        odds = self.log_weights(evidence)
+        sample, odds = evidence.source(), self.log_weights(evidence)
         if odds.shape != sample.weight.shape:
             raise InputError("source_features and source_logits must be of the same windows")
-        # Only ratios count; the largest becomes 1, so that nothing overflows where the domains are far apart.
-        largest = odds.amax(1, keepdim=True)
-        weighted = replace(sample, weight=sample.weight * (odds - largest).exp())
-        size = largest[:, 0].exp() * weighted.weight.sum(1) / sample.weight.sum(1)  # the mean weight
-        logits, shares = centred(weighted), weighted.shares()
-        if self.bounds is None:
-            fitted = published.searched(sample, logits, shares * size[:, None], mean_brier)
-        else:
-            fitted = least(lambda scaled: mean_brier(scaled, sample.labels, shares), logits, shares, *self.bounds)
-        return from_temperature(*fitted, classes=sample.scores.shape[2])
+        if self.bounds is not None:  # only ratios count; nothing overflows where the domains are far apart
+            odds = odds - odds.amax(1, keepdim=True)
+        return self.of_least(mean_brier, sample, sample.shares() * odds.exp())
 
     def log_weights(self, evidence: Evidence) -> Tensor:
         """log p(target | x) − log p(source | x) of the source test windows, (run, window)."""
         names = ("source_features", "source_train_features", "target_features")
-        inputs, source, target = (read_features(getattr(evidence, name), name) for name in names)
+        inputs, source, target = (with_runs(getattr(evidence, name), name, "feature").double() for name in names)
         if not inputs.shape[::2] == source.shape[::2] == target.shape[::2]:
             raise InputError(f"{', '.join(names)} must agree in runs and width")
-        draw = undersampled if self.solver == "newton" else published.oversampled
-        weight = torch.cat(draw((source.shape[1], target.shape[1]), read_seeds(evidence, inputs)), dim=1)
-        features = torch.cat([source, target], dim=1)
-        is_target = (torch.arange(features.shape[1], device=inputs.device) >= source.shape[1]).expand_as(weight)
-        if self.solver == "newton":
-            runs = zip(features, is_target, weight, strict=True)
-            regression = torch.stack([domain_regression(*run) for run in runs])
-        else:
-            regression = published.domain_regression(features, is_target, weight)
-        return (inputs * regression[:, None, :-1]).sum(-1) + regression[:, -1:]
+        draw, regression = undersampled, domain_regression
+        if self.solver != "newton":
+            draw, regression = published.oversampled, published.domain_regression
+        drawn = draw((source.shape[1], target.shape[1]), read_seeds(evidence, inputs))
+        coefficients = regression(gather(source, drawn[0]), gather(target, drawn[1]))
+        return (with_one(inputs) @ coefficients[..., None])[..., 0]
 
 
 def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
-    """One scale (run,) for all classes."""
+    """One scale 1/T (run,) for all classes."""
     scales = scale[:, None].repeat(1, classes)
     return Calibration(scales, torch.zeros_like(scales), at_bound)
+
+
+def with_one(values: Tensor) -> Tensor:
+    """A 1 behind the values of the last axis, whose parameter is the offset."""
+    return functional.pad(values, (0, 1), value=1.0)
 
 
 def centred(sample: Sample) -> Tensor:
@@ -164,163 +178,132 @@ def centred(sample: Sample) -> Tensor:
     return (logits - logits.amax(-1, keepdim=True)).clamp(min=-1e150)
 
 
-def says_nothing(logits: Tensor, shares: Tensor) -> Tensor:
-    """Runs (run,) whose centred logits have all classes alike in every window that counts, if any does."""
-    return ((logits.amin(-1) == 0) | (shares == 0)).all(1)
-
-
-def mean_nll(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-    """Mean −log of the labels' probabilities: logits (…, window, class), labels and shares (…, window) → (…)."""
-    of_label = logits.gather(-1, labels.expand(logits.shape[:-1])[..., None])[..., 0]
-    return (shares * (logits.logsumexp(-1) - of_label)).sum(-1)
-
-
-def softmax_regression(
-    start: Tensor, scores: Tensor, labels: Tensor, shares: Tensor, anchor: Tensor, mapped: Mapped
-) -> Tensor:
-    """One run's parameters (class, any) of least mean NLL and ridge: scores (window, class), shares (window,)."""
-    hit = functional.one_hot(labels, scores.shape[-1])
-    basis = torch.eye(anchor.numel(), dtype=scores.dtype, device=scores.device)
-    slopes = mapped(scores, basis.view(-1, *anchor.shape))  # of each logit, (parameter, window, class)
-
-    def objective(flat: Tensor) -> Tensor:
-        loss = mean_nll(mapped(scores, flat.view(anchor.shape)), labels, shares)
-        return loss + RIDGE / 2 * (flat - anchor.flatten()).square().sum()
-
-    def derivatives(flat: Tensor) -> tuple[Tensor, Tensor]:
-        likely = mapped(scores, flat.view(anchor.shape)).softmax(-1)
-        gradient = (slopes * (shares[:, None] * (likely - hit))).sum((1, 2)) + RIDGE * (flat - anchor.flatten())
-        mean = (slopes * likely).sum(2)
-        hessian = (slopes * (shares[:, None] * likely)).flatten(1) @ slopes.flatten(1).mT - (shares * mean) @ mean.mT
-        return gradient, hessian + RIDGE * basis
-
-    return minimise(start.flatten(), objective, derivatives).view(anchor.shape)
-
-
-def _scaled(scores: Tensor, parameters: Tensor) -> Tensor:
-    """Scores (…, window, class) times factors plus offsets, parameters (…, class, 2)."""
-    return scores * parameters[..., None, :, 0] + parameters[..., None, :, 1]
-
-
-def _turned(scores: Tensor, parameters: Tensor) -> Tensor:
-    """A matrix times scores (…, window, class) plus offsets, parameters (…, class, class + 1)."""
-    return scores @ parameters[..., :-1].mT + parameters[..., None, :, -1]
-
-
-def least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
-    """Scale 1/T (run,) of least NLL for T in [lower, upper], and whether it is at a bound."""
-    logits, shares = centred(sample), sample.shares()
-    return least(lambda scaled: mean_nll(scaled, sample.labels, shares), logits, shares, lower, upper)
-
-
-def least(
-    loss: Callable[[Tensor], Tensor], logits: Tensor, shares: Tensor, lower: float, upper: float
-) -> tuple[Tensor, Tensor]:
-    """Scale 1/T (run,) of least loss of the centred logits over T, for T in [lower, upper], and whether it is at a
-    bound. It is 1, or the nearest bound, where logits say nothing.
+def least(loss: Callable[[Tensor], Tensor], logits: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Scale 1/T (run,) of least loss for T within the bounds, and whether it is at one; the loss (run,) is a function
+    of the scale (run, 1, 1) of these logits. Where all T are as good it is the lower bound.
 
     The loss need not be convex. A softmax changes over a factor of T, not over a tenth of it, so a grid of 5 % finds
     every valley and knows its depth to about 3e-4; the lowest is followed to its bottom.
     """
 
-    def score(place: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss at log T (…, run), and its derivative."""
-        result: Any = vjp(lambda logarithm: loss(logits * (-logarithm).exp()[..., None, None]), place)
-        return result[0], result[1](torch.ones_like(place))[0]
+    def at(place: Tensor) -> Tensor:
+        return loss((-place).exp()[:, None, None])
 
-    steps = min(max(math.ceil(math.log(upper / lower) / 0.05), 2), 1000)
-    grid = torch.linspace(math.log(lower), math.log(upper), steps + 1, dtype=torch.float64, device=logits.device)
-    size = max(1, 10_000_000 // max(1, logits.numel()))  # as many places at a time as make some ten million numbers
-    scores = [score(places[:, None].repeat(1, len(logits))) for places in torch.split(grid, size)]
-    values, slopes = (torch.cat(column) for column in zip(*scores, strict=True))
-    # Saturated softmaxes give plateaus, equal to rounding; at their far end slopes may still know which way is down.
-    lowest = (values <= values.amin(0) + 1e-14).long()
-    left, right = lowest.argmax(0), len(values) - 1 - lowest.flip(0).argmax(0)
-    index = torch.where(slopes.gather(0, right[None])[0] < 0, right, left)
-    low, high = grid[(index - 1).clamp(min=0)], grid[(index + 1).clamp(max=len(grid) - 1)]
-    for _ in range(45):  # halvings of where the slope changes sign
+    low, high = map(math.log, bounds)
+    steps = max(math.ceil((high - low) / 0.05), 2)
+    grid = torch.linspace(low, high, steps + 1, dtype=torch.float64, device=logits.device)
+    values = torch.vmap(at, chunk_size=16)(grid[:, None].expand(-1, len(logits)))
+    lowest = (values <= values.amin(0) + 1e-14).long().argmax(0)  # of several that are equal to rounding the first
+    slope = torch.func.grad(lambda place: at(place).sum())
+    place = halved(slope, grid[(lowest - 1).clamp(min=0)], grid[(lowest + 1).clamp(max=steps)])
+    scale, at_bound = within(bounds, place)
+    return torch.where(values.isnan().any(0), torch.nan, scale), at_bound
+
+
+def halved(rising: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """Where a function between low and high is no longer negative, to the last digit."""
+    for _ in range(50):
         middle = (low + high) / 2
-        falling = score(middle)[1] < 0
-        low, high = torch.where(falling, middle, low), torch.where(falling, high, middle)
-    place = (low + high) / 2
-    bottom, top = torch.full_like(place, 1 / upper), torch.full_like(place, 1 / lower)
-    scale = (-place).exp().clamp(bottom, top)
-    # Halving approaches a bound without reaching it.
-    scale = torch.where(place - grid[0] < 1e-12, top, torch.where(grid[-1] - place < 1e-12, bottom, scale))
-    scale = torch.where(says_nothing(logits, shares), torch.ones_like(scale).clamp(bottom, top), scale)
-    scale = torch.where(values.isnan().any(0), torch.nan, scale)
-    return scale, (scale == bottom) | (scale == top)
+        negative = rising(middle) < 0
+        low, high = torch.where(negative, middle, low), torch.where(negative, high, middle)
+    return (low + high) / 2
+
+
+def within(bounds: tuple[float, float], place: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale 1/T at log T, and whether it is at a bound, which halving approaches without reaching it."""
+    scale = (-place).exp()
+    at_bound = torch.zeros_like(place, dtype=torch.bool)
+    for bound in bounds:
+        reached = (place - math.log(bound)).abs() < 1e-12
+        scale, at_bound = torch.where(reached, 1 / bound, scale), at_bound | reached
+    return scale, at_bound
+
+
+def softmax_regression(inputs: Tensor, axes: str, labels: Tensor, shares: Tensor, unchanged: Tensor) -> Tensor:
+    """Parameters (run, class, factor) of least mean NLL and ridge, as Vector has them."""
+    classes, factors = unchanged.shape
+    hit, ridge = functional.one_hot(labels, classes), RIDGE * torch.eye(unchanged.numel()).to(inputs)
+    other = axes.replace("f", "g")
+
+    def logits(flat: Tensor) -> Tensor:
+        return torch.einsum(f"{axes},rcf->rwc", inputs, flat.view(-1, classes, factors))
+
+    def objective(flat: Tensor) -> Tensor:
+        return mean_nll(logits(flat), labels, shares) + RIDGE / 2 * (flat - unchanged.flatten()).square().sum(1)
+
+    def derivatives(flat: Tensor) -> tuple[Tensor, Tensor]:
+        likely = logits(flat).softmax(-1)
+        gradient = torch.einsum(f"rwc,{axes}->rcf", shares[..., None] * (likely - hit), inputs).flatten(1)
+        mean = torch.einsum(f"rwc,{axes}->rwcf", likely, inputs).flatten(2)
+        hessian = ridge - (shares[..., None] * mean).mT @ mean
+        of_class = torch.einsum(f"rwc,{axes},{other}->rfgc", shares[..., None] * likely, inputs, inputs)
+        hessian.view(-1, classes, factors, classes, factors).diagonal(dim1=1, dim2=3).add_(of_class)
+        return gradient + RIDGE * (flat - unchanged.flatten()), hessian
+
+    # Where margins are huge there is no curvature: begin with logits of 1 at most.
+    largest = inputs.abs().flatten(1).amax(1).clamp(min=1.0)
+    start = unchanged.flatten() / largest[:, None]
+    return minimise(start, objective, derivatives).view(-1, classes, factors)
+
+
+def domain_regression(source: Tensor, target: Tensor) -> Tensor:
+    """Logistic regression, target against source, of features (run, window, any): weights and, unpenalised, an offset,
+    (run, any + 1).
+    """
+    signed = torch.cat([-with_one(source), with_one(target)], dim=1)  # whose product with the weights should be large
+    penalty = DOMAIN_RIDGE * (torch.arange(signed.shape[2], device=signed.device) < source.shape[2])
+
+    def objective(weights: Tensor) -> Tensor:
+        margins = (signed @ weights[..., None])[..., 0]
+        return -functional.logsigmoid(margins).sum(1) + (penalty * weights.square()).sum(1) / 2
+
+    def derivatives(weights: Tensor) -> tuple[Tensor, Tensor]:
+        wrong = torch.sigmoid(-(signed @ weights[..., None]))
+        gradient = penalty * weights - (signed.mT @ wrong)[..., 0]
+        return gradient, (wrong * (1 - wrong) * signed).mT @ signed + torch.diag(penalty)
+
+    return minimise(torch.zeros_like(signed[:, 0]), objective, derivatives)
 
 
 def minimise(
     start: Tensor, objective: Callable[[Tensor], Tensor], derivatives: Callable[[Tensor], tuple[Tensor, Tensor]]
 ) -> Tensor:
-    """Where a convex objective of parameters (any,) is least, by Newton's method; derivatives: gradient and Hessian.
+    """Where a convex objective (run,) of parameters (run, any) is least, by Newton's method; derivatives: gradient and
+    Hessian.
 
-    Each round takes the Newton direction and the first of the step lengths 1, 0.3, 0.09 … that lowers the objective
-    enough (Armijo).
+    Each round takes the Newton direction and, of the step lengths 1, 0.3, 0.09 …, the first that lowers the objective
+    enough (Armijo). A run that has arrived stays where it is until all have, so it does not depend on the others.
     """
-    point, value = start, float(objective(start))
+    point, value = start, objective(start)
+    moving = torch.ones_like(value, dtype=torch.bool)
     for _ in range(ROUNDS):
         gradient, hessian = derivatives(point)
-        direction = _direction(gradient, hessian)
-        slope = float(gradient @ direction)  # minus the squared Newton decrement
-        noise = 1e-14 * (1 + abs(value))  # what rounding makes of two equal objectives
-        for length in (SHRINK**trial for trial in range(TRIALS)):
-            reached = float(objective(point + length * direction))
-            if reached <= value + 1e-4 * length * slope + noise:
+        factor, _ = torch.linalg.cholesky_ex(hessian)  # which a ridge keeps from being singular
+        direction = -torch.cholesky_solve(gradient[..., None], factor)[..., 0]
+        slope = (gradient * direction).sum(1)  # minus the squared Newton decrement
+        noise = 1e-14 * (1 + value.abs())  # what rounding makes of two equal objectives
+        length = moving.to(value)
+        for _ in range(TRIALS):
+            reached = objective(point + length[:, None] * direction)
+            too_high = reached > value + 1e-4 * length * slope + noise
+            if not too_high.any():
                 break
-        else:
-            break
-        point, value = point + length * direction, reached
-        if abs(slope) <= 1e-20 * (1 + abs(value)):  # a decrement of 1e-10 before a step is its square after it
+            length = torch.where(too_high, SHRINK * length, length)
+        point = torch.where(too_high[:, None], point, point + length[:, None] * direction)
+        value = torch.where(too_high, value, reached)
+        # A decrement of 1e-7 before a step is its square after it. A run that is no number has arrived, too.
+        moving = moving & ~too_high & (slope < -1e-14 * (1 + value.abs()))
+        if not moving.any():
             break
     return point
 
 
-def _direction(gradient: Tensor, hessian: Tensor) -> Tensor:
-    """−H⁻¹g by Cholesky of H brought to a unit diagonal; −g over that diagonal where H is singular to rounding."""
-    diagonal = hessian.diagonal()
-    scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
-    jitter = 1e-14 * torch.eye(len(gradient), dtype=gradient.dtype, device=gradient.device)
-    factor, failed = torch.linalg.cholesky_ex(hessian * scale[:, None] * scale + jitter)
-    if failed:
-        return -scale * scale * gradient
-    return -scale * torch.cholesky_solve((scale * gradient)[:, None], factor)[:, 0]
-
-
-def domain_regression(features: Tensor, is_target: Tensor, weight: Tensor) -> Tensor:
-    """Logistic regression, target against source, of features (window, any): weights and, unpenalised, an offset."""
-    inputs = functional.pad(features, (0, 1), value=1.0)
-    penalty = torch.full_like(inputs[0], DOMAIN_RIDGE).index_fill(0, torch.tensor([-1], device=inputs.device), 0.0)
-
-    def objective(parameters: Tensor) -> Tensor:
-        logits = inputs @ parameters
-        losses = functional.softplus(torch.where(is_target, -logits, logits), threshold=700.0)
-        return (weight * losses).sum() + (penalty * parameters.square()).sum() / 2
-
-    def derivatives(parameters: Tensor) -> tuple[Tensor, Tensor]:
-        likely = (inputs @ parameters).sigmoid()
-        curvature = (weight * likely * (1 - likely))[:, None] * inputs
-        gradient = (weight * (likely - is_target.double())) @ inputs + penalty * parameters
-        return gradient, inputs.mT @ curvature + torch.diag(penalty)
-
-    return minimise(torch.zeros_like(inputs[0]), objective, derivatives)
-
-
-def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-    """Mean squared distance of probabilities to labels: logits (…, window, class), labels and shares (…, window)."""
-    hit = functional.one_hot(labels, logits.shape[-1])
-    return (shares * (logits.softmax(-1) - hit).square().sum(-1)).sum(-1)
-
-
 def undersampled(windows: tuple[int, int], seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (run, window) of both domains after drawing as many from the larger as the smaller has, each once.
+    """Windows of both domains (run, windows of the smaller), each once.
 
     Draws depend on the run's seed and a window's index alone, not on the stack or the device; so do all below.
     """
-    ranks = [shuffled(count, 2 * seeds + stream).argsort(1) for stream, count in enumerate(windows)]
-    source, target = ((rank < min(windows)).double() for rank in ranks)
+    source, target = (shuffled(count, 2 * seeds + stream)[:, : min(windows)] for stream, count in enumerate(windows))
     return source, target
 
 
@@ -329,18 +312,10 @@ def shuffled(windows: int, seeds: Tensor) -> Tensor:
     return random_integers(seeds, windows).argsort(stable=True, dim=1)
 
 
-def read_seeds(evidence: Evidence, beside: Tensor) -> Tensor:
+def read_seeds(evidence: Evidence, tensor: Tensor) -> Tensor:
     """The seed of each run of a tensor (run, …), 0 where none is given."""
-    seeds = torch.zeros(len(beside), dtype=torch.int64) if evidence.seeds is None else evidence.seeds
-    return per_run(seeds, "seeds", beside).long()
-
-
-def per_run(values: AnyArray, name: str, beside: Tensor) -> Tensor:
-    """Values of which there must be one per run, (run,), on the device of a tensor (run, …)."""
-    found = as_tensor(values).to(beside.device).reshape(-1)
-    if len(found) != len(beside):
-        raise InputError(f"{name} must hold one number per run, {len(beside)}, not {len(found)}")
-    return found
+    zeros = torch.zeros(len(tensor), dtype=torch.int64)
+    return beside(tensor, 1, zeros if evidence.seeds is None else evidence.seeds, "seeds").long()
 
 
 def random_integers(seeds: Tensor, count: int) -> Tensor:

@@ -1,8 +1,8 @@
 """Calibrators that look at the unlabelled target (docs/method.md, docs/trust.md).
 
 TransCal (Wang et al., NeurIPS 2020) makes the mean target confidence an estimate of the target accuracy. The others
-need one number for that accuracy (`Evidence.estimates["accuracy"]`, or how far windows of one recording agree), or
-make labelled windows out of unlabelled ones.
+need one number for that accuracy (`Evidence.target_accuracy`, or how far windows of one recording agree), or make
+labelled windows out of unlabelled ones. Their temperatures are within `scaling.BOUNDS`.
 
 >>> calibration = TransCal().fit(evidence)                   # evidence with features, see Evidence
 """
@@ -16,28 +16,31 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bearcat.cat import scaling
-from bearcat.cat.calibration import AnyArray, Calibration, CheckedSettings, Evidence, Sample, as_tensor, read_features
+from bearcat.cat.calibration import Calibration, Evidence, Sample, beside, with_runs
 from bearcat.cat.scaling import (
+    BOUNDS,
     CPCS,
     Temperature,
     centred,
     from_temperature,
-    per_run,
+    halved,
+    least,
+    mean_nll,
     read_seeds,
     shuffled,
+    within,
 )
-from bearcat.diagnosis.accuracy import majority_weight
 from bearcat.errors import InputError
 
 SHARE = 0.65  # of a mixture's larger part
 POWERS = 41  # of TransCal's weights, from 0 to 1
 START, START_POWER = 2.0, 0.5  # temperature and power where TransCal's search begins
 LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the largest weight is a number
+WIDE = (0.05, 100.0)  # bounds of temperatures that stay out of self-training
 
 
 @dataclass(frozen=True)
-class TransCal(CheckedSettings):
+class TransCal:
     """The temperature of least |mean target confidence − estimated accuracy|.
 
     Whole curves of temperature and power make that 0. This is the point nearest to where the original's search begins.
@@ -46,53 +49,47 @@ class TransCal(CheckedSettings):
     'target_logits'
     """
 
-    bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = (*CPCS.needs, "target_logits")
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample, target = evidence.source(), evidence.target()
         odds = CPCS().log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
         powers = torch.linspace(0, 1, POWERS, dtype=torch.float64, device=odds.device)
-        alone = Temperature((0.05, 100.0)).fit(evidence)
-        source = (sample.shares() * alone.probabilities(sample.scores.double()).amax(dim=-1)).sum(dim=1)
-        accuracy = estimated_accuracy(sample, odds, source, powers)
-        temperature, gap = matching_temperature(target, accuracy, self.bounds)
+        calibrated = Temperature(WIDE).fit(evidence).probabilities(sample.scores.double())
+        accuracy = estimated_accuracy(sample, odds, sample.mean(calibrated.amax(dim=-1)), powers)
+        temperature, gap = matching_temperature(target, accuracy)
         distance = (temperature - START).square() + (powers - START_POWER).square()
         best = torch.where(gap <= gap.amin(dim=1, keepdim=True) + 1e-6, distance, torch.inf).argmin(dim=1)
         found = temperature.gather(1, best[:, None])[:, 0]
-        at_bound = (found == self.bounds[0]) | (found == self.bounds[1])
+        at_bound = (found == BOUNDS[0]) | (found == BOUNDS[1])
         return from_temperature(1 / found, at_bound, classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)
-class TargetConfidence(CheckedSettings):
+class TargetConfidence:
     """The temperature at which mean confidence on the target is the accuracy expected there; at least the source's.
 
-    >>> logits, labels, expected = 9 * np.eye(2), np.arange(2), {"accuracy": 0.8}
-    >>> evidence = Evidence(source_logits=logits, source_labels=labels, target_logits=logits, estimates=expected)
+    >>> logits, labels = 9 * np.eye(2), np.arange(2)
+    >>> evidence = Evidence(source_logits=logits, source_labels=labels, target_logits=logits, target_accuracy=[0.8])
     >>> TargetConfidence().fit(evidence).probabilities(logits).max(axis=1).round(2)
     array([0.8, 0.8])
     """
 
-    bounds: tuple[float, float] = (1.0, 100.0)
-    needs: ClassVar[tuple[str, ...]] = ("target_logits", "estimates")
+    needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_accuracy")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        source, target = Temperature(self.bounds).fit(evidence), evidence.target()
-        if evidence.estimates is None or "accuracy" not in evidence.estimates:
-            raise InputError("estimates['accuracy'] is missing from the evidence; give the accuracy to expect")
-        wanted = per_run(evidence.estimates["accuracy"], "estimates['accuracy']", target.scores).double()
-        found = matching_temperature(target, wanted[:, None], self.bounds)[0][:, 0]
-        # Of runs without a target window or an estimate nothing is known but the source.
-        unknown = wanted.isnan() | scaling.says_nothing(centred(target), target.shares())
-        kept = unknown | (found <= source.temperature)
-        scale = torch.where(kept, source.scale[:, 0], 1 / found)
-        at_bound = torch.where(unknown, source.at_bound, found >= self.bounds[1])  # what is kept is modest enough
-        return from_temperature(scale, at_bound, classes=target.scores.shape[2])
+        source, target = Temperature().fit(evidence), evidence.target()
+        wanted = beside(target.scores, 1, evidence.target_accuracy, "target_accuracy").double()
+        found = matching_temperature(target, wanted[:, None])[0][:, 0]
+        # Of runs without an estimate nothing is known but the source.
+        unknown = wanted.isnan()
+        temperature = torch.where(unknown, source.temperature, torch.maximum(found, source.temperature))
+        at_bound = torch.where(unknown, source.at_bound, found >= BOUNDS[1])  # what is kept is modest enough
+        return from_temperature(1 / temperature, at_bound, classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)
-class PseudoCal(CheckedSettings):
+class PseudoCal:
     """The temperature of least NLL on mixtures of target windows, whose label is that of the larger part.
 
     Hu et al. (ICML 2024) mix pairs of inputs with unlike pseudo-labels; here their features are mixed, since a mixture
@@ -102,27 +99,22 @@ class PseudoCal(CheckedSettings):
     ('target_logits', 'target_features', 'head', 'seeds')
     """
 
-    bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_features", "head", "seeds")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        mixed = self.mixtures(evidence)
-        return from_temperature(*scaling.least_nll(mixed, *self.bounds), classes=mixed.scores.shape[2])
-
-    def mixtures(self, evidence: Evidence) -> Sample:
-        """Logits of mixed features with their labels; pairs that were predicted alike have no weight."""
-        target = evidence.target()
-        features = read_features(evidence.target_features, "target_features")
+        labels = evidence.target().scores.argmax(dim=-1)
+        features = with_runs(evidence.target_features, "target_features", "feature").double()
         if evidence.head is None:
             raise InputError("head is missing from the evidence; PseudoCal mixes features and classifies them anew")
         other = partners(features.shape[1], read_seeds(evidence, features))
         mixed = SHARE * features + (1 - SHARE) * features.gather(1, other[..., None].expand_as(features))
-        labels = target.scores.argmax(dim=-1)
-        return Sample(evidence.head(mixed).double(), labels, (labels != labels.gather(1, other)).double())
+        unlike = (labels != labels.gather(1, other)).double()  # pairs that were predicted alike have no weight
+        sample = Sample(evidence.head(mixed).double(), labels, unlike)
+        return Temperature().of_least(mean_nll, sample, sample.shares())
 
 
 @dataclass(frozen=True)
-class RecordingConfidence(CheckedSettings):
+class RecordingConfidence:
     """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
     the class of most windows of their recording, since no more can be right. Its geometric mean with PseudoCal's is
     taken, which knows nothing of recordings and errs otherwise.
@@ -131,35 +123,29 @@ class RecordingConfidence(CheckedSettings):
     'target_recording'
     """
 
-    bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = (*PseudoCal.needs, "target_recording")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        target = evidence.target()
-        agreement = {"accuracy": window_agreement(target, evidence.target_recording)}
-        fitted = TargetConfidence(self.bounds).fit(replace(evidence, estimates=agreement))
-        other = PseudoCal(bounds=self.bounds).fit(evidence).temperature
-        least = Temperature(self.bounds).fit(evidence).temperature
-        temperature = (fitted.temperature * torch.maximum(other, least)).sqrt()
-        return from_temperature(1 / temperature, fitted.at_bound, classes=target.scores.shape[2])
+        fitted = TargetConfidence().fit(replace(evidence, target_accuracy=window_agreement(evidence)))
+        other, least_sure = (kind().fit(evidence).temperature for kind in (PseudoCal, Temperature))
+        temperature = (fitted.temperature * torch.maximum(other, least_sure)).sqrt()
+        return from_temperature(1 / temperature, fitted.at_bound, classes=fitted.scale.shape[1])
 
 
-def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def matching_temperature(
+    target: Sample, accuracy: Tensor, bounds: tuple[float, float] = BOUNDS
+) -> tuple[Tensor, Tensor]:
     """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
     logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
 
-    def too_sure(temperature: Tensor) -> Tensor:
-        confidence = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)
-        return (share * confidence).sum(dim=-1) - accuracy
+    def too_low(place: Tensor) -> Tensor:
+        """The accuracy minus the mean confidence at log T."""
+        confidence = 1 / (logits * (-place).exp()[..., None, None]).exp().sum(dim=-1)
+        return accuracy - (share * confidence).sum(dim=-1)
 
-    low, high = (torch.full_like(accuracy, bound) for bound in bounds)
-    for _ in range(50):
-        middle = (low * high).sqrt()
-        falls_short = too_sure(middle) > 0
-        low, high = torch.where(falls_short, middle, low), torch.where(falls_short, high, middle)
-    # What never moved stands at its bound.
-    found = torch.where(low == bounds[0], torch.where(too_sure(low) <= 0, low, high), high)
-    return found, too_sure(found).abs()
+    low, high = (torch.full_like(accuracy, math.log(bound)) for bound in bounds)
+    place = halved(too_low, low, high)
+    return 1 / within(bounds, place)[0], too_low(place).abs()
 
 
 def updated_temperature(sample: Sample, spread: float) -> Tensor:
@@ -167,25 +153,22 @@ def updated_temperature(sample: Sample, spread: float) -> Tensor:
     and `spread`, a standard deviation of log T before there were any, say how far.
     """
     logits = centred(sample)
-    of_label = logits.gather(-1, sample.labels[..., None])[..., 0]
-    grid = torch.linspace(math.log(0.05), math.log(100.0), 2000, dtype=torch.float64, device=logits.device)
-    losses = [
-        (sample.weight * ((logits * (-place).exp()).logsumexp(-1) - of_label * (-place).exp())).sum(1)
-        + place.square() / (2 * spread**2)
-        for place in grid
-    ]
-    return grid[torch.stack(losses).argmin(dim=0)].exp()
+
+    def loss(scale: Tensor) -> Tensor:
+        prior = scale.log()[:, 0, 0].square() / (2 * spread**2)
+        return mean_nll(scale * logits, sample.labels, sample.weight) + prior
+
+    return 1 / least(loss, logits, WIDE)[0]
 
 
-def window_agreement(target: Sample, recording: AnyArray | None) -> Tensor:
+def window_agreement(evidence: Evidence) -> Tensor:
     """The share of windows whose class is that of most windows of their recording, (run,)."""
-    if recording is None:
-        raise InputError("target_recording is missing from the evidence; give the number of each window's recording")
-    shares, classes = target.shares(), target.scores.shape[2]
-    number = as_tensor(recording).long().reshape(shares.shape)
-    rows = [array.cpu().numpy() for array in (target.scores.argmax(dim=-1), number, shares)]
-    found = [majority_weight(said, own, classes, share) for said, own, share in zip(*rows, strict=True)]
-    return torch.stack([torch.from_numpy(each).sum() for each in found]).to(shares.device)
+    target = evidence.target()
+    recording = beside(target.scores, 2, evidence.target_recording, "target_recording").long()
+    runs, windows, classes = target.scores.shape
+    place = recording * classes + target.scores.argmax(dim=-1)
+    counts = target.scores.new_zeros(runs, (int(recording.max()) + 1) * classes).scatter_add_(1, place, target.weight)
+    return counts.view(runs, -1, classes).amax(dim=2).sum(dim=1) / windows
 
 
 def partners(windows: int, seeds: Tensor) -> Tensor:
