@@ -9,18 +9,17 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 import bearcat.adaptation as specs
-from bearcat.adaptation import RunSpec, make_plan
+from bearcat.adaptation import AdaptationPlan, make_plan
 from bearcat.adaptation import adapt as adapting
 from bearcat.adaptation import run as running
 from bearcat.adaptation.run import COLUMNS
@@ -42,7 +41,9 @@ TINY = (
 )  # fmt: skip
 FASTEST = {"input": "frequency", "window": 256, "epochs": 2, "method": "dense-MCC", "device": "cpu"}
 CPU = torch.device("cpu")
-_watched: list[tuple[Path, Counter[str]]] = []
+CLASSES = ("healthy", "inner-1", "outer-1")
+OPENED = list[str]()  # files that this process has opened, in whatever way
+sys.addaudithook(lambda event, values: OPENED.append(str(values[0])) if event == "open" else None)
 
 
 def page_of(folder: Path) -> str:
@@ -252,172 +253,102 @@ def test_methods_are_listed_with_their_parts_and_settings():
     assert "per-class, fixed" in one
 
 
-@pytest.mark.parametrize("trouble", ["inner-1", "healthy", "nan"])
-def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
-    honest = running.train
-
-    def spoilt(*words, **more):
-        trained = honest(*words, **more)
-        with torch.no_grad():
-            if trouble == "nan":
-                trained.finite[:] = False
-            else:
-                trained.network.head.weight.zero_()
-                bias = [float(name == trouble) for name in ("healthy", "inner-1", "outer-1")]
-                trained.network.head.bias.copy_(torch.tensor([bias]))
-        return trained
-
-    monkeypatch.setattr(running, "train", spoilt)
-    dataset, task = open_dataset("simulated", None, SIMPLE), Task("N15_M07_F10", "N09_M07_F10")
-    spec = RunSpec("simulated", dataset, task, "DANN", RECIPES["DANN"].in_epochs(1), Preparation("frequency", 256))
-    (run,) = running.run_stack([spec], [tmp_path / "out"], CPU, keep_model=True)
-    record = run.record
-    assert (record.collapsed, record.failed) == (trouble != "nan", trouble == "nan")
-    assert record.decision.action == "do not use"
-    assert load_model(tmp_path / "out" / "model").decision == record.decision
-    assert record.evidence.finite == (trouble != "nan")
-    if trouble == "inner-1":
-        assert record.never_predicted == ("healthy", "outer-1")
-        assert record.evidence.one_class == "inner-1"
-
-
-# Each step once.
-
-
-def _count(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and _watched and isinstance(arguments[0], str | Path):
-        for folder, opened in _watched:
-            place = Path(arguments[0]).absolute()
-            if place.is_relative_to(folder):
-                opened[place.relative_to(folder).as_posix()] += 1
-
-
-sys.addaudithook(_count)
-
-
-@contextmanager
-def openings(folder: Path) -> Iterator[Counter[str]]:
-    """How often each file below this folder is opened by this process, in whatever way."""
-    opened: Counter[str] = Counter()
-    _watched.append((folder.absolute(), opened))
-    try:
-        yield opened
-    finally:
-        _watched.pop()
+# Each step once, and the same after an interruption.
 
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory) -> Path:
-    """A folder of one's own: a labelled pump, and one without labels."""
+    """A folder of one's own: two pumps with labels."""
     root = tmp_path_factory.mktemp("mine")
     for entry in open_dataset("simulated", None, SIMPLE).catalogue().only(["0", "1"]).entries:
-        labelled = entry.domain == "N15_M07_F10"
-        place = root / ("pump-A-1500rpm" if labelled else "pump-B-900rpm") / (str(entry.label) if labelled else "")
+        pump = "pump-A-1500rpm" if entry.domain == "N15_M07_F10" else "pump-B-900rpm"
+        place = root / pump / str(entry.label)
         place.mkdir(parents=True, exist_ok=True)
         np.savetxt(place / f"{entry.label}.csv", entry.read().signal, fmt="%.6g")  # which is opened once to be read
     return root
 
 
-def wishes(mine: Path, **changes: Any) -> AdaptRequest:
-    return AdaptRequest(**{"data": str(mine), "rate": 16_000.0, "bearing": "6203"} | FASTEST | changes)
-
-
-def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, of: Callable[..., object]) -> Counter[object]:
-    """Calls of a function from here on, by what `of` makes of their arguments."""
-    calls: Counter[object] = Counter()
-    honest = getattr(owner, name)
-
-    def call(*words: Any, **more: Any) -> Any:
-        calls[of(*words, **more)] += 1
-        return honest(*words, **more)
-
-    monkeypatch.setattr(owner, name, call)
-    return calls
-
-
-@pytest.fixture(scope="module")
-def whole(mine, tmp_path_factory) -> Path:
-    """The folder of an adaptation that nothing interrupted."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
-        adapting.adapt(make_plan(wishes(mine)), out)
-    return out
-
-
-def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypatch):
-    """Two runs are trained: the recipe's and its unadapted counterpart's."""
+@pytest.fixture
+def no_pages(monkeypatch) -> None:
     monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
-    fitted = counted(monkeypatch, specs, "run_evidence", lambda *_: "check models")
-    written = counted(monkeypatch, Record, "write", lambda _, folder: folder.name)
-    read = counted(monkeypatch, Record, "read", lambda folder: folder.name)
-    with openings(mine) as opened:
-        found = adapting.adapt(make_plan(wishes(mine)), tmp_path / "out")
+
+
+def planned(mine: Path, **changes: Any) -> AdaptationPlan:
+    return make_plan(AdaptRequest(**{"data": str(mine), "rate": 16_000.0, "bearing": "6203"} | FASTEST | changes))
+
+
+def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, no_pages):
+    """Two runs are trained: the recipe's and its unadapted counterpart's."""
+    written = patch.object(Record, "write", autospec=True, side_effect=Record.write)
+    with patch.object(specs, "run_evidence", wraps=specs.run_evidence) as fitted, written as writes:
+        OPENED.clear()
+        found = adapting.adapt(planned(mine), tmp_path / "out")
+    opened = Counter(name for name in OPENED if name.startswith(str(mine)) and name.endswith(".csv"))
     assert len(found.runs) == 2
-    assert all(each.physics is not None for each in found.recordings)
-    assert fitted == {"check models": 1}
-    assert written == {"out": 1, "beside-dense-source-only": 1}
-    assert read == {"out": 1, "beside-dense-source-only": 1}
-    files = [path.relative_to(mine).as_posix() for path in mine.rglob("*.csv")]
-    assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
+    assert all(diagnosis.physics is not None for diagnosis in found.recordings)
+    assert fitted.call_count == 1
+    assert [call.args[1].name for call in writes.call_args_list] == ["beside-dense-source-only", "out"]
+    assert opened == dict.fromkeys(map(str, mine.rglob("*.csv")), 2)  # once to hash it, once to decode it
 
 
 def contents(folder: Path) -> dict[str, object]:
     """What a run's folder holds, without what it took."""
     found: dict[str, object] = {}
     for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
         if path.name == RECORD:
             record = json.loads(path.read_text())
-            found[name] = {key: value for key, value in record.items() if key not in ("seconds", "checksums")}
+            found[str(path)] = {key: value for key, value in record.items() if key not in ("seconds", "checksums")}
         elif path.is_file():
-            found[name] = path.read_bytes()
-    return found
+            found[str(path)] = path.read_bytes()
+    return {name.removeprefix(str(folder)): content for name, content in found.items()}
 
 
-@pytest.mark.parametrize("step", ["train beside", "choose", "save", "record"])
-def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_path, monkeypatch, step):
-    """Killed before this step: of the run, the one beside it, the choice of a model, the run's own folder."""
-    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
-    out = tmp_path / "out"
-    owner, name, own = {
-        "train beside": (adapting, "run_stack", lambda *_, write, **__: write),
-        "choose": (adapting, "choose_model", lambda *_: True),
-        "save": (running, "save_model", lambda folder, _: folder == out / "model"),
-        "record": (Record, "write", lambda _, folder: folder == out),
-    }[step]
-    honest = getattr(owner, name)
+def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, tmp_path, monkeypatch, no_pages):
+    """Killed before each of these steps: the run beside it, the choice of a model, saving it, the run's own record."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    adapting.adapt(planned(mine), whole)
+    steps = (
+        (adapting, "run_stack", lambda *_, write, **__: write),
+        (adapting, "choose_model", lambda *_: True),
+        (running, "save_model", lambda folder, _: folder == out / "model"),
+        (Record, "write", lambda _, folder: folder == out),
+    )
+    for owner, name, reached in steps:
+        honest = getattr(owner, name)
 
-    def killed(*words: Any, **more: Any) -> Any:
-        if own(*words, **more):
-            raise KeyboardInterrupt
-        return honest(*words, **more)
+        def killed(*words: Any, honest=honest, reached=reached, **more: Any) -> Any:
+            if reached(*words, **more):
+                raise KeyboardInterrupt
+            return honest(*words, **more)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, killed)
-        with pytest.raises(KeyboardInterrupt):
-            adapting.adapt(make_plan(wishes(mine)), out)
-    assert not (out / RECORD).exists()
-    adapting.adapt(make_plan(wishes(mine)), out)
-    assert contents(out) == contents(whole)
-    before = contents(out)
-    again = adapting.adapt(make_plan(wishes(mine)), out)
-    assert contents(out) == before
+        with monkeypatch.context() as changed:
+            changed.setattr(owner, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                adapting.adapt(planned(mine), out)
+        assert not (out / RECORD).exists()
+    for _ in range(2):  # the second time nothing is left to do
+        again = adapting.adapt(planned(mine), out)
+        assert contents(out) == contents(whole)
     assert again.record.to_dict() == Record.read(out).to_dict()
 
 
-@pytest.mark.parametrize("trouble", ["collapsed", "failed", "disagrees", "disagrees by default"])
-def test_a_method_asked_for_by_name_is_the_saved_model_whatever_is_recommended(mine, tmp_path, monkeypatch, trouble):
-    """Where it broke down its model is refused, and every recording is looked at all the same."""
-    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
+TROUBLES = ("inner-1", "healthy", "failed", "disagrees", "disagrees by default")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_method_asked_for_by_name_is_the_saved_model_whatever_is_recommended(
+    mine, tmp_path, monkeypatch, no_pages, trouble
+):
+    """Where it names one class alone or broke down, its record and decision say so, and every recording is looked at
+    all the same.
+    """
     honest = running.train
 
     def spoilt(runs: Any, *words: Any, **more: Any) -> Any:
         trained = honest(runs, *words, **more)
-        if runs[0].recipe.adapts and trouble == "collapsed":
+        if runs[0].recipe.adapts and trouble in CLASSES:
             trained.network.head.weight.data.zero_()
-            trained.network.head.bias.data.copy_(torch.tensor([[0.0, 1.0, 0.0]]))
+            trained.network.head.bias.data.copy_(torch.tensor([[float(name == trouble) for name in CLASSES]]))
         if runs[0].recipe.adapts and trouble == "failed":
             trained.finite[:] = False
         return trained
@@ -425,21 +356,27 @@ def test_a_method_asked_for_by_name_is_the_saved_model_whatever_is_recommended(m
     monkeypatch.setattr(running, "train", spoilt)
     if "disagrees" in trouble:
         monkeypatch.setattr(adapting, "choose_model", lambda *_: (False, "a reason"))
-    plan = make_plan(wishes(mine))
+    plan = planned(mine)
     by_name = "default" not in trouble
     adapted = adapting.adapt(replace(plan, requested=by_name), tmp_path / "out")
-    model, saved = load_model(adapted.model), adapted.record.saved
+    model, record, saved = load_model(adapted.model), adapted.record, adapted.record.saved
     assert plan.requested, "a method that the request names"
-    assert not make_plan(wishes(mine, method=None)).requested
+    assert not planned(mine, method=None).requested
     assert next(iter(adapted.runs)) == "dense-MCC"
     assert (tmp_path / "out" / "beside-dense-source-only" / "model").is_dir()
     assert model.metadata["recipe"] == saved.recipe == ("dense-MCC" if by_name else "dense-source-only")
     assert model.decision == adapted.decision
-    assert saved.recommended == ("dense-source-only" if by_name else None)
     assert len(adapted.recordings) == 3
     if by_name:
-        (note,) = [text for text in adapted.record.sentences if "dense-source-only" in text]
+        (note,) = [text for text in record.sentences if "dense-source-only" in text]
         assert saved.reason in note
-    if trouble in ("collapsed", "failed"):
-        assert adapted.decision.action == "do not use"
+    assert (record.collapsed, record.failed) == (trouble in CLASSES, trouble == "failed")
+    assert record.evidence.finite == (trouble != "failed")
+    if trouble in CLASSES:
+        assert record.never_predicted == tuple(name for name in record.data.classes if name != trouble)
+        assert record.evidence.one_class == (None if trouble == "healthy" else trouble)
+    if "disagrees" in trouble:
+        assert saved.recommended == ("dense-source-only" if by_name else None)
+    else:
         assert "ok" not in {diagnosis.decision.action for diagnosis in adapted.recordings}
+        assert adapted.decision.action == "do not use"
