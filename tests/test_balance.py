@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, recall_score
 
-from bearcat.cat.evaluate import balanced_accuracy, equal_classes, macro_f1
+from bearcat.cat.evaluate import equal_classes, scores
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.fast.device import balanced
 from tests.reference.balance import balanced_pass, repeated
@@ -41,7 +41,7 @@ def test_a_balanced_pass_is_the_twins():
         assert found.tolist() == balanced_pass(labels.tolist(), np.random.default_rng([seed, 1]))
 
 
-def test_weights_ofequal_classes_are_the_repetition_of_windows():
+def test_weights_of_equal_classes_are_the_repetition_of_windows():
     labels = torch.tensor([[0, 0, 0, 0, 1, 1, 0, 0], [2, 2, 2, 0, 1, 1, 1, 1]])
     weight = equal_classes(labels, 3)
     for run in range(2):
@@ -55,21 +55,16 @@ def test_balanced_training_is_the_twins(name):
     assert_equal_to_twin(name, RAGGED, uneven(), balance=True)
 
 
-def test_balanced_accuracy_is_the_mean_of_the_classes_own():
-    likely = torch.eye(3)[torch.tensor([[0, 0, 0, 1, 2, 0], [1, 1, 1, 1, 1, 1]])]
-    labels = torch.tensor([[0, 0, 0, 0, 1, UNKNOWN], [1, 1, 2, UNKNOWN, 2, 1]])
-    assert balanced_accuracy(likely, labels).tolist() == pytest.approx([(0.75 + 0) / 2, (1 + 0) / 2])
-    assert balanced_accuracy(likely, torch.full((2, 6), UNKNOWN)).isnan().all()
-
-
-def test_macro_f1_is_scikit_learns():
+def test_balanced_accuracy_and_macro_f1_are_scikit_learns():
     random = np.random.default_rng(0)
-    labels, likely = random.integers(-1, 4, size=(6, 30)), random.random((6, 30, 5))
+    labels, logits = random.integers(-1, 4, size=(7, 30)), random.random((7, 30, 5))
     labels[0] = np.where(labels[0] == 3, 0, labels[0])  # a class that is not there
-    known = labels != UNKNOWN
-    expected = [
-        f1_score(truth[there], said[there], average="macro")
-        for truth, said, there in zip(labels, likely.argmax(axis=-1), known, strict=True)
-    ]
-    assert macro_f1(torch.from_numpy(likely), torch.from_numpy(labels)).tolist() == pytest.approx(expected)
-    assert macro_f1(torch.from_numpy(likely), torch.full((6, 30), UNKNOWN)).isnan().all()
+    labels[6] = UNKNOWN
+    found = scores(torch.from_numpy(logits), None, torch.from_numpy(labels))
+    for run, (truth, said) in enumerate(zip(labels[:6], logits.argmax(axis=-1), strict=False)):
+        known = truth != UNKNOWN
+        truth, said = truth[known], said[known]
+        recall = recall_score(truth, said, labels=np.unique(truth), average="macro")
+        assert found["balanced_accuracy"][run].item() == pytest.approx(recall)
+        assert found["macro_f1"][run].item() == pytest.approx(f1_score(truth, said, average="macro"))
+    assert all(score[6].isnan() for score in found.values())

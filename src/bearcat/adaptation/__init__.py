@@ -22,7 +22,6 @@ import torch
 
 from bearcat.adaptation.evaluation import RunEvidence, run_evidence
 from bearcat.cat import find_calibrator
-from bearcat.cat.evaluate import check_calibrator
 from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
@@ -141,8 +140,8 @@ class RunSpec:
 def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
     """A recipe for an input of this kind, with settings by name, of the paper's 300 epochs and scaled to so many."""
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
-    for text in (recipe.calibration, recipe.final):
-        check_calibrator(text)  # before anything is read
+    for text in filter(None, (recipe.calibration, recipe.final)):
+        find_calibrator(text)  # before anything is read
     recipe = replace(recipe, encoder=spell_out(recipe.encoder, ENCODERS, "encoder"))
     return recipe if epochs is None else recipe.in_epochs(epochs)
 

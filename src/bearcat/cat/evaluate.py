@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,12 +46,17 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 
 
 def find_calibrator(text: str) -> Calibrator:
-    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes.
+    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes; InputError if it needs what is no evidence.
 
     >>> find_calibrator("Temperature:bounds=0.5,100").bounds
     (0.5, 100.0)
     """
-    return from_text(text, CALIBRATORS, "calibrator")
+    calibrator = from_text(text, CALIBRATORS, "calibrator")
+    known = [field.name for field in fields(Evidence)]
+    for name in needs_of(calibrator):
+        if name not in known:
+            raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
+    return calibrator
 
 
 def needs_of(calibrator: Calibrator) -> tuple[str, ...]:
@@ -68,43 +72,25 @@ def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
 
 
-def scores(
-    logits: Tensor, calibration: Calibration | None, labels: Tensor, names: Sequence[str] | None = None
-) -> dict[str, Tensor]:
-    """Accuracy and calibration of each run (run,), all or by name; windows without a known class do not count."""
-    weight = (labels != UNKNOWN).to(logits.dtype)
-    codes = labels.clamp(min=0)
-    plain = logits.softmax(dim=-1)
-    calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
-    measures: dict[str, Callable[..., Tensor]] = {"accuracy": accuracy, "ece": ece, "ece15": partial(ece, bins=15)}
-    every = {name: partial(measure, calibrated, codes, weight) for name, measure in measures.items()}
-    every |= {f"{name}_uncalibrated": partial(measure, plain, codes, weight) for name, measure in measures.items()}
-    every |= {"nll": partial(nll, calibrated, codes, weight), "brier": partial(brier, calibrated, codes, weight)}
-    every["balanced_accuracy"] = partial(balanced_accuracy, calibrated, labels)
-    every["macro_f1"] = partial(macro_f1, calibrated, labels)
-    return {name: every[name]() for name in names or every}
+def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> dict[str, Tensor]:
+    """Accuracy and calibration of each run (run,), NaN for a run without a known class; other windows do not count.
 
-
-def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The mean over classes of the share of their windows that are recognised, (run,); nan where no label is known."""
-    member, called = _by_class(probabilities, labels)
-    return ((member * called).sum(dim=1) / member.sum(dim=1)).nanmean(dim=1)  # 0/0, a class without windows, is nan
-
-
-def macro_f1(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The mean over classes of 2·hits / (windows of the class + windows called so), (run,): precision and recall in one
-    number. A class that neither has windows nor is called does not count; nan where no label is known.
+    Balanced accuracy is the mean of the classes' own; macro-F1 that of 2·hits / (windows of the class + called so),
+    without classes that neither are there nor are called.
     """
-    member, called = _by_class(probabilities, labels)
-    return (2 * (member * called).sum(dim=1) / (member + called).sum(dim=1)).nanmean(dim=1)
-
-
-def _by_class(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Of windows with a known label: whether each is of a class, and is called so; (run, window, class), 0 or 1."""
-    classes = probabilities.shape[-1]
-    member = functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
-    called = functional.one_hot(probabilities.argmax(dim=-1), classes) * (labels != UNKNOWN)[..., None]
-    return member, called
+    known, plain = (labels != UNKNOWN).double(), logits.softmax(dim=-1)
+    calibrated = plain if calibration is None else calibration.probabilities(logits)
+    found = {"nll": nll(calibrated, labels, known), "brier": brier(calibrated, labels, known)}
+    for suffix, likely in {"": calibrated, "_uncalibrated": plain}.items():
+        found[f"accuracy{suffix}"] = accuracy(likely, labels, known)
+        found |= {f"{name}{suffix}": ece(likely, labels, known, bins) for name, bins in (("ece", 10), ("ece15", 15))}
+    classes = torch.arange(logits.shape[-1], device=logits.device)
+    member, called = ((codes[..., None] == classes).double() for codes in (labels, calibrated.argmax(dim=-1)))
+    confusion = member.mT @ called  # (run, class, called): windows
+    hits, windows = confusion.diagonal(dim1=1, dim2=2), confusion.sum(dim=2)
+    found["balanced_accuracy"] = (hits / windows).nanmean(dim=1)  # 0/0, a class without windows, is NaN
+    found["macro_f1"] = (2 * hits / (windows + confusion.sum(dim=1))).nanmean(dim=1)
+    return found
 
 
 def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[TrainingState], dict[str, Tensor]]:
@@ -115,14 +101,14 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Tr
 
     def watch(state: TrainingState) -> dict[str, Tensor]:
         measured: dict[str, Tensor] = {}
-        networks = {"student": state.student} | ({"teacher": state.teacher} if state.teacher is not None else {})
-        for name, network in networks.items():
-            calibration = state.calibration if network is state.network else None
-            source = state.batches.source_test, state.batches.source_test_labels
+        source = state.batches.source_test, state.batches.source_test_labels
+        for name, network in {"student": state.student, "teacher": state.teacher}.items():
             for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
-                names = ("accuracy", "ece", "ece_uncalibrated")
-                for score, value in scores(predict(network, values)[0], calibration, labels, names).items():
-                    measured[f"{domain}_{score}_{name}"] = value
+                if network is not None:
+                    calibration = state.calibration if network is state.network else None
+                    found = scores(predict(network, values)[0], calibration, labels)
+                    for score in ("accuracy", "ece", "ece_uncalibrated"):
+                        measured[f"{domain}_{score}_{name}"] = found[score]
         if state.pseudo_labels is not None:
             selected = (state.pseudo_labels >= 0) & (train_labels != UNKNOWN)
             right = (state.pseudo_labels == train_labels) & selected
@@ -132,40 +118,28 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Tr
     return watch
 
 
-def check_calibrator(text: str | None) -> None:
-    """Refuses a calibrator that there is not, or one that needs evidence there is not, before training."""
-    if text is not None:
-        known = [field.name for field in fields(Evidence)]
-        for name in needs_of(find_calibrator(text)):
-            if name not in known:
-                raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
-
-
 @torch.no_grad()
 def fit_calibration(state: TrainingState, text: str | None = None) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator, or by another. What it needs beyond logits
-    and labels of the source test windows is computed when it does.
-    """
+    """The calibration of the reported network by the recipe's calibrator, or by another."""
     calibrator = find_calibrator(text or state.recipe.calibration or "")
-    network, batches = state.network, state.batches
-    source_train, target = (
-        cache(partial(predict, network, windows)) for windows in (batches.source_train, batches.target_train)
-    )
+    needed, network, batches = set(needs_of(calibrator)), state.network, state.batches
     logits, features = predict(network, batches.source_test)
-    labels, device = batches.source_test_labels, logits.device
-    available: dict[str, Callable[[], Any]] = {
-        "source_features": lambda: features,
-        "source_train_features": lambda: source_train()[1],
-        "target_logits": lambda: target()[0],
-        "target_features": lambda: target()[1],
-        "target_recording": lambda: torch.from_numpy(np.stack([each.recording for each in state.checks])),
-        "head": lambda: lambda features: network.head(features.to(logits.dtype)),
-        "target_accuracy": lambda: expected_accuracy(target()[0], state.checks),
-        "seeds": lambda: torch.tensor(batches.seeds, device=device),
+    given: dict[str, Any] = {
+        "source_features": features,
+        "head": lambda features: network.head(features.to(logits.dtype)),
+        "seeds": torch.tensor(batches.seeds),
     }
+    if "source_train_features" in needed:
+        given["source_train_features"] = predict(network, batches.source_train)[1]
+    if needed & {"target_logits", "target_features", "target_accuracy"}:
+        given["target_logits"], given["target_features"] = predict(network, batches.target_train)
+    if "target_accuracy" in needed:
+        given["target_accuracy"] = expected_accuracy(given["target_logits"], state.checks)
+    if "target_recording" in needed:
+        given["target_recording"] = np.stack([checked.recording for checked in state.checks])
+    labels = batches.source_test_labels
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
-    needed = {name: available[name]() for name in needs_of(calibrator)}
-    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **needed))
+    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **given))
 
 
 def expected_accuracy(target: Tensor, checks: Sequence[Checked]) -> Tensor:
@@ -180,11 +154,10 @@ def expected_accuracy(target: Tensor, checks: Sequence[Checked]) -> Tensor:
 
 def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:
     """That T was 1 in all epochs, if so: the calibrator changed nothing, and the method is the one without it."""
-    if recipe.find(SelfTraining) is None or recipe.calibration is None or "temperature" not in history:
+    if recipe.find(SelfTraining) is None or "temperature" not in history:
         return ()
-    temperature = history["temperature"][:, run]
-    temperature = temperature[~temperature.isnan()]  # NaN before T_cal, and where it is more than a temperature
-    if not len(temperature) or bool((temperature != 1).any()):
+    temperature = history["temperature"][:, run]  # NaN before T_cal, and where it is more than a temperature
+    if bool(temperature.isnan().all() | (temperature.nan_to_num(1.0) != 1).any()):
         return ()
     plain = replace(RECIPES[name], calibration=None, final=None) if name in RECIPES else None
     twin = next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")
@@ -193,11 +166,11 @@ def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int
 
 def calibrate(state: TrainingState) -> None:
     """Fits the recipe's calibrator anew, into the memory of the calibration before, which recorded steps read."""
-    fitted = fit_calibration(state).state()
+    fitted = fit_calibration(state)
     if state.calibration is None:
-        state.calibration = Calibration.from_state({name: value.clone() for name, value in fitted.items()})
-    for name, value in fitted.items():
-        state.calibration.state()[name].copy_(value)
+        state.calibration = Calibration.from_state({name: value.clone() for name, value in fitted.state().items()})
+    for name, value in fitted.state().items():
+        vars(state.calibration)[name].copy_(value)
 
 
 def equal_classes(labels: Tensor, classes: int) -> Tensor:

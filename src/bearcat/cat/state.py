@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bearcat.cat.calibration import Calibration
-from bearcat.cat.evaluate import check_calibrator, find_calibrator
+from bearcat.cat.evaluate import find_calibrator
 from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
 from bearcat.cat.networks import DenseEncoder, Network, PlainModule, build_network, find_encoder, initialise, run_seed
 from bearcat.cat.recipes import Recipe
@@ -172,8 +172,8 @@ class TrainingState:
 def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None) -> TrainingState:
     """The state before the first step."""
     recipe = runs[0].recipe
-    for text in (recipe.calibration, recipe.final):
-        check_calibrator(text)
+    for text in filter(None, (recipe.calibration, recipe.final)):
+        find_calibrator(text)
     if any(run.recipe != recipe for run in runs):
         raise InputError("runs of a stack need the same method; train these in stacks of their own")
     data, scaling, findings = prepare(runs)
