@@ -13,6 +13,7 @@ import copy
 import warnings
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import count
 from numbers import Integral
 from typing import Any, Self, cast
 
@@ -22,17 +23,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.calibration import Calibration, Evidence, ReliabilityBins, reliability_bins
+from bearcat.cat.calibration import Calibration, ReliabilityBins, accuracy, reliability_bins
 from bearcat.cat.evaluate import predict, unchanged, watcher
 from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
-from bearcat.cat.scaling import Temperature
 from bearcat.cat.state import training_progress
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.splits import held_out
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError, naming_place, suggest
 from bearcat.fast.device import chosen_device
 
 SPLIT = 30  # a stream of randomness, apart from those of the loop
@@ -90,27 +90,24 @@ class CAT:
                 raise InputError("the target is given twice; give X_target, or domain and target", "target")
             X_source, y_source, X_target, groups = split_domains(X_source, y_source, groups, domain, target)  # noqa: N806
         recipe, source = self.recipe(), read_windows(X_source, "X_source")
-        X_target = None if X_target is None else read_windows(X_target, "X_target")  # noqa: N806
+        self.window_shape = source.shape[1:]
         self.classes, codes = np.unique(read_labels(y_source, "y_source", len(source)), return_inverse=True)
         if len(self.classes) < 2:
             raise InputError(f"the source has one class only, '{self.classes[0]}'; a classifier needs at least two")
-        if X_target is None and recipe.adapts:
+        if X_target is not None:
+            X_target = read_windows(X_target, "X_target", self.window_shape)  # noqa: N806
+            if len(X_target) < FEWEST_TARGET:
+                few = f"X_target holds {len(X_target)} window{'s' * (len(X_target) != 1)}"
+                raise InputError(f"{few}; a training needs at least {FEWEST_TARGET}", "X_target")
+        elif recipe.adapts:
             what = f"{self.name} learns from an unlabelled target, and without one it is not {self.name}"
             raise InputError(f"X_target: {what}; give its windows, or use method='source-only'", "X_target")
-        if X_target is not None and X_target.shape[1:] != source.shape[1:]:
-            shapes = f"has windows of shape {X_target.shape[1:]}, but those of X_source have {source.shape[1:]}"
-            raise InputError(f"X_target {shapes}; cut both to the same length", "X_target")
-        if X_target is not None and len(X_target) < FEWEST_TARGET:
-            few = f"holds {len(X_target)} window{'s' * (len(X_target) != 1)}"
-            raise InputError(f"X_target {few}; a training needs at least {FEWEST_TARGET}", "X_target")
-        if y_target is not None and X_target is None:
-            raise InputError("y_target was given without X_target; give both, or leave y_target out", "y_target")
         if groups is not None:
             groups = np.unique(read_labels(groups, "groups", len(source)).astype(str), return_inverse=True)[1]
 
         # The input without what it could only make of a speed or bearing.
         info = RecordingInfo(domain="", origin="X", rate=self.rate)
-        self.window_shape, self.text = source.shape[1:], suited_input(self.input or recipe.input, [info])
+        self.text = suited_input(self.input or recipe.input, [info])
         self._shortest = find_encoder(recipe.encoder).shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
         held = held_out(codes, np.arange(len(source)), self.held_out, random, groups)
@@ -122,6 +119,8 @@ class CAT:
         )  # fmt: skip
         batch = min(self.batch, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
+        if recipe.calibration is None and recipe.final is None:
+            recipe = replace(recipe, final="Temperature")
         device, watch = chosen_device(self.device), None
         if X_target is not None and y_target is not None:
             truth, zeros = self._codes(y_target, "y_target", len(X_target)), np.zeros(len(X_target), dtype=np.int64)
@@ -138,15 +137,12 @@ class CAT:
         return self
 
     def _keep(self, trained: Trained, recipe: Recipe, data: TrainingData) -> None:
-        """The network on the CPU, its calibration (a temperature where the method has none), curves and notes."""
-        tested, labels = trained.batches.source_test, trained.batches.source_test_labels
-        logits, calibration = predict(trained.network, tested)[0], trained.calibration
-        if calibration is None:
-            calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
-        right = calibration.apply(logits)[0].argmax(dim=-1) == labels[0]
-        self.source_accuracy = float(right.double().mean())
-        self.calibration = Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
+        """The network and its calibration on the CPU, curves and notes."""
         self._network = select_run(trained.network, 0, recipe.encoder, *data.source_train.values.shape[1:])
+        fitted = cast("Calibration", trained.calibration).state()
+        self.calibration = Calibration.from_state({name: value.cpu() for name, value in fitted.items()})
+        tested = predict(self._network, torch.from_numpy(data.source_test.values)[None])[0]
+        self.source_accuracy = float(accuracy(self.calibration.apply(tested)[0], data.source_test.labels))
         curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
         for score in [key.removesuffix("_student") for key in curves if key.endswith("_student")]:
             student = curves.pop(f"{score}_student")
@@ -164,11 +160,9 @@ class CAT:
 
     def outputs(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
         """Logits (window, class), not calibrated, and features (window, feature)."""
-        network, values = self.network, read_windows(X, "X")
-        if values.shape[1:] != self.window_shape:
-            shapes = f"{values.shape[1:]}, but those of fit had {self.window_shape}"
-            raise InputError(f"X has windows of shape {shapes}", "X")
-        logits, features = predict(network, torch.from_numpy(self._prepared(values))[None])
+        network = self.network
+        values = self._prepared(read_windows(X, "X", self.window_shape))
+        logits, features = predict(network, torch.from_numpy(values)[None])
         return logits[0], features[0]
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -202,15 +196,12 @@ class CAT:
         if isinstance(self.method, Recipe):
             self.name, recipe = "custom", self.method
         else:
-            try:
+            with naming_place("method"):
                 self.name = find_recipe(str(self.method))
-            except InputError as error:
-                raise InputError(f"method: {error}", "method") from error
             recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
-        if isinstance(self.encoder, nn.Module):
-            recipe = replace(recipe, encoder=cast("str", GivenModule(self.encoder)))
-        elif self.encoder is not None:
-            recipe = replace(recipe, encoder=self.encoder)
+        if self.encoder is not None:
+            encoder = GivenModule(self.encoder) if isinstance(self.encoder, nn.Module) else self.encoder
+            recipe = replace(recipe, encoder=cast("str", encoder))
         if self.epochs is not None:
             return recipe.in_epochs(self.epochs)
         begins = {part.name: part.start(recipe.schedule) for part in recipe.ingredients}
@@ -224,8 +215,7 @@ class CAT:
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""
         kind, samples = find_input(self.text), values.shape[-1]
-        while kind.points(samples) < self._shortest:
-            samples += 1
+        samples = next(length for length in count(samples) if kind.points(length) >= self._shortest)
         values = np.pad(values, ((0, 0), (0, 0), (0, samples - values.shape[-1])))
         return kind.transform(values, self.rate).astype(np.float32, copy=False)
 
@@ -253,8 +243,8 @@ class GivenModule(Encoder):
         return type(self.module).__name__
 
 
-def read_windows(values: Any, name: str) -> Floats:
-    """Windows (window, channel, sample) in float32."""
+def read_windows(values: Any, name: str, shape: tuple[int, ...] | None = None) -> Floats:
+    """Windows (window, channel, sample) in float32, of this shape (channel, sample) if one is given."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -267,8 +257,9 @@ def read_windows(values: Any, name: str) -> Floats:
         raise InputError(f"{shape}; the axes are (window, channel, sample), so give {name}.transpose(0, 2, 1)", name)
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
         windows = array.reshape(len(array), -1, array.shape[-1]).astype(np.float32, copy=False)
-    broken = ~np.isfinite(windows).all(axis=(1, 2))
-    if broken.any():
+    if shape is not None and windows.shape[1:] != shape:
+        raise InputError(f"{name} has windows of shape {windows.shape[1:]}, but those of X_source have {shape}", name)
+    if (broken := ~np.isfinite(windows).all(axis=(1, 2))).any():
         first = f"first in window {broken.argmax()}"
         raise InputError(f"{name} holds NaN or infinite numbers, {first}; leave them out", name)
     return windows
@@ -308,6 +299,4 @@ def read_labels(values: Any, name: str, windows: int) -> NDArray[Any]:
     for window, label in enumerate(labels.tolist()):
         if not isinstance(label, str | int) and not (isinstance(label, float) and label.is_integer()):
             raise InputError(f"{name}: {label!r:.40} (window {window}) is no string and no whole number", name)
-    if labels.dtype.kind == "O" and any(isinstance(label, str) for label in labels.tolist()):
-        return labels.astype(str)
-    return labels.astype(np.int64) if labels.dtype.kind in "Of" else labels
+    return np.array([label if isinstance(label, str) else int(label) for label in labels.tolist()])
