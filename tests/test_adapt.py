@@ -26,7 +26,7 @@ from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.evaluate import predict, watcher
 from bearcat.cat.recipes import GROUPS, RECIPES
-from bearcat.cli.methods import settings_of
+from bearcat.cli.train import settings_of
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.recording import Diagnoses

@@ -6,7 +6,7 @@ report; 130 interrupted.
 `predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
 they are done.
 
-Commands are functions in four modules; the module of a command is imported when the command is called, and anything
+Commands are functions in three modules; the module of a command is imported when the command is called, and anything
 heavy when it needs that.
 """
 
@@ -31,7 +31,7 @@ BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h
 
 HOMES = {  # the module of each command, in the order of the help
     "diagnose": "recordings", "adapt": "train", "check": "train", "predict": "recordings", "report": "recordings",
-    "export": "train", "serve": "watch", "mcp": "watch", "methods": "methods", "watch": "watch", "data": "recordings",
+    "export": "train", "serve": "watch", "mcp": "watch", "methods": "train", "watch": "watch", "data": "recordings",
     "bench": "train",
 }  # fmt: skip
 

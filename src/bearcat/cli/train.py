@@ -1,11 +1,12 @@
-"""Training: `adapt`, `check`, `export`, and grids of runs with `bench run`, `status` and `report`."""
+"""Training: `adapt`, `check`, `export`, `methods`, and grids of runs with `bench run`, `status` and `report`."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -15,11 +16,12 @@ from bearcat.errors import InputError, naming_place, suggest
 from bearcat.settings import AdaptRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.adapt import Adaptation
     from bearcat.bench import RunStore
+    from bearcat.cat.recipes import Recipe
     from bearcat.record import Record
 
 MOST_PRINTED = 20  # recordings
@@ -126,6 +128,61 @@ def export(
     options.print_decision(opened)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
+
+
+def methods(
+    name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
+) -> None:
+    """List the methods, or the parts and settings of one (docs/method.md)."""
+    from bearcat.cat.recipes import GROUPS, RECIPES, find_recipe
+
+    if name is not None:
+        name = find_recipe(name)
+        recipe = RECIPES[name]
+        print_lines(f"{name}, input {recipe.input}")
+        for part in recipe.ingredients:
+            first, _, _ = str(part.__doc__).partition("\n\n")
+            print_lines(f"{part.name}: {' '.join(first.split())}")
+        print_table(list(settings_of(recipe)))
+        return
+    known = {method for group in GROUPS.values() for method in group}
+    added = {method: recipe for method, recipe in RECIPES.items() if method not in known}
+    for title, group in (GROUPS | {"added": added}).items():
+        rows = [
+            {
+                "method": method,
+                "input": recipe.input,
+                "parts": ", ".join(part.name for part in recipe.ingredients),
+                "calibrator": ", ".join(filter(None, (recipe.calibration, recipe.final))),
+            }
+            for method, recipe in group.items()
+        ]
+        print_table(rows, title=title)
+
+
+def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
+    """Every setting of a method as `--method-set` takes it: name, value and what it may be."""
+    from bearcat.cat.evaluate import CALIBRATORS
+    from bearcat.cat.networks import ENCODERS
+
+    calibrators = ", ".join([*CALIBRATORS, "none"])
+    tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
+    tables["precision"] = "float32, tf32, bfloat16, none"
+    kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
+    owners: list[tuple[str, Any]] = [("", recipe), ("schedule.", recipe.schedule)]
+    for part in recipe.ingredients:
+        owners.append((f"{part.name}.", part))
+        owners += [(f"{name}.", value) for name, value in vars(part).items() if is_dataclass(value)]
+    for prefix, owner in owners:
+        for setting in fields(owner):
+            value = getattr(owner, setting.name)
+            if is_dataclass(value) or setting.name in ("ingredients", "input", "epochs"):  # which options set
+                continue
+            known = ", ".join(setting.metadata.get("known", ())) or tables.get(prefix + setting.name, "")
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            text = text.lower() if value is None or isinstance(value, bool) else text
+            accepted = known or kinds.get(type(value), "")
+            yield {"--method-set": prefix + setting.name, "value": text, "accepted": accepted}
 
 
 bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
