@@ -221,26 +221,21 @@ class Library:
 
         return replace(self._once(("split", _split_key(spec)), make))
 
-    def certain(self, spec: RunSpec, split: SplitTask) -> dict[str, int]:
-        """The target's recordings, by origin, whose signals are certain by themselves, and their classes: faults alone,
-        as one without lines may be faulty too.
+    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
+        """The split's training data. Where the recipe has a use for it, recordings whose signals are certain by
+        themselves have their classes: faults alone, as one without lines may be faulty too.
         """
+        data = split.training
+        if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
+            return data
         codes, certain, units = state_codes(split.classes), dict[str, int](), self.measured(spec)
-        observations, _ = examine(units, spec.given)
         points = (point for unit in units for point, _ in unit.points)
-        for point, observation in zip(points, observations, strict=True):
+        for point, observation in zip(points, examine(units, spec.given)[0], strict=True):
             shares = fuse(observation.witnesses)
             state = max(shares, key=lambda name: shares[name], default=None)
             if state in FAULTS and state in codes and shares[state] >= ANCHOR:
                 certain |= {recording.name: codes[state] for recording in point.recordings}
-        return certain
-
-    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
-        """The split's training data, with the classes that physics is certain of where the recipe has a use for it."""
-        data = split.training
-        if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
-            return data
-        certain, infos = self.certain(spec, split), split.target.recordings
+        infos = split.target.recordings
         anchors = np.array([certain.get(infos[number].origin, UNKNOWN) for number in split.target_order.tolist()])
         return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))
 

@@ -126,21 +126,22 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
             )  # fmt: skip
         return finished
 
-    run, unadapted, name = trained(spec, out, write=False), None, spec.recipe_name
-    finding = run.record.adaptation
+    run = recommended = trained(spec, out, write=False)
+    finding, evidence, name = run.record.adaptation, run.record.evidence, None
     supported = None if finding is None else bool(finding["adapted"])
     if spec.recipe.adapts and supported is not False:
         name, recipe = spec.recipe.unadapted()
         unadapted = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
-    adapted, reason = choose_model(
-        spec.recipe_name, run.record.evidence, None if unadapted is None else unadapted.record.evidence, supported,
-        (_agreement(run), _agreement(unadapted)),
-    )  # fmt: skip
-    recommended = run if adapted or unadapted is None else unadapted
+        agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, unadapted)]
+        adapted, reason = choose_model(spec.recipe_name, evidence, unadapted.record.evidence, supported, agreement)
+        recommended = run if adapted else unadapted
+    else:
+        _, reason = choose_model(spec.recipe_name, evidence, None, supported)
     chosen = run if plan.requested else recommended
     saved = SavedModel(
-        chosen.record.settings.recipe_name, _adapted(chosen.record), "." if chosen is run else f"{BESIDE}{name}",
-        reason, plan.requested, None if unadapted is None else name, None if recommended is chosen else name,
+        chosen.record.settings.recipe_name, chosen is run and spec.recipe.adapts and supported is not False,
+        "." if chosen is run else f"{BESIDE}{name}", reason, plan.requested, name,
+        None if recommended is chosen else name,
     )  # fmt: skip
     # A network that broke down has nothing to say of the recordings; their signals have.
     model = None if chosen.record.failed else chosen.model
@@ -148,17 +149,6 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
     record = diagnose_target(record, plan.library, spec, model, chosen.unknown)
     model = chosen.model and replace(chosen.model, decision=record.decision)
     replace(run, record=record, model=model).write(out)
-
-
-def _agreement(run: FinishedRun | None) -> float | None:
-    return None if run is None else run.record.estimates.accuracy.get("agreement")
-
-
-def _adapted(record: Record) -> bool:
-    """Whether the run used the target: by its recipe or, where the recipe decides it, by what was found."""
-    if record.adaptation is None or "labels" in record.settings.recipe["ingredients"]:
-        return record.settings.adapts
-    return bool(record.adaptation["adapted"])
 
 
 def _write_page(folder: Path) -> None:

@@ -10,7 +10,7 @@ judging.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bearcat.data.recording import ONE_BEARING
@@ -219,7 +219,7 @@ def choose_model(
     adapted: ModelEvidence,
     unadapted: ModelEvidence | None,
     supported: bool | None = None,
-    agreement: tuple[float | None, float | None] = (None, None),
+    agreement: Sequence[float | None] = (None, None),
 ) -> tuple[bool, str]:
     """Whether the adapted model is saved, and why: it is, unless it broke down or check models agree less with it than
     with the unadapted one (None where there is but one model). A recipe that decides itself whether to adapt
