@@ -43,8 +43,10 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
                 snapshot = Snapshot(point.machine, point.point, time, Observation(f"{day}.wav"), values, 25_600.0, "g")
                 now = replace(point, time=time, recordings=day + 1, change=level / 12)
                 events = [Event(point.machine, point.point, time, "alarm", point.findings)] if day == 20 else []
-                file = RecordingFile(f"{day}.wav", f"{point.machine}/{point.point}", f"{day}", 1, 1)
-                store.add(file, [(snapshot, now)], [PointState(now, (usual,))], events)
+                store.add(
+                    RecordingFile(f"{day}.wav", f"{point.machine}/{point.point}", f"{day}", 1, 1), [(snapshot, now)]
+                )
+                store.keep([PointState(now, (usual,))], events)
     return path
 
 
@@ -158,9 +160,8 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
         snapshot = Snapshot("pump", "drive end", END, Observation("a.wav", no_signal=Finding("empty", "check")))
-        store.add(
-            RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)], [PointState(status, (OperatingState(),))]
-        )
+        store.add(RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)])
+        store.keep([PointState(status, (OperatingState(),))])
         text = fleet_page(store)
     assert "check the sensor" in text
 

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import time
 from collections.abc import Callable
@@ -22,9 +23,8 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.errors import InputError
 from bearcat.settings import WatchRequest
-from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.store import Store
-from bearcat.watch.watching import Watching, given_of
+from bearcat.watch.watching import Watching, watching_into
 from tests import commands
 
 START = datetime(2024, 5, 1, 10, tzinfo=UTC)
@@ -67,7 +67,7 @@ def query(place: Path, statement: str) -> list[Any]:
 
 def content(place: Path) -> dict[str, list[Any]]:
     """All that a store holds."""
-    tables = ("meta", "points", "recordings", "snapshots", "events")
+    tables = ("store", "points", "recordings", "snapshots", "events")
     return {name: query(place, f"SELECT * FROM {name} ORDER BY 1") for name in tables}
 
 
@@ -124,10 +124,9 @@ def small(tmp_path) -> tuple[Path, Path]:
 def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
     """The folder read into the store in this process, and what was said."""
     said = list[str]()
-    with Store.open(place, create=True) as store:
-        watching = Watching(WatchedFolder(root), store, given_of(WatchRequest.of(rpm=1500)))
-        watching.say = lambda sentence, kind: said.append(f"{kind}: {sentence}")
-        watching.once()
+    note = lambda sentence, kind: said.append(f"{kind}: {sentence}")  # noqa: E731
+    with watching_into(place, root, WatchRequest.of(rpm=1500), None, note) as watching:
+        watching.look()
     return watching, said
 
 
@@ -215,7 +214,7 @@ def test_it_goes_on_as_files_arrive_and_half_written_ones_wait(small, tmp_path):
         file.write(whole[half:])
     until(lambda: rows_in(place) == 4, process)
     assert commands.bearcat("watch", "acknowledge", place, "pump").returncode == 0
-    process.terminate()  # SIGTERM
+    os.kill(process.pid, signal.SIGINT)
     process.join(30)
     assert process.exitcode == 3, errors.read_text()  # without a bearing nothing is diagnosed yet
     assert "pump/NDE check" in out.read_text()
@@ -229,12 +228,12 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
     (tmp_path / "empty").mkdir()
     newer = tmp_path / "newer.db"
     shutil.copy(place, newer)
-    query(newer, "UPDATE meta SET value = '99' WHERE name = 'version'")
+    query(newer, "UPDATE store SET version = '99'")
     watched = (root, "--store", place, "--once")
     for words, named in (
         ((tmp_path / "empty", "--store", tmp_path / "a.db", "--once"), "no recording"),
         ((tmp_path / "nothing", "--store", tmp_path / "a.db", "--once"), "nothing"),
-        ((root, "--store", newer, "--once"), "99"),
+        ((root, "--store", newer, "--once"), "another version"),
         ((root, "--store", root / "pump/DE/2024-05-01T10-00-00.wav", "--once"), "no store"),
         ((*watched, "--false-alarms", "often"), "false_alarms"),
         ((*watched, "--baseline", "3"), "baseline"),

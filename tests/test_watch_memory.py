@@ -17,6 +17,7 @@ from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.watch.alarm import acknowledge, assess, relearn, unreadable
 from bearcat.watch.memory import PointState, observe
+from bearcat.watch.schema import DamagedError, Packed
 from bearcat.watch.snapshot import PointStatus, Snapshot, measure, status_of
 from bearcat.watch.usual import DAY, PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, row_of, threshold
 from tests.reference import watching as reference
@@ -65,6 +66,15 @@ class Point:
     def take(self, snapshot):
         self.observe(snapshot)
         return self.assess()
+
+
+def packed(state):
+    """As the store keeps it."""
+    return Packed(PointState).process_bind_param(state, None)
+
+
+def unpacked(content):
+    return Packed(PointState).process_result_value(content, None)
 
 
 def run(memory, random, days, **changes):
@@ -153,14 +163,6 @@ def test_the_stated_rate_holds_with_wandering_levels_and_stops_and_failures_are_
     for seed in range(2):
         found, last = watched(seed, True, correlation=correlation, stops=stops)
         assert any(day < 0.9 * last for day in found)
-
-
-def test_what_follows_one_of_the_first_starts_is_no_change_and_how_many_these_are_is_a_setting():
-    memory, _ = learnt()
-    for starts, fresh in ((3, True), (1, False)):
-        state = replace(memory.state, starts=2, running=2)
-        assert state.restarted(WatchRule(starts=starts)) == fresh
-        assert not replace(state, starts=1).restarted(WatchRule(starts=starts))
 
 
 # What is usual.
@@ -344,12 +346,12 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
         changes = {"band_4": 6.0} if day > 25 else {}
         assert run(whole, random, [day], **changes) == run(parts, again, [day], **changes)
         assert whole.status == parts.status
-        content = parts.to_bytes()
-        parts.state = PointState.from_bytes(content)
-        assert parts.to_bytes() == content
+        content = packed(parts.state)
+        parts.state = unpacked(content)
+        assert packed(parts.state) == content
     for damaged in (b"", content[:50], content[:-10], content[:60] + bytes([content[60] ^ 1]) + content[61:]):
-        with pytest.raises(ValueError, match="."):
-            PointState.from_bytes(damaged)
+        with pytest.raises(DamagedError):
+            unpacked(damaged)
 
 
 # Signals.
@@ -414,6 +416,6 @@ def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
         assert each.turns < 3
         assert "outer_race" not in each.values
         memory.take(each)
-        memory.state = PointState.from_bytes(memory.to_bytes())
+        memory.state = unpacked(packed(memory.state))
     assert memory.status.status == "alarm"
     assert memory.status.fault == "outer race"

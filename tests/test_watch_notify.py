@@ -12,12 +12,12 @@ import pytest
 from apprise.decorators import notify as notified
 
 from bearcat.errors import InputError
+from bearcat.settings import WatchRequest
 from bearcat.watch import notify
-from bearcat.watch.folder import WatchedFolder
 from bearcat.watch.notify import Notifier
-from bearcat.watch.snapshot import Event, RecordingFile
+from bearcat.watch.snapshot import Event
 from bearcat.watch.store import Store
-from bearcat.watch.watching import Watching
+from bearcat.watch.watching import watching_into
 
 SECRET = "secret-token"
 GOOD, BROKEN = f"good://me:{SECRET}@host", f"broken://me:{SECRET}@host"
@@ -49,11 +49,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def happen(store: Store, *kinds: str, machine: str = "pump 3") -> list[int]:
     """Adds events as the loop does: their numbers."""
-    name = f"{store.unsent()!r}{kinds}"
     events = [
         Event(machine, "drive end", 1.7e9 + place, kind, note=f"{kind} {place}") for place, kind in enumerate(kinds)
     ]
-    return [int(event.number) for event in store.add(RecordingFile(name, "", name, 1, 1), events=events)]
+    return [event.number for event in store.keep([], events)]
 
 
 def test_an_event_waits_until_every_address_has_it(store, capfd, monkeypatch):
@@ -91,11 +90,10 @@ def test_a_flood_goes_out_in_bundles_and_names_stay_in_their_line(store):
 def test_events_wait_for_addresses_unless_there_are_none(store, tmp_path):
     happen(store, "alarm")
     (tmp_path / "plant").mkdir()
-    folder = WatchedFolder(tmp_path / "plant")
-    Watching(folder, store, notifier=Notifier([BROKEN], lambda _: None)).once()
-    assert len(store.unsent()) == 1
-    Watching(folder, store).once()
-    assert store.unsent() == [], "nobody is flooded when notifications are switched on later"
+    for notifier, waiting in ((Notifier([BROKEN], lambda _: None), 1), (None, 0)):
+        with watching_into(store.path, tmp_path / "plant", WatchRequest(), notifier, print) as watching:
+            watching.look()
+        assert len(store.unsent()) == waiting, "nobody is flooded when notifications are switched on later"
 
 
 def test_a_problem_reaches_people_and_the_address_is_nowhere_else(tmp_path, command, monkeypatch, store):

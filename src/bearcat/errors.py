@@ -131,7 +131,6 @@ RANGES = {
     "prior": Range("the share of recordings that are faulty", 1e-4, 0.99),
     "baseline": Range("the length of a baseline", 8, 200, "recordings"),
     "baseline_days": Range("the length of a baseline", 0, 3650, "days"),
-    "baseline_starts": Range("the number of starts that are learnt", 0, 100, "starts"),
 }
 
 

@@ -254,15 +254,14 @@ class WatchRequest(PointRequest):
     false_alarms: float | None = option(None, "Accepted false alarms of a point in a year.  [default: 1]", "N")
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
     baseline_days: float | None = option(None, "Days of running of a baseline.  [default: 2]", "N")
-    baseline_starts: int | None = option(None, "Starts whose first recordings are learnt.  [default: 3]", "N")
     timezone: str = option("UTC", "Time zone of times without one.", "ZONE")
 
     @property
     def rule(self) -> dict[str, Any]:
         """The settings of the rule for alarms that are given, by their names."""
         period = None if self.baseline_days is None else DAY * self.baseline_days
-        rule = {"false_alarms": self.false_alarms, "baseline": self.baseline, "starts": self.baseline_starts}
-        return {name: value for name, value in (rule | {"period": period}).items() if value is not None}
+        rule = {"false_alarms": self.false_alarms, "baseline": self.baseline, "period": period}
+        return {name: value for name, value in rule.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bearcat.watch.snapshot import Fleet, PointStatus
     from bearcat.watch.store import Store
 
-INTERRUPTED = 130
 FOLDER = "FOLDER"
 
 
@@ -63,50 +62,38 @@ def watch_folder(
     Exit status: 0 all ok, 1 an alarm, 3 something to check or without signal, 2 bad input.
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
-    from bearcat.watch.folder import WatchedFolder
     from bearcat.watch.notify import Notifier
-    from bearcat.watch.store import Store
-    from bearcat.watch.watching import Watching, ending_cleanly, given_of
+    from bearcat.watch.watching import watching_into
 
-    watched, given, rule = WatchedFolder(folder, request.timezone), given_of(request), request.rule
     notifier = Notifier(notify, print_note) if notify else None
-    with Store.open(store, create=True) as opened:
-        opened.choose_rule(rule)
-        watching = Watching(watched, opened, given, request.jobs, notifier, print_note)
+    with watching_into(store, folder, request, notifier, print_note) as watching:
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
-        with ending_cleanly(watching.stop):
-            watching.once()
-            print_fleet(fleet := opened.fleet(), form)
-            if not once and not watching.stop.is_set():
-                watching.show, watching.progress = partial(print_change, form=form), iter
-                watching.on()
-                fleet = opened.fleet()
-        if notifier is not None and not notifier.send(opened, hurry=True):
+        watching.look()
+        print_fleet(fleet := watching.store.fleet(), form)
+        if not once:
+            watching.show, watching.progress = partial(print_change, form=form), iter
+            with suppress(KeyboardInterrupt):
+                watching.go_on()
+            fleet = watching.store.fleet()
+        if notifier is not None and not notifier.send(watching.store, hurry=True):
             print_note("some events are not sent yet; the next bearcat watch with the same options sends them")
-        raise typer.Exit(exit_status(fleet, watching.problems, once and watching.stop.is_set()))
-
-
-def exit_status(fleet: Fleet, problems: int, interrupted: bool) -> int:
-    """A file that could not be used is to be checked; where there is nothing else, nothing was decided."""
-    if interrupted:
-        return INTERRUPTED
-    if not fleet:
-        print_note("no recording was read; put them into MACHINE/POINT/TIME.wav below the folder", "problem")
-        return 2
-    return fleet.exit_status or (3 if problems else 0)
+        if not fleet:
+            raise InputError("no recording was read; put them into MACHINE/POINT/TIME.wav below the folder")
+        # A file that could not be used is to be checked.
+        raise typer.Exit(fleet.exit_status or (3 if watching.problems else 0))
 
 
 def print_fleet(fleet: Fleet, form: str) -> None:
     """Machines, worst first; the first line of a table is the answer."""
-    if form != "table":
-        rows = fleet.rows()
-        cells = [row | {"reasons": "; ".join(row["reasons"]), "findings": to_json(row["findings"])} for row in rows]
-        print_data(form, "points", cells if form == "csv" else rows, fleet.columns)
-        print_note(fleet.summary)
+    if form == "table":
+        print_lines(fleet.summary, flush=True)
+        print_table(fleet.table(), right=("confidence", "level"))
         return
-    print_lines(fleet.summary, flush=True)
-    print_table(fleet.table(), right=("confidence", "level"))
+    rows = fleet.rows()
+    cells = [row | {"reasons": "; ".join(row["reasons"]), "findings": to_json(row["findings"])} for row in rows]
+    print_data(form, "points", cells if form == "csv" else rows, fleet.columns)
+    print_note(fleet.summary)
 
 
 def print_change(status: PointStatus, form: str) -> None:
@@ -140,24 +127,13 @@ def acknowledge(store: StorePlace, name: Whose, note: Note = "") -> None:
 
 @watch.command()
 def baseline(
-    store: StorePlace,
-    name: Annotated[str, Argument(metavar="MACHINE/POINT", help="A point.")],
-    since: Annotated[
-        str | None,
-        Option("--from", metavar="TIME", help="When the repair was, such as 2024-05-01T10:30.  [default: now]"),
-    ] = None,
-    note: Note = "",
+    store: StorePlace, name: Annotated[str, Argument(metavar="MACHINE/POINT", help="A point.")], note: Note = ""
 ) -> None:
-    """Learn a baseline anew, after a repair or with another sensor."""
-    from bearcat.data.manifest import time_in
-
-    when = None if since is None else time_in(since)
-    if since is not None and when is None:
-        raise InputError(f"--from: '{since}' is no time; write it as 2024-05-01T10:30")
+    """Learn a baseline anew from the next recordings, after a repair or with another sensor."""
     with _writing(store, name) as (opened, machine, point):
         if point is None:
             raise InputError(f"{name}: name a point of the machine too, as MACHINE/POINT")
-        print_lines(f"{name}: {opened.relearn(machine, point, note, when).sentence}")
+        print_lines(f"{name}: {opened.relearn(machine, point, note).sentence}")
 
 
 @watch.command()

@@ -111,7 +111,8 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         from bearcat.watch.snapshot import Fleet
         from bearcat.watch.store import Store
 
-        Store.open(store).close()  # reports a problem with it now rather than at the first question
+        with Store.open(store):  # reports a problem with it now rather than at the first question
+            pass
 
         @tool
         def machine_status(machine: str | None = None) -> dict[str, Any]:

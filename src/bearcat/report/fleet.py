@@ -99,7 +99,8 @@ def _template() -> Any:
 
 def fleet_pages(address: str) -> Callable[[str | None], str]:
     """What makes pages of a store for a server."""
-    Store.open(address).close()  # what is wrong with it is said at once
+    with Store.open(address):  # what is wrong with it is said at once
+        pass
 
     def make(machine: str | None = None) -> str:
         with Store.open(address) as store:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +24,16 @@ from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import PRIOR
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
-from bearcat.watch.snapshot import Event, PointStatus, status_of, written_time
+from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, status_of, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
-    MARGIN_VECTOR,
+    MARGINS,
     NAMES,
     PERSISTENCE,
     Doubles,
     WatchRule,
     add_evidence,
-    called,
     excesses,
     score,
 )
@@ -51,29 +52,24 @@ def assess(
     state: PointState, reading: Reading, rule: WatchRule, beside: Sequence[PointState] = ()
 ) -> tuple[PointState, tuple[Event, ...]]:
     """What a recording means, beside the other points of its machine."""
-    happened = list[tuple[str, tuple[Finding, ...]]]()  # kinds of events, and what is noticed with them
-    if reading.silent is not None:
-        if state.status.status != NO_SIGNAL:
-            happened.append(("problem", (reading.silent,)))
-    elif reading.snapshot.refused:
-        reading = _diagnosed(state, reading, rule)
-    elif reading.row is not None:
+    before, kind, learnt = state.status.status, None, tuple[Finding, ...]()
+    if reading.row is not None:
         reading = _without_neighbours(state, reading, beside)
-        if reading.physics is not None or reading.snapshot.spectra is None:
-            reading = _diagnosed(state, reading, rule)
+    alone = reading.physics is not None or reading.snapshot.spectra is None
+    if reading.snapshot.refused or (reading.row is not None and alone):
+        reading = _diagnosed(state, reading, rule)
+    if reading.row is not None:
         state, reading = _weigh(state, reading, rule)
-        named = "" if reading.diagnosis is None else reading.diagnosis.state
-        names = (*state.names, named)[-PERSISTENCE:] if named in FAULTS else state.names
-        state = replace(state, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1, names=names)
-        state, event = _update_alarm(state, reading, rule)
-        happened += [(event, ())] if event is not None else []
+        state, kind = _update_alarm(state, reading, rule)
         state, learnt = _learn(state, reading, rule)
-        happened += [("baseline", learnt)] if learnt else []
     status = _status(state, reading, rule)
-    events = list[Event]()
-    for kind, findings in happened:
-        why, fault = (most_severe(status.findings), status.fault) if kind in ("alarm", "grown") else (findings, None)
-        events.append(Event(status.machine, status.point, reading.snapshot.time, kind, tuple(why), fault))
+    event, events = partial(Event, status.machine, status.point, reading.snapshot.time), list[Event]()
+    if reading.silent is not None and before != NO_SIGNAL:
+        events.append(event("problem", (reading.silent,)))
+    if kind is not None:
+        events.append(event(kind) if kind == "over" else event(kind, tuple(most_severe(status.findings)), status.fault))
+    if learnt:
+        events.append(event("baseline", learnt))
     return replace(state, status=status), tuple(events)
 
 
@@ -130,11 +126,10 @@ def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> D
     ]  # fmt: skip
     if not rises:
         return np.zeros(len(NAMES))
-    shared, usual = np.min(rises, axis=0), state.reference
-    spreads = np.array(usual.spreads) if usual.learnt else 1.0
-    alone = np.any((change > MARGIN_VECTOR + 2 * spreads) & ~LEVELS)
+    shared = np.min(rises, axis=0)
+    alone = np.any((change > MARGINS + 2 * state.reference.spreads) & ~LEVELS)
     part = np.where(alone, np.minimum(shared, MOST_COMMON), np.maximum(change, 0.0))
-    return np.where(IS_BAND & (shared >= MARGIN_VECTOR), part, 0.0)
+    return np.where(IS_BAND & (shared >= MARGINS), part, 0.0)
 
 
 def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
@@ -164,22 +159,25 @@ def _shows_fault(reading: Reading) -> bool:
             if physics.clarity(fault) != "faint" and lines.level - physics.reference_level >= SHOWN_LINE:
                 return True
     impulsive = reading.row is not None and reading.row[KURTOSIS] > IMPULSIVE
-    return bool(impulsive and np.any(reading.change[IS_KURTOSIS] > MARGIN_VECTOR[IS_KURTOSIS]))
+    return bool(impulsive and np.any(reading.change[IS_KURTOSIS] > MARGINS[IS_KURTOSIS]))
 
 
 # What becomes of the point.
 
 
 def _weigh(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, Reading]:
-    """Adds the p-value of the last block to the evidence."""
+    """Adds the p-value of the last block to the evidence, and what it shows to what the last blocks showed."""
+    named = "" if reading.diagnosis is None else reading.diagnosis.state
+    names = (*state.names, named)[-PERSISTENCE:] if named in FAULTS else state.names
+    state = replace(state, names=names, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1)
     usual, before = state.reference, state.evidence
     if usual.tail is None:
         return state, reading
-    p_value = usual.tail.p_value(score(reading.change, np.array(usual.spreads)))
+    p_value = usual.tail.p_value(score(reading.change, usual.spreads))
     evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
-    if state.after_stop or state.restarted(rule):  # it is cold, or was taken apart: what stays changed shows later
+    if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
     return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
@@ -191,22 +189,19 @@ def _update_alarm(state: PointState, reading: Reading, rule: WatchRule) -> tuple
     if alarm is not None and alarm.over and alarm.acknowledged is not None:
         alarm = None
     if state.reference.learnt:
+        high = np.any((level >= GROWN) & (reading.change >= GROWN))  # nothing else need show a fault
         lasting = state.evidence >= limit / 2
-        high = bool(np.any((np.array(level) >= GROWN) & (reading.change >= GROWN)))  # nothing else need show a fault
-        strong = state.evidence >= limit and (state.faultless_blocks < PERSISTENCE or high)
+        strong = state.evidence >= limit and bool(state.faultless_blocks < PERSISTENCE or high)
     else:  # what has grown clearly since the first recordings
-        strong = lasting = _has_grown(np.array(level))
+        strong = lasting = _has_grown(level)
     strong, lasting = strong or reading.alarming, lasting or reading.alarming
     state = replace(state, alarm=alarm, quiet_blocks=0 if strong or lasting else state.quiet_blocks + 1)
-    if strong and alarm is None:
-        return replace(state, alarm=OpenAlarm(time, state.onset or time, level)), "alarm"
     if alarm is None:
-        return state, None
+        return (replace(state, alarm=OpenAlarm(time, state.onset or time, level)), "alarm") if strong else (state, None)
     if alarm.over:  # it may come again, when nobody has looked yet
         return replace(state, alarm=replace(alarm, over=not strong)), None
-    if np.any(np.array(level) >= np.array(alarm.change) + GROWN):
-        change = tuple(np.fmax(alarm.change, level).tolist())
-        return replace(state, alarm=replace(alarm, change=change, acknowledged=None)), "grown"
+    if np.any(level >= alarm.change + GROWN):
+        return replace(state, alarm=replace(alarm, change=np.fmax(alarm.change, level), acknowledged=None)), "grown"
     if state.quiet_blocks >= PERSISTENCE:
         event = None if alarm.announced else "over"
         return replace(state, alarm=replace(alarm, over=True, announced=True)), event
@@ -224,7 +219,7 @@ def _has_grown(change: Doubles) -> bool:
 def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, tuple[Finding, ...]]:
     """Learns a block in which nothing speaks for a fault; what is noticed where that completes the baseline."""
     before = state.state
-    if state.restarted(rule):
+    if state.restarted:
         known = state.evidence > 0
     elif state.reference.learnt:
         known = before.learnt or state.evidence > 0
@@ -304,7 +299,11 @@ def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding
     if reading.row is None and before.recordings and before.status != NO_SIGNAL:
         return asking
     if reading.row is None:
-        return [Finding("too few turns", "check", {"turns": state.block.turns, "wanted": FEWEST_TURNS})]
+        return [
+            Finding(
+                "too few turns", "check", {"turns": sum(burst.turns for burst in state.block), "wanted": FEWEST_TURNS}
+            )
+        ]
     if reading.borrowed:
         return [reading.borrowed[0]]
     if reading.owner is not None:
@@ -341,20 +340,27 @@ def _why_alarm(state: PointState, reading: Reading) -> list[Finding]:
     if reading.alarming and not learnt:
         return diagnosed
     change = reading.change if learnt else state.change
-    beyond = excesses(change, np.array(state.reference.spreads) if learnt else np.ones(len(NAMES)))
+    beyond = excesses(change, state.reference.spreads)
     if not learnt:
         beyond[IS_KURTOSIS] = -1.0
     place = int(beyond.argmax())
     if beyond[place] > 0:
-        name = NAMES[place]
-        decibels = float(np.nanmedian(change[LEVELS]) if name == LEVEL else change[place])
-        values = {"measurement": name, **called(name, state.state.rate), "decibels": decibels, "learnt": learnt}
-        return [Finding("baseline change", "alarm", values)]
+        decibels = float(np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place])
+        values = {"measurement": NAMES[place], "decibels": decibels, "learnt": learnt}
+        return [Finding("baseline change", "alarm", values | _called(NAMES[place], state.state.rate))]
     if reading.alarming:
         return diagnosed[:1]
     if state.alarm is not None:
         return [_about("alarm open", state.alarm)]
     return [Finding("unexplained change", "alarm", {"since": written_time(state.onset)})]
+
+
+def _called(name: str, rate: float | None) -> dict[str, Any]:
+    """The title of what is compared, and the kHz of a band; None: it is none, or the rate is not known."""
+    if name not in BAND_NAMES or rate is None:
+        return {"title": MEASUREMENTS["rms" if name == LEVEL else name][0], "band": None}
+    width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
+    return {"title": MEASUREMENTS[name][0], "band": [number * width, (number + 1) * width]}
 
 
 # What people and files do to it.

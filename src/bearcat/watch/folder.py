@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -29,9 +29,9 @@ from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, shown
 from bearcat.findings import listed
+from bearcat.watch.snapshot import RecordingFile
 
 AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
-LONGEST_NAME = 200  # characters of a machine or a point
 YEAR = re.compile(r"(19|20)\d\d([-._]?\d\d){0,2}")  # a folder with which a time begins
 DIGITS = re.compile(r"[\d._-]+")
 
@@ -56,6 +56,10 @@ class Arrival:
         parts = {f"{row.point or ''}#{row.channel or ''}[{row.start}:{row.stop or ''}]" for row in self.rows}
         return f"{self.machine}/{','.join(sorted(parts)) or self.point or ''}"
 
+    def file(self, digest: str) -> RecordingFile:
+        """As the store keeps it, with the digest of its content."""
+        return RecordingFile(self.path, self.part, digest, self.size, self.changed)
+
     def unchanged(self) -> bool:
         """Whether the file is still as it was found."""
         try:
@@ -76,7 +80,6 @@ class WatchedFolder:
             self.zone = ZoneInfo(zone or "UTC")
         except (OSError, ValueError, KeyError) as error:  # a name that is no path inside the zones, or is not there
             raise InputError(f"there is no time zone '{zone}'; write it as Europe/Berlin or UTC", "timezone") from error
-        self.name = self.root.name or "machine"
         self.say: Callable[[str, str], None] = lambda *_: None
 
     def scan(self) -> Iterator[Arrival]:
@@ -85,13 +88,13 @@ class WatchedFolder:
         for parent, folders, names in os.walk(self.root, onerror=self._unreadable):
             if manifest := manifest_in(Path(parent)):
                 folders.clear()
-                yield from self._listed(manifest)
+                yield from filter(self._usable, self._listed(manifest))
                 continue
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(names) if not name.startswith(".")):
                 if path.suffix.lower() not in FORMATS:
                     unknown.add(path.suffix)
-                elif (arrival := self.arrival(path)) is not None:
+                elif (arrival := self._placed(path)) is not None and self._usable(arrival):
                     yield arrival
         if unknown:
             kinds = listed(sorted(shown(suffix) or "none" for suffix in unknown))
@@ -102,15 +105,36 @@ class WatchedFolder:
             raise error
         self.say(f"{shown(str(error.filename))}: cannot be read ({os.strerror(error.errno or 0)})", "problem")
 
-    def arrival(self, path: Path) -> Arrival | None:
-        """A file by its place below the folder; None where it cannot be used, which is named."""
+    def _usable(self, arrival: Arrival) -> bool:
+        """Whether names can be kept and printed, and the time has come; otherwise says why not."""
+        problem = None
+        if not all(text.isprintable() for text in (arrival.path, arrival.machine, arrival.point or "")):
+            problem = "the name cannot be printed; rename it"
+        elif arrival.time > time.time() + AHEAD:
+            problem = "its time has not come yet; set the clock, and name it anew"
+        if problem is not None:
+            self.say(f"{shown(arrival.path)}: {problem}", "problem")
+        return problem is None
+
+    def _time(self, texts: Sequence[str], machine: str, path: Path, status: os.stat_result) -> float:
+        """The time in the first of these texts that has one, or that of the file's last change."""
+        if (when := self._stated(texts)) is not None:
+            return when
+        self.say(f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts", "note")
+        return status.st_mtime
+
+    def _stated(self, texts: Sequence[str]) -> float | None:
+        return next((when for text in texts if (when := time_in(text, self.zone)) is not None), None)
+
+    def _placed(self, path: Path) -> Arrival | None:
+        """A file by its place below the folder; None where it is no file, or leads outside, which is named."""
         try:
             if not path.is_file():
                 return None
             if path.is_symlink() and not inside(self.root, path):
                 self.say(f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder", "problem")
                 return None
-            state = path.stat()
+            status = path.stat()
         except OSError:  # it is gone again
             return None
         *folders, _ = path.relative_to(self.root).parts
@@ -118,72 +142,40 @@ class WatchedFolder:
             depth for depth in range(1, len(folders))
             if YEAR.fullmatch(folders[depth]) and all(map(DIGITS.fullmatch, folders[depth:]))
         ), len(folders))  # fmt: skip
-        machine = "/".join(folders[: max(1, cut - 1)]) or self.name
-        point = folders[cut - 1] if cut > 1 else None
-        names = path.stem, "/".join([*folders[cut:], path.stem])
-        when = next((time for name in names if (time := time_in(name, self.zone)) is not None), None)
-        if when is None:
-            when = self._last_change(machine, path, state)
-        speed = speed_in_folders(path, self.root)
-        return self._checked(Arrival(str(path), machine, point, when, state.st_size, state.st_mtime_ns, (), speed))
+        machine = "/".join(folders[: max(1, cut - 1)]) or self.root.name or "machine"
+        when = self._time((path.stem, "/".join([*folders[cut:], path.stem])), machine, path, status)
+        return Arrival(
+            str(path), machine, folders[cut - 1] if cut > 1 else None, when, status.st_size, status.st_mtime_ns,
+            rpm=speed_in_folders(path, self.root),
+        )  # fmt: skip
 
-    def _checked(self, arrival: Arrival) -> Arrival | None:
-        """The arrival; None where names cannot be kept or printed."""
-        names = arrival.machine, arrival.point or ""
-        problem = None
-        if not all(text.isprintable() for text in (arrival.path, *names)):
-            problem = "the name cannot be printed; rename it"
-        elif arrival.time > time.time() + AHEAD:
-            problem = "its time has not come yet; set the clock, and name it anew"
-        elif max(map(len, names)) > LONGEST_NAME:
-            problem = "the name of the machine or point is too long; shorten it"
-        if problem is None:
-            return arrival
-        self.say(f"{shown(arrival.path)}: {problem}", "problem")
-        return None
-
-    def _listed(self, manifest: Path) -> list[Arrival]:
-        """The recordings that a manifest lists."""
-        folder, problems, arrivals = manifest.parent, list[Problem](), list[Arrival]()
+    def _listed(self, manifest: Path) -> Iterator[Arrival]:
+        """The recordings that a manifest lists; a row that cannot be read is one with a problem, so that its point is
+        to be checked.
+        """
+        folder, problems = manifest.parent, list[Problem]()
         try:
             rows = [with_folder_speed(row, self.root) for row in read_manifest(manifest, problems, None)]
         except InputError as error:
             self.say(f"{folder}: {error}", "problem")
-            return []
+            return
         groups = grouped(rows, lambda row: (row.path, row.start, row.stop, row.machine or row.domain, row.time))
         for (path, _, _, machine, text), same in groups.items():
             try:
                 status = path.stat()
-                when = time_in(path.stem if text is None else text, self.zone)
-                if when is None and text is not None:
+                if text is not None and self._stated([text]) is None:
                     raise InputError(f"'{text}' is no time; write it as 2024-05-01T10:32:39")
             except (InputError, OSError) as error:
                 problems.append(Problem(str(path), str(error)))
                 continue
+            when = self._time([text or path.stem], machine, path, status)
             point = same[0].point if len(same) == 1 else None
-            when = self._last_change(machine, path, status) if when is None else when
-            arrival = Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
-            arrivals += [arrival] if self._checked(arrival) is not None else []
+            yield Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
         for problem in problems:
-            missing = self._missing(folder, problem)
-            if missing is None or self._checked(missing) is None:
-                self.say(f"{folder}: {problem.sentence}", "problem")
-            else:
-                arrivals.append(missing)
-        return arrivals
-
-    def _missing(self, folder: Path, problem: Problem) -> Arrival | None:
-        """A row of a manifest that cannot be read, so that its point is listed; None where it names no machine."""
-        stated = problem.stated
-        machine, path = stated.get("machine") or stated.get("domain"), folder / (stated.get("path") or problem.origin)
-        if machine is None:
-            return None
-        texts = stated.get("time") or "", Path(stated.get("path") or "").stem
-        when = next((moment for text in texts if (moment := time_in(text, self.zone)) is not None), time.time())
-        sentence = f"{folder}: {problem.sentence}"
-        return Arrival(str(path), machine, stated.get("point"), when, 0, 0, problem=sentence)
-
-    def _last_change(self, machine: str, path: Path, status: os.stat_result) -> float:
-        sentence = f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts"
-        self.say(sentence, "note")
-        return status.st_mtime
+            sentence, stated = f"{folder}: {problem.sentence}", problem.stated
+            name, owner = stated.get("path") or problem.origin, stated.get("machine") or stated.get("domain")
+            if owner is None:
+                self.say(sentence, "problem")
+                continue
+            when = self._stated([stated.get("time") or "", Path(name).stem]) or time.time()
+            yield Arrival(str(folder / name), owner, stated.get("point"), when, 0, 0, problem=sentence)

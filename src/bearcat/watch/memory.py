@@ -12,12 +12,8 @@ What that means, beside the other points, is said by `assess` (alarm.py).
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +24,6 @@ from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.findings import GROWN, Finding
-from bearcat.settings import from_plain, to_plain
 from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (
     BAND_NAMES,
@@ -48,57 +43,36 @@ from bearcat.watch.usual import (
     threshold,
 )
 
-RECENT = 60  # blocks whose changes are kept
+RECENT = 60  # blocks whose times are kept
+STARTS = 3  # of a machine whose first recordings are learnt: a spread of fewer says nothing of what a start changes
 LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
 RMS, KURTOSIS, *LINE_ROWS = columns("rms", "envelope_kurtosis", *LINES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OpenAlarm:
     """An alarm that is not forgotten: it is open until it is acknowledged, and remembered until it is over as well."""
 
     time: float  # when it was raised
     since: float  # when the change began
-    change: tuple[float, ...]  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
+    change: Doubles  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
     acknowledged: float | None = None
     over: bool = False  # its cause has gone
     announced: bool = False  # that it is over: it may come and go
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Short recordings that are read together: their measurements and envelope spectra."""
+class Burst:
+    """A recording of a block: short ones are read together."""
 
-    rows: tuple[Mapping[str, float], ...] = ()
-    spectra: tuple[Spectra, ...] = ()
-    turns: float = 0.0
-
-    def add(self, snapshot: Snapshot) -> Block:
-        spectra = self.spectra if snapshot.spectra is None else (*self.spectra, snapshot.spectra)
-        return Block((*self.rows, dict(snapshot.values)), spectra, self.turns + (snapshot.turns or 0.0))
-
-    def physics(self, last: Snapshot, orders: Mapping[str, float] | None) -> PhysicsEvidence | None:
-        """What fault lines the spectra show together; None where they cannot be read."""
-        rpm = last.values.get("rpm")
-        if not self.spectra or orders is None or last.rate is None or rpm is None:
-            return None
-        first = self.spectra[0]
-        same = [spectra for spectra in self.spectra if spectra.turns == first.turns]
-        power, kurtosis = (
-            np.mean([getattr(spectra, name) for spectra in same], axis=0) for name in ("power", "kurtosis")
-        )
-        mean = replace(first, power=power, kurtosis=kurtosis, windows=sum(spectra.windows for spectra in same))
-        return physics_evidence(mean, last.rate, rpm, orders)
-
-    def values(self) -> Mapping[str, float]:
-        """Medians of the measurements."""
-        names = sorted(set().union(*self.rows))
-        return {name: float(np.median([row[name] for row in self.rows if name in row])) for name in names}
+    values: Mapping[str, float]
+    spectra: Spectra | None
+    turns: float
 
 
 @dataclass(frozen=True, eq=False)
 class PointState:
-    """What is remembered of one point; the store keeps it as bytes."""
+    """What is remembered of one point."""
 
     status: PointStatus
     # What is usual.
@@ -109,7 +83,7 @@ class PointState:
     question: Finding | None = None  # what a person should know of the baseline, until it is acknowledged
     # The last recordings.
     orders: Mapping[str, float] | None = None  # of the bearing
-    block: Block = field(default_factory=Block)
+    block: tuple[Burst, ...] = ()  # that is not complete
     lines: Mapping[str, Loudness] = field(default_factory=dict)
     running: int = 0  # blocks since the machine has started
     starts: int = 1  # of the machine
@@ -138,11 +112,12 @@ class PointState:
         """Whether the last block is the first one after a stop."""
         return self.running == 1 < self.starts
 
-    def restarted(self, rule: WatchRule) -> bool:
+    @property
+    def restarted(self) -> bool:
         """Whether the machine has just started, and its baseline knows too few starts to say what a start changes. What
         has grown clearly is no matter of that.
         """
-        few = 1 < self.starts <= rule.starts and self.running <= FEWEST and self.state.learnt
+        few = 1 < self.starts <= STARTS and self.running <= FEWEST and self.state.learnt
         return few and not np.any(self.change >= GROWN)
 
     @property
@@ -162,14 +137,14 @@ class PointState:
     @property
     def rise(self) -> Doubles:
         """(name,) of NAMES: what levels rose by in the last block, in units of power; 0 for what is no level."""
-        usual = self.reference.middle
+        usual = self.reference.usual
         return np.nan_to_num(np.where(LEVELS, 10 ** ((usual + self.change) / 10) - 10 ** (usual / 10), 0.0))
 
     @property
-    def level(self) -> tuple[float, ...]:
-        """Changes (name,) of the last blocks, by their median; what was not measured counts as 0."""
-        rows = np.nan_to_num(self.changes[-PERSISTENCE:])
-        return tuple(np.median(rows, axis=0).tolist()) if len(rows) == PERSISTENCE else (0.0,) * len(NAMES)
+    def level(self) -> Doubles:
+        """(name,) changes of the last blocks, by their median; what was not measured counts as 0."""
+        lasting = len(self.changes) == PERSISTENCE
+        return np.asarray(np.median(np.nan_to_num(self.changes), axis=0)) if lasting else np.zeros(len(NAMES))
 
     @property
     def usual_lines(self) -> Baseline | None:
@@ -189,27 +164,6 @@ class PointState:
     def with_state(self, number: int, state: OperatingState) -> PointState:
         """With this operating state at its place, as the current one."""
         return replace(self, current=number, states=(*self.states[:number], state, *self.states[number + 1 :]))
-
-    def to_bytes(self) -> bytes:
-        """For the store: plain values as JSON, compressed, which has a checksum that finds damage."""
-        return zlib.compress(json.dumps(to_plain(self), default=_plain_array).encode(), 1)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> PointState:
-        """Back from `to_bytes`; ValueError where it cannot be one."""
-        try:
-            state: PointState = from_plain(PointState, json.loads(zlib.decompress(content), object_hook=_array))
-            return state
-        except (zlib.error, LookupError, TypeError, RecursionError) as error:
-            raise ValueError("what is kept of a point is damaged") from error
-
-
-def _plain_array(array: Doubles) -> dict[str, Any]:
-    return {"doubles": b64encode(np.asarray(array, np.float64).tobytes()).decode(), "shape": array.shape}
-
-
-def _array(plain: dict[str, Any]) -> Any:
-    return np.frombuffer(b64decode(plain["doubles"])).reshape(plain["shape"]) if "doubles" in plain else plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,22 +206,38 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     if silent is not None:
         return state, Reading(snapshot, notes, silent)
     orders = state.orders if snapshot.orders is None else dict(snapshot.orders)
-    state = replace(state, orders=orders, block=state.block.add(snapshot))
-    if snapshot.spectra is not None and state.block.turns < FEWEST_TURNS:
-        return state, Reading(snapshot, notes)
-    values, physics = dict(state.block.values()), snapshot.observation.physics
-    if physics is None and (physics := state.block.physics(snapshot, orders)) is not None:
+    block = (*state.block, Burst(dict(snapshot.values), snapshot.spectra, snapshot.turns or 0.0))
+    if snapshot.spectra is not None and sum(burst.turns for burst in block) < FEWEST_TURNS:
+        return replace(state, orders=orders, block=block), Reading(snapshot, notes)
+    names = sorted(set().union(*(burst.values for burst in block)))
+    values = {name: float(np.median([burst.values[name] for burst in block if name in burst.values])) for name in names}
+    physics = snapshot.observation.physics
+    if physics is None and (physics := _read_together(block, snapshot, orders)) is not None:
         values |= line_values(physics)
     row, since = row_of(values), snapshot.time - state.times[-1] if len(state.times) else 0.0
     was_stopped = bool(since > STOP * state.interval)
     if was_stopped:
         notes = (*notes, Finding("after stop", "remark", {"days": since / DAY}))
     state = replace(
-        state, block=Block(), running=1 if was_stopped else state.running + 1, starts=state.starts + was_stopped,
-        times=np.append(state.times, snapshot.time)[-RECENT:],
-        changes=np.vstack([state.changes, _compare(state, row)])[-RECENT:], lines=loudness(physics),
+        state, orders=orders, block=(), running=1 if was_stopped else state.running + 1,
+        starts=state.starts + was_stopped, times=np.append(state.times, snapshot.time)[-RECENT:],
+        changes=np.vstack([state.changes, _compare(state, row)])[-PERSISTENCE:], lines=loudness(physics),
     )  # fmt: skip
     return state, Reading(snapshot, notes, row=row, physics=physics)
+
+
+def _read_together(
+    block: Sequence[Burst], last: Snapshot, orders: Mapping[str, float] | None
+) -> PhysicsEvidence | None:
+    """What fault lines the recordings of a block show together; None where they cannot be read."""
+    spectra, rpm = [burst.spectra for burst in block if burst.spectra is not None], last.values.get("rpm")
+    if not spectra or orders is None or last.rate is None or rpm is None:
+        return None
+    same = [each for each in spectra if each.turns == spectra[0].turns]
+    power, kurtosis = (np.mean([getattr(each, name) for each in same], axis=0) for name in ("power", "kurtosis"))
+    windows = sum(each.windows for each in same)
+    mean = replace(same[0], power=power, kurtosis=kurtosis, windows=windows)
+    return physics_evidence(mean, last.rate, rpm, orders)
 
 
 def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Finding, ...]]:

@@ -39,16 +39,6 @@ class Route:
     failed: bool = False
     next: float = 0.0  # when it is used again
 
-    def send(self, waiting: Sequence[Event], hurry: bool) -> bool:
-        """Sends a message about the oldest events that the service has not received; whether it has them now."""
-        events = [event for event in waiting if (event.number or 0) > self.received][:BUNDLE]
-        if not events or (time.monotonic() < self.next and (self.failed or not hurry)):
-            return False
-        self.failed = not _notify(self.service, [event for event in events if event.kind in NOTIFIED])
-        self.next = time.monotonic() + (RETRY if self.failed else PAUSE)
-        self.received = self.received if self.failed else events[-1].number or 0
-        return not self.failed
-
 
 class Notifier:
     """Sends events to addresses of apprise; `note` says, once, that one fails."""
@@ -60,16 +50,24 @@ class Notifier:
     def send(self, store: Store, hurry: bool = False) -> bool:
         """Sends what waits in the store; whether nothing waits any more. `hurry`: without pauses between messages."""
         while waiting := store.unsent():
-            failed = [route.failed for route in self._routes]
-            sent = [route.send(waiting, hurry) for route in self._routes]
-            for route, before in zip(self._routes, failed, strict=True):
-                if route.failed and not before:
-                    self._note(f"{route.name}: events could not be sent; they are kept, and sent as soon as it works")
+            sent = [self._send(route, waiting, hurry) for route in self._routes]
             everywhere = min(route.received for route in self._routes)
-            store.mark_sent([event.number for event in waiting if event.number and event.number <= everywhere])
+            store.mark_sent([event.number for event in waiting if event.number <= everywhere])
             if not any(sent):
                 return False
         return True
+
+    def _send(self, route: Route, waiting: Sequence[Event], hurry: bool) -> bool:
+        """Sends a message about the oldest events that the service has not received; whether it has them now."""
+        events = [event for event in waiting if event.number > route.received][:BUNDLE]
+        if not events or (time.monotonic() < route.next and (route.failed or not hurry)):
+            return False
+        received = _notify(route.service, [event for event in events if event.kind in NOTIFIED])
+        if not received and not route.failed:
+            self._note(f"{route.name}: events could not be sent; they are kept, and sent as soon as it works")
+        route.failed, route.next = not received, time.monotonic() + (PAUSE if received else RETRY)
+        route.received = events[-1].number if received else route.received
+        return received
 
 
 def _notify(service: Any, events: Sequence[Event]) -> bool:

@@ -1,4 +1,5 @@
-"""The tables of a store, and connections to it. What is only read as a whole is JSON.
+"""The tables of a store, and connections to it. What is only read as a whole is compressed JSON, whose checksum finds
+damage.
 
 >>> tables.create_all(connection)      # a new store
 """
@@ -8,16 +9,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import numpy as np
+
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
+from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import PointStatus
+from bearcat.watch.usual import WatchRule
 
 try:
     import sqlalchemy as sql
@@ -36,33 +43,44 @@ class DamagedError(Exception):
     """A value in the store is none that bearcat wrote."""
 
 
-class Plain(sql.TypeDecorator[Any]):
-    """A value of this type as JSON."""
+class Packed(sql.TypeDecorator[Any]):
+    """A value of this type as compressed JSON."""
 
-    impl = sql.Text
+    impl = sql.LargeBinary
     cache_ok = True
 
     def __init__(self, kind: Any) -> None:
         super().__init__()
         self.kind = kind
 
-    def process_bind_param(self, value: Any, _dialect: Any) -> str | None:
-        return None if value is None else json.dumps(to_plain(value), ensure_ascii=False)
+    def process_bind_param(self, value: Any, _dialect: Any) -> bytes | None:
+        if value is None:
+            return None
+        return zlib.compress(json.dumps(to_plain(value), default=_plain_array).encode(), 1)
 
     def process_result_value(self, value: Any, _dialect: Any) -> Any:
         try:
-            return None if value is None else from_plain(self.kind, json.loads(value))
-        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            if value is None:
+                return None
+            return from_plain(self.kind, json.loads(zlib.decompress(value), object_hook=_array))
+        except (zlib.error, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
             raise DamagedError from error
+
+
+def _plain_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {"doubles": b64encode(np.asarray(array, np.float64).tobytes()).decode(), "shape": array.shape}
+
+
+def _array(plain: dict[str, Any]) -> Any:
+    return np.frombuffer(b64decode(plain["doubles"])).reshape(plain["shape"]) if "doubles" in plain else plain
 
 
 Column, Table, Text, Double, Integer = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer
 tables = sql.MetaData()
-META = Table("meta", tables, Column("name", Text, primary_key=True), Column("value", Text))
+STORE = Table("store", tables, Column("version", Text, primary_key=True), Column("rule", Packed(WatchRule)))  # one row
 POINTS = Table(
     "points", tables, Column("machine", Text, primary_key=True), Column("point", Text, primary_key=True),
-    Column("status", Plain(PointStatus), nullable=False),
-    Column("memory", sql.LargeBinary, nullable=False),  # a PointState
+    Column("status", Packed(PointStatus), nullable=False), Column("memory", Packed(PointState), nullable=False),
 )  # fmt: skip
 RECORDINGS = Table(
     "recordings", tables, Column("id", Integer, primary_key=True),
@@ -76,15 +94,15 @@ SNAPSHOTS = Table(
     Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
     Column("recording", sql.ForeignKey("recordings.id"), nullable=False, index=True),
     Column("time", Double, nullable=False), Column("channel", Text),
-    Column("measured", Plain(Mapping[str, float]), nullable=False),
-    Column("status", Plain(PointStatus)),  # without one the recording came late and was not judged
+    Column("measured", Packed(Mapping[str, float]), nullable=False),
+    Column("status", Packed(PointStatus)),  # without one the recording came late and was not judged
     sql.Index("snapshots_by_point", "machine", "point", "time"),
 )  # fmt: skip
 EVENTS = Table(
     "events", tables, Column("number", Integer, primary_key=True),
     *(Column(name, Text, nullable=False) for name in ("machine", "point", "kind", "note")),
     Column("time", Double, nullable=False),
-    Column("findings", Plain(tuple[Finding, ...]), nullable=False),
+    Column("findings", Packed(tuple[Finding, ...]), nullable=False),
     Column("fault", Text),
     Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
     sql.Index("events_by_point", "machine", "point", "time"),
@@ -94,8 +112,8 @@ EVENTS = Table(
 
 def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, Path | None]:
     """Connections to a store, how to call it, and its file."""
-    scheme, _, _ = address.partition("://")
-    if "://" not in address:
+    scheme, sign, _ = address.partition("://")
+    if not sign:
         path = Path(address)
         _check_file(path, create)
         return _sqlite_engine(path, write), str(path), path
@@ -114,10 +132,9 @@ def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, P
 def _check_file(path: Path, create: bool) -> None:
     """Refuses what is no SQLite file; a new one is only for its owner to read."""
     try:
-        if not path.exists() and create:
+        if create and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            path.touch(0o600)
         if not path.is_file():
             what = "is no file" if path.exists() else "there is no such store"
             raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
@@ -154,7 +171,6 @@ def _sqlite_engine(path: Path, write: bool) -> Engine:
 @contextmanager
 def locked(engine: Engine, path: Path | None) -> Iterator[bool]:
     """Whether this process alone may watch with a store. The system, or PostgreSQL, frees the lock however it ends."""
-    free = False
     if path is None:
         with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
             try:
@@ -162,11 +178,9 @@ def locked(engine: Engine, path: Path | None) -> Iterator[bool]:
             finally:
                 connection.invalidate()
         return
-    file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-    try:
+    with path.with_name(f"{path.name}-watching").open("ab") as file:
+        free = False
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True
         yield free
-    finally:
-        os.close(file)

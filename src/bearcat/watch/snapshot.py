@@ -22,6 +22,7 @@ from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Observation
+from bearcat.diagnosis.signal import Measured
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.findings import (
     MOST_REASONS,
@@ -80,37 +81,33 @@ def measure(
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
     measured_points = measure_points(measurement, replace(given, measured=True))
-    if all(evidence.problem is not None for evidence in measured_points):
-        raise next(evidence.problem for evidence in measured_points if evidence.problem is not None)
+    problems = [measured.problem for measured in measured_points if measured.problem is not None]
+    if len(problems) == len(measured_points):
+        raise problems[0]
     snapshots = []
     for axes, evidence in zip(measurement.points, measured_points, strict=True):
-        signal, measured, first = evidence.signal, evidence.signal.measured, axes.recordings[0]
+        signal, first = evidence.signal, axes.recordings[0]
+        measured = signal.measured or Measured({}, None, None, None, None)
         own_point = first.point or (axes.name.rpartition("#")[2] if "#" in axes.name else None)
         name = point or own_point or "1"
         if point is not None and own_point is not None and len(measurement.points) > 1:
             name = f"{point} {own_point}"
-        short = measured is not None and measured.turns is not None and measured.turns < FEWEST_TURNS
+        short = measured.turns is not None and measured.turns < FEWEST_TURNS
         if short:  # it is read together with others
             evidence = replace(evidence, signal=replace(signal, problem=None))
         # Each point alone: its neighbours, which may be in other files, are compared later (alarm.py).
         [observation] = evidence_of(replace(measurement, points=(axes,)), [evidence], given)
         rpm = None if signal.speed is None else signal.speed.rpm
         stated = {"rpm": rpm, "load": load, "temperature": temperature}
-        values = {name: value for name, value in stated.items() if value is not None}
-        values |= {} if measured is None else measured.levels
+        values = {name: value for name, value in stated.items() if value is not None} | dict(measured.levels)
         values |= {} if signal.quality is None else {"rms": signal.quality.rms}
         values |= {} if signal.physics is None else line_values(signal.physics)
         refused = signal.problem is not None and signal.problem.field is None and not short
-        snapshot = Snapshot(
-            first.machine or machine, name, time, observation, values, refused=refused or evidence.problem is not None,
-            unit=unit_of(first.channel or "") or given.declared_of(first).unit,
-        )  # fmt: skip
-        if measured is not None:
-            spectra = measured.spectra if short else None
-            snapshot = replace(
-                snapshot, rate=measured.rate, turns=measured.turns, orders=measured.orders, spectra=spectra
-            )
-        snapshots.append(snapshot)
+        unit = unit_of(first.channel or "") or given.declared_of(first).unit
+        snapshots.append(Snapshot(
+            machine, name, time, observation, values, measured.rate, unit, measured.turns, measured.orders,
+            measured.spectra if short else None, refused=refused or evidence.problem is not None,
+        ))  # fmt: skip
     return snapshots
 
 
@@ -131,7 +128,7 @@ class Event:
     findings: tuple[Finding, ...] = ()
     fault: str | None = None  # that is named then
     note: str = ""  # of a person
-    number: int | None = None  # in the store
+    number: int = 0  # in the store
 
     @property
     def what(self) -> str:

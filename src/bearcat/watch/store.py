@@ -13,7 +13,6 @@ where they are: the store has their path and the digest of their content.
 from __future__ import annotations
 
 import csv
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +24,12 @@ import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
 from bearcat.errors import InputError, csv_cell, suggest, to_json
-from bearcat.settings import from_plain, to_plain
+from bearcat.settings import to_plain
 from bearcat.storage import drafted
 from bearcat.watch import schema
 from bearcat.watch.alarm import acknowledge, relearn
 from bearcat.watch.memory import PointState
-from bearcat.watch.schema import EVENTS, META, POINTS, RECORDINGS, SNAPSHOTS, DamagedError
+from bearcat.watch.schema import EVENTS, POINTS, RECORDINGS, SNAPSHOTS, STORE, DamagedError
 from bearcat.watch.snapshot import (
     MEASUREMENTS,
     Event,
@@ -49,7 +48,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
-VERSION = "5"  # of the tables
+VERSION = "6"  # of the tables
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
 # Of a status, in an exported table.
@@ -59,47 +58,33 @@ STATED = (
 
 
 class Store:
-    """A store that is open. Close it, or use it in a `with` statement."""
+    """A store that is open."""
 
     def __init__(self, engine: Engine, name: str, path: Path | None, write: bool) -> None:
         self.engine, self.name, self.path, self.write = engine, name, path, write
         self._connection: Connection | None = None  # of the transaction at work
 
     @staticmethod
-    def open(address: str | Path, write: bool = False, create: bool = False) -> Store:
+    @contextmanager
+    def open(address: str | Path, write: bool = False, create: bool = False) -> Iterator[Store]:
         """The store in a file or at a PostgreSQL address; `create`: a new one where there is none."""
         store = Store(*schema.open_engine(str(address), write or create, create), write or create)
         try:
             store._prepare(create)
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.engine.dispose()
+            yield store
+        finally:
+            store.engine.dispose()
 
     def _prepare(self, create: bool) -> None:
         """Checks that this is a store of our version; makes a new one where there is none."""
-        with self.transaction(writes=False) as connection:
+        with self.transaction(writes=create) as connection:
             there = sql.inspect(connection).get_table_names()
-            ours = META.name in there and POINTS.name in there
-            version = str(connection.scalar(sql.select(META.c.value).where(META.c.name == "version"))) if ours else ""
-        if (there and not ours) or not (there or create):
-            raise InputError(f"{self.name}: is no store of bearcat watch; choose another file, or an empty database")
-        if not there:
-            with self.transaction() as connection:  # another process may have been faster
+            if create and not there:
                 schema.tables.create_all(connection)
-                _put(connection, META, {"name": "version", "value": VERSION}, ("name",))
-        elif version != VERSION:
-            other = f"is a store of version {version:.20}, and this bearcat knows version {VERSION}"
-            raise InputError(f"{self.name}: {other}; read the folder into a new store")
+                connection.execute(sql.insert(STORE).values(version=VERSION, rule=WatchRule()))
+            elif STORE.name not in there or connection.scalar(sql.select(STORE.c.version)) != VERSION:
+                other = "is no store of bearcat watch, or one of another version; read the folder into a new store"
+                raise InputError(f"{self.name}: {other}")
 
     @contextmanager
     def transaction(self, writes: bool = True) -> Iterator[Connection]:
@@ -114,12 +99,11 @@ class Store:
                 if writes and self.path is None:
                     connection.execute(sql.select(sql.func.pg_advisory_xact_lock(schema.LOCK, 1)))
                 self._connection = connection
-                try:
-                    yield connection
-                finally:
-                    self._connection = None
+                yield connection
         except (SQLAlchemyError, UnicodeDecodeError, DamagedError) as error:
             raise InputError(f"{self.name}: {_sentence(error)}") from error
+        finally:
+            self._connection = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -135,31 +119,32 @@ class Store:
     def rule(self) -> WatchRule:
         """When a change is an alarm."""
         with self.transaction(writes=False) as connection:
-            text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
-            try:
-                rule: WatchRule = from_plain(WatchRule, json.loads(text or "{}"))
-            except (ValueError, TypeError) as error:
-                raise DamagedError from error
+            rule: WatchRule = connection.execute(sql.select(STORE.c.rule)).scalar_one()
             return rule
 
     def choose_rule(self, changes: dict[str, Any]) -> None:
         """Changes the rule. A baseline that was learnt in another way is refused: it would not be the one that was
         asked for.
         """
-        before = self.rule
-        changed = [name for name, value in changes.items() if value != getattr(before, name)]
-        if set(changed) - {"false_alarms"} and self.fleet():
-            other = f"its baselines were learnt with another rule ({', '.join(changed)})"
-            raise InputError(f"{self.name}: {other}; leave the option out, or use a new store")
         with self.transaction() as connection:
-            rule = replace(before, **changes)
-            _put(connection, META, {"name": "rule", "value": json.dumps(to_plain(rule))}, ("name",))
+            before = self.rule
+            changed = [name for name, value in changes.items() if value != getattr(before, name)]
+            if set(changed) - {"false_alarms"} and self.fleet():
+                other = f"its baselines were learnt with another rule ({', '.join(changed)})"
+                raise InputError(f"{self.name}: {other}; leave the option out, or use a new store")
+            connection.execute(sql.update(STORE).values(rule=replace(before, **changes)))
 
     def fleet(self, machine: str | None = None) -> Fleet:
         """Every point, worst first; acknowledged ones among the others that are to be checked."""
         with self.transaction(writes=False) as connection:
             points = list(connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine))))
         return Fleet(sorted(points, key=lambda point: point.order))
+
+    def states(self, machine: str) -> dict[str, PointState]:
+        """What is remembered of the points of a machine, by point."""
+        query = sql.select(POINTS.c.point, POINTS.c.memory).where(*_of(POINTS, machine)).order_by(POINTS.c.point)
+        with self.transaction(writes=False) as connection:
+            return {row.point: row.memory for row in connection.execute(query)}
 
     def trend(self, machine: str, point: str, most: int | None = None) -> list[TrendRow]:
         """A point over time, oldest first; of more than `most` rows an even choice, with those that have an event."""
@@ -168,13 +153,11 @@ class Store:
         with self.transaction(writes=False) as connection:
             numbers = list(connection.scalars(sql.select(SNAPSHOTS.c.id).where(*of_point).order_by(*order)))
             if most is not None and len(numbers) > most:
-                even = {numbers[place] for place in np.linspace(0, len(numbers) - 1, max(most, 2)).round().astype(int)}
+                even = {numbers[place] for place in np.linspace(0, len(numbers) - 1, most).round().astype(int)}
                 marked = SNAPSHOTS.c.time.in_(sql.select(EVENTS.c.time).where(*_of(EVENTS, machine, point)))
                 query = query.where(marked | SNAPSHOTS.c.id.in_(even))
             return [
-                TrendRow(
-                    row.time, row.path if row.channel is None else f"{row.path}#{row.channel}", row.measured, row.status
-                )
+                TrendRow(row.time, "#".join(filter(None, (row.path, row.channel))), row.measured, row.status)
                 for row in connection.execute(query)
             ]
 
@@ -201,12 +184,16 @@ class Store:
 
     def events(self, machine: str | None = None, point: str | None = None, most: int = 1000) -> list[Event]:
         """What happened, the latest `most`, oldest first."""
-        query = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
-        return self._rows(Event, query.where(*_of(EVENTS, machine, point)))[::-1]
+        latest = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
+        return self._rows(Event, latest.where(*_of(EVENTS, machine, point)))[::-1]
 
     def unsent(self, most: int = 1000) -> list[Event]:
         """Events whose notifications are still to be made, oldest first."""
         return self._rows(Event, sql.select(EVENTS).where(~EVENTS.c.sent).order_by(EVENTS.c.number).limit(most))
+
+    def files(self) -> list[RecordingFile]:
+        """Files that were read, the oldest first."""
+        return self._rows(RecordingFile, sql.select(RECORDINGS).order_by(RECORDINGS.c.id))
 
     def _rows(self, kind: Any, query: Any) -> list[Any]:
         """Rows as values of a dataclass, whose fields are columns."""
@@ -214,60 +201,33 @@ class Store:
         with self.transaction(writes=False) as connection:
             return [kind(**{name: row[name] for name in names}) for row in connection.execute(query).mappings()]
 
-    def states(self, machine: str) -> dict[str, PointState]:
-        """What is remembered of the points of a machine, by point."""
-        query = sql.select(POINTS.c.point, POINTS.c.memory).where(*_of(POINTS, machine)).order_by(POINTS.c.point)
-        states = dict[str, PointState]()
-        with self.transaction(writes=False) as connection:
-            for point, content in connection.execute(query):
-                try:
-                    states[point] = PointState.from_bytes(content)
-                except ValueError as error:
-                    damaged = f"what is kept of '{machine}/{point}' is damaged; restore a backup, or forget the point"
-                    raise InputError(f"{self.name}: {damaged}") from error
-        return states
-
-    def known(self) -> dict[tuple[str, str], RecordingFile]:
-        """Files that were read, by path and part."""
-        query = sql.select(RECORDINGS).order_by(RECORDINGS.c.id)
-        return {(file.path, file.part): file for file in self._rows(RecordingFile, query)}
-
-    def recording(self, digest: str, part: str) -> RecordingFile | None:
-        """The file with this content, if it was read for this part."""
-        same = RECORDINGS.c.digest == digest, RECORDINGS.c.part == part
-        return next(iter(self._rows(RecordingFile, sql.select(RECORDINGS).where(*same))), None)
-
     # What is written.
 
-    def add(
-        self,
-        file: RecordingFile,
-        measured: Sequence[tuple[Snapshot, PointStatus | None]] = (),
-        states: Sequence[PointState] = (),
-        events: Sequence[Event] = (),
-        sent: bool = False,
-    ) -> list[Event]:
-        """Everything of one file, at once: its measurements (late ones without a status), what is remembered now, and
-        what happened; the events with their numbers. `sent`: nobody waits for notifications.
-        """
+    def add(self, file: RecordingFile, measured: Sequence[tuple[Snapshot, PointStatus | None]] = ()) -> None:
+        """A file, with its measurements and what they meant; late ones have no status."""
         with self.transaction() as connection:
             number = _put(connection, RECORDINGS, asdict(file), ("digest", "part"))
-            for state in states:
-                self._keep(connection, state)
             for snapshot, status in measured:
                 connection.execute(sql.insert(SNAPSHOTS).values(
                     machine=snapshot.machine, point=snapshot.point, recording=number, time=snapshot.time,
                     channel=snapshot.observation.recording.partition("#")[2] or None, status=status,
                     measured={name: float(f"{value:.6g}") for name, value in snapshot.values.items()},
                 ))  # fmt: skip
-            return [self._happened(connection, event, sent) for event in events]
 
-    def _happened(self, connection: Connection, event: Event, sent: bool = False) -> Event:
-        """Adds an event, which has its number then."""
-        names = (field.name for field in fields(event) if field.name != "number")
-        row = {name: getattr(event, name) for name in names} | {"sent": sent}
-        number = connection.scalar(sql.insert(EVENTS).values(row).returning(EVENTS.c.number))
-        return replace(event, number=number)
+    def keep(self, states: Iterable[PointState], events: Iterable[Event] = (), sent: bool = False) -> list[Event]:
+        """What is remembered of points now, and what happened to them: events with their numbers. `sent`: nobody waits
+        for notifications.
+        """
+        with self.transaction() as connection:
+            for state in states:
+                names = {"machine": state.status.machine, "point": state.status.point}
+                _put(connection, POINTS, names | {"status": state.status, "memory": state}, tuple(names))
+            kept = list[Event]()
+            for event in events:
+                row = {name: value for name, value in vars(event).items() if name != "number"} | {"sent": sent}
+                number = connection.scalar(sql.insert(EVENTS).values(row).returning(EVENTS.c.number))
+                kept.append(replace(event, number=number))
+            return kept
 
     def mark_sent(self, numbers: Iterable[int] | None = None) -> None:
         """Says that notifications of these events were made, or of all."""
@@ -277,38 +237,34 @@ class Store:
 
     def acknowledge(self, machine: str, point: str | None = None, note: str = "") -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
-        with self.transaction() as connection:
-            points = self._statuses(machine, point)
-            marked = [status for status in points if status.status in (ALARM, CHECK) or status.alarm is not None]
+        with self.transaction():
+            points = self._named(machine, point)
+            marked = [status.point for status in points if status.status in (ALARM, CHECK) or status.alarm is not None]
             states = self.states(machine) if marked else {}
-            for status in marked:
-                self._change(connection, *acknowledge(states[status.point], time.time(), note))
+            for name in marked:
+                state, event = acknowledge(states[name], time.time(), note)
+                self.keep([state], [event])
         return len(marked)
 
-    def relearn(self, machine: str, point: str, note: str = "", when: float | None = None) -> Event:
+    def relearn(self, machine: str, point: str, note: str = "") -> Event:
         """The baseline of a point is learnt anew from the next recordings on."""
-        when = time.time() if when is None else when
-        if when > time.time():
-            raise InputError(f"--from: {written_time(when)} has not come yet; give the time of the repair")
-        with self.transaction() as connection:
-            self._statuses(machine, point)
-            return self._change(connection, *relearn(self.states(machine)[point], when, note))
-
-    def _change(self, connection: Connection, state: PointState, event: Event) -> Event:
-        self._keep(connection, state)
-        return self._happened(connection, event)
+        with self.transaction():
+            self._named(machine, point)
+            state, event = relearn(self.states(machine)[point], time.time(), note)
+            [kept] = self.keep([state], [event])
+        return kept
 
     def forget(self, machine: str, point: str | None = None) -> int:
         """Removes a machine, or a point of it, with its history; how many points. Files still there are read again."""
         with self.transaction() as connection:
-            points = self._statuses(machine, point)
+            points = self._named(machine, point)
             for table in (SNAPSHOTS, EVENTS, POINTS):
                 connection.execute(sql.delete(table).where(*_of(table, machine, point)))
             used = sql.select(SNAPSHOTS.c.id).where(SNAPSHOTS.c.recording == RECORDINGS.c.id).exists()
             connection.execute(sql.delete(RECORDINGS).where(~used, RECORDINGS.c.refused.is_(None)))
             return len(points)
 
-    def _statuses(self, machine: str, point: str | None) -> list[PointStatus]:
+    def _named(self, machine: str, point: str | None) -> list[PointStatus]:
         """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""
         points = self.fleet(machine)
         if not points:
@@ -318,11 +274,6 @@ class Store:
             return [status for status in points if point in (None, status.point)]
         names = suggest(point, [status.point for status in points])
         raise InputError(f"{self.name}: machine '{machine}' has no point '{point}'{names}")
-
-    def _keep(self, connection: Connection, state: PointState) -> None:
-        status = state.status
-        row = {"machine": status.machine, "point": status.point, "status": status, "memory": state.to_bytes()}
-        _put(connection, POINTS, row, ("machine", "point"))
 
 
 def _sentence(error: Exception) -> str:

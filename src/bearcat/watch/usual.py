@@ -16,7 +16,7 @@ correlated over k of them, each bet counts as its k-th root. By Hölder's inequa
 then worth no more than 1 on average, however they depend.
 
 >>> for row in rows: state = state.learn(row, time, WatchRule(), interval=600.0)
->>> p = state.tail.p_value(score(state.change(new_row), np.array(state.spreads)))
+>>> p = state.tail.p_value(score(state.change(new_row), state.spreads))
 >>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0), state.correlated)
 """
 
@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,12 +46,11 @@ SAME_LOAD = 0.2  # by which loads do, relative to the highest
 BAND_NAMES = tuple(f"band_{number}" for number in range(1, BANDS + 1))
 KURTOSES, LINES = ("kurtosis", "envelope_kurtosis"), ("inner_race", "outer_race", "ball")
 LEVEL = "level"  # what all bands changed by
-# dB that may change without harm, and the least spread, of what is compared.
-MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), **dict.fromkeys(KURTOSES, 0.5)}
-MARGINS |= dict.fromkeys(LINES, 1.0)
-FLOORS = {**dict.fromkeys(MARGINS, 0.3), **dict.fromkeys(LINES, 1.0)}
-NAMES = tuple(MARGINS)
-MARGIN_VECTOR = np.array([MARGINS[name] for name in NAMES])
+# What is compared, with the dB that it may change by without harm, and its least spread.
+COMPARED = {LEVEL: (3.0, 0.3), **dict.fromkeys(BAND_NAMES, (1.5, 0.3)), **dict.fromkeys(KURTOSES, (0.5, 0.3))}
+COMPARED |= dict.fromkeys(LINES, (1.0, 1.0))
+NAMES = tuple(COMPARED)
+MARGINS, FLOORS = np.array(list(COMPARED.values())).T
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
 USUAL = 30  # of them that are enough at any rate
@@ -65,11 +63,11 @@ SAME_RATE = 0.01  # by which sampling rates may differ, relative
 Doubles = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tail:
     """Scores of a baseline, and how they fall off beyond the highest fifth of them."""
 
-    scores: tuple[float, ...]  # in order of size
+    scores: Doubles  # in order of size
     begin: float
     length: float  # over which it falls to 1/e beyond `begin`
 
@@ -81,16 +79,15 @@ class Tail:
         # The median, since one knock in the baseline must not make every fault look usual; knocks alone are no alarm.
         excess = float(np.median(ordered[-upper:] - begin)) / math.log(2)
         length = max(SHORTEST, excess * (1 + CAUTION / math.sqrt(upper)))
-        return Tail(tuple(ordered.tolist()), begin, length)
+        return Tail(ordered, begin, length)
 
     def p_value(self, score: float) -> float:
         """How often a recording of the baseline would be as unusual as this one."""
-        count = len(self.scores)
-        rank = (sum(usual >= score for usual in self.scores) + 1) / (count + 1)
+        rank = (np.sum(self.scores >= score) + 1) / (len(self.scores) + 1)
         if score <= self.begin:
-            return rank
-        beyond = (sum(usual > self.begin for usual in self.scores) + 1) / (count + 1)
-        return beyond * math.exp(-(score - self.begin) / self.length)
+            return float(rank)
+        beyond = (np.sum(self.scores > self.begin) + 1) / (len(self.scores) + 1)
+        return float(beyond * math.exp(-(score - self.begin) / self.length))
 
 
 def bet(p_value: float) -> float:
@@ -126,7 +123,6 @@ class WatchRule:
     false_alarms: float = 1.0  # a year, of each point
     baseline: int | None = None  # recordings of an operating state; None: by the rate and their spacing
     period: float = 2 * DAY  # seconds that the machine must have run: a day's cycle of load and temperature, twice
-    starts: int = 3  # whose first recordings are learnt: a spread of fewer says nothing of what a start changes
 
     def recordings(self, interval: float) -> int:
         """Of a baseline: as many as come between two false alarms that are accepted, FEWEST at least and USUAL at most:
@@ -138,17 +134,6 @@ class WatchRule:
 def row_of(values: Mapping[str, float]) -> Doubles:
     """Measurements as (name,) of MEASUREMENTS; nan where something was not measured."""
     return np.array([values.get(name, math.nan) for name in MEASUREMENTS], dtype=np.float64)
-
-
-def called(name: str, rate: float | None) -> dict[str, Any]:
-    """The title of what is compared, and the kHz from which to which a band goes; None: no band, or the rate is not
-    known.
-    """
-    title, band = "RMS" if name == LEVEL else MEASUREMENTS[name][0], None
-    if name in BAND_NAMES and rate is not None:
-        width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
-        band = [number * width, (number + 1) * width]
-    return {"title": title, "band": band}
 
 
 def columns(*names: str) -> list[int]:
@@ -178,8 +163,11 @@ class OperatingState:
     count: int = 0  # recordings that were learnt from, thinned ones included
     last: float | None = None  # time of the last one
     ran: float = 0.0  # seconds of the machine, without stops, while they were recorded
-    usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
-    spreads: tuple[float, ...] = ()  # robust standard deviations (name,), no less than FLOORS
+    usual: Doubles = field(
+        default_factory=lambda: np.full(len(NAMES), np.nan)
+    )  # (name,) dB: medians, of FEWEST at least
+    # Once it is learnt.
+    spreads: Doubles = field(default_factory=lambda: np.ones(len(NAMES)))  # robust standard deviations (name,)
     tail: Tail | None = None  # scores of the baseline's own recordings
     correlated: int = 1  # recordings after which they are independent
 
@@ -209,9 +197,17 @@ class OperatingState:
         since = 0.0 if self.last is None else time - self.last
         ran = self.ran + (since if since <= STOP * interval else 0.0)
         new = replace(self, rows=rows, count=self.count + 1, last=time, ran=ran)
-        if self.learnt or (new.count >= rule.recordings(interval) and ran >= rule.period):
-            return new._fixed()
-        return new
+        matrix = compared(rows)
+        if len(rows) >= FEWEST:
+            new = replace(new, usual=_quantile(matrix, 0.5))
+        if not self.learnt and (new.count < rule.recordings(interval) or ran < rule.period):
+            return new
+        scores = list[float]()  # of each recording against the others
+        for number, own in enumerate(matrix):
+            others = np.delete(matrix, number, axis=0)
+            scores.append(score(own - _quantile(others, 0.5), _spread(others)))
+        correlated = max(1, round(_correlation(matrix) * new.count / len(rows)))
+        return replace(new, spreads=_spread(matrix), tail=Tail.of(scores), correlated=correlated)
 
     def missing(self, rule: WatchRule, interval: float) -> tuple[Finding, ...]:
         """How much of the baseline is there; nothing where it is learnt."""
@@ -224,16 +220,6 @@ class OperatingState:
         }  # fmt: skip
         return (Finding("baseline incomplete", "remark", values),)
 
-    def _fixed(self) -> OperatingState:
-        """With medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
-        matrix, scores = compared(self.rows), []
-        for number in range(len(matrix)):
-            others = np.delete(matrix, number, axis=0)
-            scores.append(score(matrix[number] - _quantile(others, 0.5), _spread(others)))
-        usual, spreads = tuple(_quantile(matrix, 0.5).tolist()), tuple(_spread(matrix).tolist())
-        correlated = max(1, round(_correlation(matrix) * self.count / len(self.rows)))
-        return replace(self, usual=usual, spreads=spreads, tail=Tail.of(scores), correlated=correlated)
-
     @property
     def band(self) -> dict[str, tuple[float, float]]:
         """What all but a tenth of the baseline's measurements lie within, by name."""
@@ -243,17 +229,9 @@ class OperatingState:
         bands = zip(MEASUREMENTS, zip(low, high, strict=True), strict=True)
         return {name: band for name, band in bands if np.isfinite(band).all()}
 
-    @property
-    def middle(self) -> Doubles:
-        """(name,) of NAMES: what is usual, in dB, or the medians of what was learnt so far, if that is enough."""
-        if self.learnt:
-            return np.array(self.usual)
-        few = len(self.rows) < FEWEST
-        return np.full(len(NAMES), np.nan) if few else _quantile(compared(self.rows), 0.5)
-
     def change(self, row: Doubles) -> Doubles:
-        """(name,) of NAMES: dB above that; nan where something was not measured."""
-        return np.asarray(compared(row) - self.middle)
+        """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
+        return np.asarray(compared(row) - self.usual)
 
 
 def _near(first: float | None, second: float | None, tolerance: float) -> bool:
@@ -281,7 +259,7 @@ def excesses(change: Doubles, spreads: Doubles) -> Doubles:
     if np.isfinite(beyond[bands]).any():
         beyond[0] = np.nanmedian(beyond[bands])
         beyond[bands] -= max(beyond[0], 0.0)
-    return np.where(np.isfinite(beyond), (beyond - MARGIN_VECTOR) / spreads, -1e3)
+    return np.where(np.isfinite(beyond), (beyond - MARGINS) / spreads, -1e3)
 
 
 def score(change: Doubles, spreads: Doubles) -> float:
@@ -305,4 +283,4 @@ def _spread(matrix: Doubles) -> Doubles:
     usual = _quantile(matrix, 0.5)
     middle = 1.4826 * _quantile(np.abs(matrix - usual), 0.5)
     high = (_quantile(matrix, HIGH) - usual) / HIGH_DEVIATION
-    return np.asarray(np.maximum(np.nan_to_num(np.maximum(middle, high)), [FLOORS[name] for name in NAMES]))
+    return np.asarray(np.maximum(np.nan_to_num(np.maximum(middle, high)), FLOORS))
