@@ -34,7 +34,6 @@ DATA_LAYERS = [
     {"benches"},
     {"simulate"},
     {"folder"},
-    {"survey"},
     {"choose", "datasets"},
     {"__init__"},
 ]

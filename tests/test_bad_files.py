@@ -120,23 +120,23 @@ BAD = {  # by file, its content and words of the sentence
     "falls.csv": (b"time,x\n3,1\n2,2\n1,3\n", "do not rise"), "line.csv": (b"1,2\n" + b"1," * LONGEST_LINE, "line of more"),
     "faster.csv": (rows(FASTER, LONG[: FASTER.size]), "rate changes|evenly spaced"),
     "late.csv": (b"1.000000\n" * 60_000 + b"broken\n", "cannot be read"), "nan.csv": (b"1\n2\nnan\n", "the first at sample 2"),
-    "pickle.npy": (as_npy(LONG[:4]).replace(b"<f4", b"|O "), "cannot be read"), "lie.npy": (npy_of("(1000000000000,)"), "cannot be read"),
+    "pickle.npy": (as_npy(LONG[:4]).replace(b"<f4", b"|O "), "cannot be read"), "lie.npy": (npy_of("(1000000000000,)"), "more memory"),
     "axes.npy": (as_npy(np.zeros((3, 4, 5))), "3 axes"), "damaged.npz": (npz(a=LONG)[:2_000_000] + b"\1\1\1" + npz(a=LONG)[2_000_003:], "CRC-32"),
     "lie.npz": (archive(npy_of("(1000000000000,)")), "more memory|cannot be read"),
     "nan.npz": (npz(a=np.where(np.arange(LONG.size) >= 500_000, np.nan, LONG)), "the first at sample 500000"),
     "rate.npz": (npz(a=LONG[:99], fs=np.array(1e300)), "must be between"),
     "rates.mat": (matlab(fs=100.0, sr=200.0, x=LONG[:99]), "two sampling rates"), "deep.mat": (matlab(**DEEP), "deeply"),
     "speeds.mat": (matlab(rpm=1500.0, shaft_rpm=300.0, x=LONG[:99]), "two speeds"), "note.mat": (matlab(note="none"), "no numeric"),
-    "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "old.parquet": (b"PAR1", "save it"),
-    "letter.docx": (b"hello", "unknown format"), "wav.flac": (as_wav(LONG[:999]), "FLAC"), "end.h5": (tree((2**36,)), "unpacks"),
+    "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "old.parquet": (b"PAR1", "unknown format"),
+    "letter.docx": (b"hello", "unknown format"), "wav.flac": (as_wav(LONG[:999]), "FLAC"), "end.h5": (tree((2**36,)), "more memory"),
     "external.mat": (external, "in another file"), "crash.mat": (CRASH, "cannot be read"), "cut.wav": (as_wav(LONG[:999])[:999], "cannot be read"),
 } | {f"empty{suffix}": (b"", r"is empty \(0 bytes\)") for suffix in FORMATS}  # fmt: skip
 
 
 HOSTILE = {  # files of some kilobytes that would become 8 MB or more, or say so
     "zeros.npz": archive(as_npy(np.zeros(2**21, np.float32)), zipfile.ZIP_DEFLATED),
-    "zeros73.mat": tree((2**20,), compression="gzip"),
-    "zeros.mat": MAT_HEAD + packed(matrix(6, (2**20, 1), part(9, bytes(2**23)))),
+    "zeros73.mat": tree((2**21,), compression="gzip"),
+    "zeros.mat": MAT_HEAD + packed(matrix(6, (2**21, 1), part(9, bytes(2**24)))),
     "line.csv": b"1," * 50_000, "many.npz": archive(b"", members=4000),
     "objects.mat": MAT_HEAD + matrix(3, (2**31 - 1, 2**31 - 1), part(1, b"a"), part(1, b"")),
 }  # fmt: skip
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
         list(open_stream(written(tmp_path / name, content), origin=name).blocks)
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 500
-    assert isinstance(raised.value, TooLargeError) == (name in ("line.csv", "lie.npz", "end.h5"))
+    assert isinstance(raised.value, TooLargeError) == (name in ("line.csv", "lie.npy", "lie.npz", "end.h5"))
 
 
 def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, tmp_path):
@@ -173,15 +173,14 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
     assert np.array_equal(samples_of(honest, "a"), np.arange(400_000, dtype=np.float32))
 
 
-@pytest.mark.parametrize("name", ["a.wav", "a.npy"])
-def test_a_file_that_shrinks_while_it_is_read_is_a_sentence(tmp_path, name):
+def test_a_file_that_shrinks_while_it_is_read_is_a_sentence(tmp_path):
     """A map of it would be SIGBUS, which ends the process."""
-    path, samples = tmp_path / name, noise(2**20)
-    path.write_bytes(as_wav(samples) if name.endswith("wav") else as_npy(samples))
+    path, samples = tmp_path / "a.wav", noise(2**20)
+    path.write_bytes(as_wav(samples))
     stream = open_stream(path)
     assert np.array_equal(next(stream.blocks), samples[: 2**18])
     os.truncate(path, 2**16)
-    with pytest.raises(InputError, match=name):
+    with pytest.raises(InputError, match="a.wav"):
         list(stream.blocks)
 
 

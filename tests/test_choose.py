@@ -13,26 +13,32 @@ import pytest
 
 from bearcat.data import Folder, Split, Task, open_dataset
 from bearcat.data.catalogue import load
-from bearcat.data.choose import DataSettings, Requested, choose, choose_settings, paper_settings
+from bearcat.data.choose import (
+    DataSettings,
+    Measurement,
+    Requested,
+    choose,
+    choose_settings,
+    paper_settings,
+    survey,
+    usual_channel,
+)
 from bearcat.data.inputs import Preparation, find_input
-from bearcat.data.survey import ChannelMeasurement, Measurement, survey
 from bearcat.errors import InputError
 from tests.commands import bearcat
 from tests.test_folder import manifest, put
 
 TASK = Task("a", "b")
 PLENTY = 300_000
-MANY = ChannelMeasurement(PLENTY)
 
 
 def made(
     domain: str, label: str | None, samples: int = PLENTY, rate: float | None = 12_000.0, rpm: float | None = None,
-    name: str = "1", **channels: ChannelMeasurement,
+    name: str = "1",
 ) -> Measurement:  # fmt: skip
     """The measurement of a recording that does not exist."""
-    measured = channels or {"x": ChannelMeasurement(samples)}
     origin = f"{domain}/{label}/{name}.csv"
-    return Measurement(domain=domain, label=label, origin=origin, rate=rate, rpm=rpm, channels=measured)
+    return Measurement(domain=domain, label=label, origin=origin, rate=rate, rpm=rpm, samples=samples)
 
 
 def ordinary(**changes: Any) -> list[Measurement]:
@@ -41,7 +47,7 @@ def ordinary(**changes: Any) -> list[Measurement]:
 
 
 def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
-    chosen = choose(ordinary(), TASK, Requested())
+    chosen = choose(ordinary(), TASK, Requested(), [])
     assert chosen.preparation == Preparation()
     assert (chosen.channel, chosen.balance, chosen.split) == (None, False, Split("block"))
     settings = ["channel", "rate", "window", "stride", "split", "balance"]
@@ -60,7 +66,7 @@ def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
     ],
 )
 def test_a_physical_input_gets_windows_of_enough_turns_and_the_parts_its_metadata_allow(rate, rpm, window, parts):
-    chosen = choose(ordinary(rate=rate, rpm=rpm, samples=1_000_000), TASK, Requested(input="physics"))
+    chosen = choose(ordinary(rate=rate, rpm=rpm, samples=1_000_000), TASK, Requested(input="physics"), [])
     assert chosen.preparation.length == window
     assert find_input(chosen.preparation.input).use[-1] == parts
     find_input(chosen.preparation.input).check(window, rate, rpm)
@@ -70,7 +76,7 @@ def test_a_physical_input_gets_windows_of_enough_turns_and_the_parts_its_metadat
 
 def test_what_is_requested_is_not_chosen():
     requested = Requested("x", 6_000.0, 512, 128, "window", "frequency", True)
-    chosen = choose(ordinary(), TASK, requested)
+    chosen = choose(ordinary(), TASK, requested, [], "x")
     assert chosen.choices == ()
     assert chosen.preparation == Preparation("frequency", 512, 128, 6_000.0)
     assert (chosen.channel, chosen.split, chosen.balance) == ("x", Split("window"), True)
@@ -88,7 +94,7 @@ def test_named_datasets_keep_the_papers_preparation():
 def test_nothing_is_chosen_by_the_targets_labels():
     plain = [*ordinary()[:2], *(made("b", None, name=str(n), rate=10_000.0 + n) for n in range(4))]
     labelled = [*plain[:2], *(replace(recording, label="inner") for recording in plain[2:])]
-    assert choose(plain, TASK, Requested()) == choose(labelled, TASK, Requested())
+    assert choose(plain, TASK, Requested(), []) == choose(labelled, TASK, Requested(), [])
 
 
 # --- channels ---------------------------------------------------------------------------------------------------------
@@ -113,6 +119,11 @@ def test_the_only_vibration_is_chosen_and_is_the_one_that_is_read(tmp_path):
     assert [recording.info() for recording in load(scanned_again)] == [recording.info() for recording in recordings]
 
 
+def test_the_vibration_that_most_files_have_is_read():
+    assert usual_channel([["x", "y"], ["x"], ["z", "x"]], None) == "x"
+    assert usual_channel([["x"], ["y"]], None) is None
+
+
 def test_of_several_vibrations_none_is_chosen(tmp_path):
     dataset = write(tmp_path, base=np.random.default_rng(9).standard_normal(32_768))
     with pytest.raises(InputError, match=r"housing, base.*--channel"):
@@ -125,27 +136,26 @@ def test_of_several_vibrations_none_is_chosen(tmp_path):
 
 def test_uneven_classes_are_balanced_and_even_ones_are_not():
     measured = [made("a", "healthy", 1_000_000), made("a", "inner", 250_000), made("b", None)]
-    chosen = choose(measured, TASK, Requested())
+    chosen = choose(measured, TASK, Requested(), [])
     assert chosen.balance
-    assert not choose(measured, TASK, Requested(balance=False)).balance
-    assert not choose([measured[0], made("a", "inner", 400_000), measured[2]], TASK, Requested()).balance
+    assert not choose(measured, TASK, Requested(balance=False), []).balance
+    assert not choose([measured[0], made("a", "inner", 400_000), measured[2]], TASK, Requested(), []).balance
 
 
 @pytest.mark.parametrize(
     ("measured", "requested", "sentence"),
     [
         ([made("a", "healthy"), made("b", None)], Requested(), "only the class 'healthy'"),
-        ([made("a", "healthy", x=MANY, y=MANY), made("a", "inner", x=MANY), made("b", None, z=MANY)], Requested(), "no channel"),
         ([made("a", None), made("b", None)], Requested(), r"a/None/1\.csv: .*label"),
         (ordinary()[:2], Requested(), "'b' has no recordings"),
         ([*ordinary()[:1], made("a", "inner", 700), made("b", None)], Requested(), "'inner' .*7 windows"),
-        ([*ordinary(), made("b", None, 100)], Requested(), r"100 samples .*256"),
-        ([*ordinary(), made("b", None, 700)], Requested(window=1024), r"700 samples .*1024"),
+        ([*ordinary()[:2], made("b", None, 100)], Requested(), r"100 samples .*256"),
+        ([*ordinary()[:2], made("b", None, 700)], Requested(window=1024), r"700 samples .*1024"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_task_is_refused(measured, requested, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
-        choose(measured, TASK, requested)
+        choose(measured, TASK, requested, [])
     assert "\n" not in str(caught.value)
 
 
@@ -262,7 +272,7 @@ def write_plant(root, odd: tuple[str, ...]):
 @pytest.mark.parametrize("kinds", [(), ("constant",), tuple(ODD)])
 def test_check_and_adapt_name_the_one_that_differs(tmp_path, kinds):
     folder = write_plant(tmp_path, kinds)
-    notes = survey(folder.catalogue(), Preparation(length=256, rate=8000.0)).notes
+    notes = survey(folder.catalogue(), 8000.0).notes
     chosen = choose_settings(folder, folder.catalogue(), SPEEDS, Requested(input="time", rate=8000.0))[2]
     for sentences in (notes, chosen.warnings):
         named = [sentence for sentence in sentences if ".npz:" in sentence]
@@ -274,5 +284,5 @@ def test_check_and_adapt_name_the_one_that_differs(tmp_path, kinds):
 def test_an_odd_rate_does_not_decide_for_all_and_several_are_another_machine(tmp_path):
     one, many = (write_plant(tmp_path / name, ("rate",) * odd) for name, odd in (("one", 1), ("many", 4)))
     assert choose_settings(one, one.catalogue(), SPEEDS, Requested(input="time"))[2].preparation.rate == 8000
-    notes = survey(many.catalogue(), Preparation(length=256, rate=8000.0)).notes
+    notes = survey(many.catalogue(), 8000.0).notes
     assert not any(ODD["rate"] in note for note in notes)

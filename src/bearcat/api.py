@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.manifest import MANIFESTS
+from bearcat.data.manifest import MANIFEST
 from bearcat.deploy import Recorded
 from bearcat.deploy import diagnose as run
 from bearcat.diagnosis.recording import Diagnoses
@@ -134,7 +134,7 @@ def diagnose(
         opened = open_model(Path(model) if isinstance(model, str | Path) else model.model)
     diagnoses = run(_listed(files), opened, _listed(healthy), options)
     single = isinstance(files, np.ndarray) or (isinstance(files, str | Path) and not Path(files).is_dir())
-    return diagnoses.usable() if single and Path(str(files)).name not in MANIFESTS else diagnoses
+    return diagnoses.usable() if single and Path(str(files)).name != MANIFEST else diagnoses
 
 
 def _listed(files: Recorded | Sequence[Recorded]) -> Sequence[Recorded]:

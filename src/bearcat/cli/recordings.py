@@ -17,7 +17,7 @@ from bearcat.settings import DataRequest, DiagnoseRequest, pairs
 
 if TYPE_CHECKING:
     from bearcat.data import Entry, Recording
-    from bearcat.data.survey import Survey
+    from bearcat.data.choose import Survey
     from bearcat.diagnosis.recording import Diagnoses
 
 REPORTED = "Recordings; results of diagnose or predict (json); a folder of adapt; or a store of watch."
@@ -197,11 +197,11 @@ def fetch(
 @takes(DataRequest)
 def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
     """Read every recording; list what is there, missing or unusable."""
-    from bearcat.data import Preparation, open_dataset
-    from bearcat.data.survey import survey
+    from bearcat.data import open_dataset
+    from bearcat.data.choose import survey
 
     catalogue = open_dataset(name, request.root, request.dataset_settings).catalogue().only(domains or None)
-    surveyed = survey(catalogue, Preparation(rate=request.rate), request.channel, options.reading_bar())
+    surveyed = survey(catalogue, request.rate, request.channel, options.reading_bar())
     _print_survey(surveyed)
     for note in surveyed.notes:
         print_note(note)
@@ -252,14 +252,15 @@ def show(
 
 def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
+    from bearcat.data.choose import UNLABELLED
     from bearcat.data.splits import specimens_sentence
-    from bearcat.data.survey import UNLABELLED
 
     rows = list[dict[str, str]]()
     for (domain, label), recordings in surveyed.classes.items():
-        infos = [info for info, _ in recordings]
-        rates, speeds = dict.fromkeys(info.rate for info in infos), sorted({info.rpm for info in infos if info.rpm})
-        seconds = sum(samples / (info.rate or 1) for info, samples in recordings)
+        rates = dict.fromkeys(recording.rate for recording in recordings)
+        speeds = sorted({recording.rpm for recording in recordings if recording.rpm})
+        bearings = dict.fromkeys(str(recording.bearing) for recording in recordings if recording.bearing)
+        seconds = sum(recording.samples / (recording.rate or 1) for recording in recordings)
         rows.append({
             "domain": domain,
             "class": label,
@@ -267,7 +268,7 @@ def _print_survey(surveyed: Survey) -> None:
             "seconds": "" if None in rates else f"{seconds:.2f}",
             "rate (Hz)": ", ".join("unknown" if rate is None else f"{rate:g}" for rate in rates),
             "rpm": "–".join(f"{rpm:g}" for rpm in sorted({*speeds[:1], *speeds[-1:]})),
-            "bearing": ", ".join(dict.fromkeys(str(info.bearing) for info in infos if info.bearing)),
+            "bearing": ", ".join(bearings),
         })  # fmt: skip
     print_table(rows, right=("recordings", "seconds", "rate (Hz)", "rpm"))
     domains = {domain for domain, _ in surveyed.classes}

@@ -182,7 +182,7 @@ class CWRU:
                 raise InputError(f"{origin}: has no variable '{variable}', only {listed}; fetch file {number} again")
             signal = signals.channels[variable]
             published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
-            rpm = signals.speeds.get(variable, LOAD_SPEEDS[load])
+            rpm = signals.rpm or LOAD_SPEEDS[load]
             recording = Recording(
                 signal=signal, rate=published, label=label, domain=domain, channel="DE", origin=origin, rpm=rpm,
                 bearing=BEARING, machine="CWRU test rig", specimen=f"cwru {state}",

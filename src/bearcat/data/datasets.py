@@ -25,7 +25,7 @@ from urllib.request import Request, urlopen
 from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
 from bearcat.data.catalogue import About, Dataset, Download
 from bearcat.data.folder import Folder
-from bearcat.data.manifest import MANIFESTS
+from bearcat.data.manifest import MANIFEST
 from bearcat.data.simulate import Simulated
 from bearcat.errors import InputError, suggest
 from bearcat.settings import override
@@ -70,7 +70,7 @@ def dataset_label(name: str) -> str:
 
 def _folder_of(path: Path) -> Path:
     """The folder of recordings that a path names: itself, or that of a manifest."""
-    return path.parent if path.name in MANIFESTS and path.is_file() else path
+    return path.parent if path.name == MANIFEST and path.is_file() else path
 
 
 def takes_root(name: str) -> bool:

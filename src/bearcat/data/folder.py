@@ -34,9 +34,9 @@ from bearcat.data.catalogue import (
 )
 from bearcat.data.channels import vibrations
 from bearcat.data.isolated import read_signals
-from bearcat.data.manifest import MANIFESTS, ManifestRow, manifest_in, number_in, read_manifest
-from bearcat.data.recording import Floats, Recording, stretch
-from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
+from bearcat.data.manifest import MANIFEST, ManifestRow, manifest_in, read_manifest
+from bearcat.data.recording import Recording, stated_speed, stretch
+from bearcat.data.signals import KEPT_BYTES, Signals, chosen_channel, reading
 from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 from bearcat.storage import real_path
@@ -58,7 +58,7 @@ class FileReader:
         self._kept[key] = signals  # behind the others, of which the first goes first
         while sum(signals_kept.size for signals_kept in self._kept.values()) > KEPT_BYTES:
             del self._kept[next(iter(self._kept))]
-        return replace(signals, origin=row.origin)
+        return signals
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,30 @@ class FolderEntry(Entry):
     row: ManifestRow
     reader: FileReader
 
-    def signals(self) -> Signals:
-        """Every channel that the recording may be read as."""
+    def channels(self) -> list[str]:
+        """The channels that the recording may be read as."""
+        names = [name for name in self.reader.signals(self.row).channels if name != self.row.rpm_channel]
+        return names if self.row.channel is None else [chosen_channel(self.origin, names, self.row.channel)]
+
+    def recording(self, channel: str | None = None) -> Recording:
+        """The recording of this channel; without a name, of the only one there is."""
         row, signals = self.row, self.reader.signals(self.row)
-        channels = dict(signals.channels)
-        speed = None if row.rpm_channel is None else _speed(row, channels)
-        if row.channel is not None:
-            channels = dict([signals.pick(row.channel)])
-        parts = {name: row.part(samples) for name, samples in channels.items()}
-        if row.gain != 1:
-            parts = {name: samples * np.float32(row.gain) for name, samples in parts.items()}
-        speeds = {name: signals.speeds[name] for name in parts if name in signals.speeds}
-        return Signals(row.origin, parts, row.rate or signals.rate, speed, speeds)
+        channels, speed = dict(signals.channels), None
+        if row.rpm_channel is not None and (speed := channels.pop(row.rpm_channel, None)) is None:
+            wrong = f"the speed '{row.rpm_channel}' is neither a number nor a channel"
+            raise InputError(f"{row.origin}: {wrong}{suggest(row.rpm_channel, channels)}", "rpm")
+        name = chosen_channel(row.origin, channels, row.channel or channel)
+        samples = channels[name]
+        if speed is not None:
+            speed = row.part(speed if speed.size == samples.size else stretch(speed, samples.size))
+        listed, usual = (None, row.rpm) if row.rpm_given else (row.rpm, None)
+        rpm, _ = stated_speed(row.origin, signals.rpm, listed, usual)
+        info = replace(row.info(), rate=row.rate or signals.rate, channel=name, rpm=rpm if speed is None else None)
+        signal = row.part(samples)
+        return Recording(
+            signal=signal if row.gain == 1 else signal * np.float32(row.gain), speed=speed, own_rpm=signals.rpm,
+            declared=row.declared, **vars(info),
+        )  # fmt: skip
 
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
@@ -87,7 +99,7 @@ class FolderEntry(Entry):
 
     def by_channel(self) -> list[FolderEntry]:
         """A recording of each channel that may be a vibration; the recording itself, where it is of one channel."""
-        names = vibrations(self.signals().channels)
+        names = vibrations(self.channels())
         if self.row.channel is not None or len(names) == 1:
             return [self.with_channel(names[0])]
         return [entry_of(self.row.of_channel(name), self.reader) for name in names]
@@ -95,26 +107,12 @@ class FolderEntry(Entry):
 
 def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
     """A recording of a folder that can be read."""
-
-    def read() -> Recording:
-        return row.recording(entry.signals(), None)
-
-    version = 3 if row.path.suffix.lower() in STATING else 2
+    version = 4 if row.path.suffix.lower() in STATING else 2
     identity = f"folder-{version} {row.info()} {row.start} {row.stop}" + (f" × {row.gain}" if row.gain != 1 else "")
-    entry = FolderEntry(row.domain, row.label, row.origin, row.path, identity, read, row, reader)
+    entry = FolderEntry(
+        row.domain, row.label, row.origin, row.path, identity, lambda: entry.recording(), row, reader
+    )  # fmt: skip
     return entry
-
-
-def _speed(row: ManifestRow, channels: dict[str, Samples]) -> Floats:
-    """The speed's part of this recording, at the rate of the longest channel; it is taken out of the channels."""
-    if row.rpm_channel not in channels:
-        suggestion = suggest(str(row.rpm_channel), channels)
-        raise InputError(
-            f"{row.origin}: the speed '{row.rpm_channel}' is neither a number nor a channel{suggestion}", "rpm"
-        )
-    samples = np.asarray(channels.pop(row.rpm_channel), dtype=np.float32)
-    longest = max((len(other) for other in channels.values()), default=samples.size)
-    return row.part(samples if samples.size == longest else stretch(samples, longest))
 
 
 def folder_entries(catalogue: Catalogue) -> list[FolderEntry]:
@@ -162,9 +160,7 @@ class Folder(Dataset):
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rpm", self.rpm if number_in(self.rpm) is None else number_in(self.rpm))
-        if isinstance(self.rpm, float):
-            check_range("rpm", self.rpm, field="rpm")
+        check_range("rpm", None if isinstance(self.rpm, str) else self.rpm, field="rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
 
@@ -178,7 +174,7 @@ class Folder(Dataset):
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
-            empty = f"holds no recordings; put some into <domain>/<label>/ or list them in {MANIFESTS[0]}"
+            empty = f"holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}"
             raise InputError(f"{root}: {empty}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
         if sentence := two_classes(usable):
@@ -195,11 +191,9 @@ class Folder(Dataset):
         row = with_folder_speed(replace(row, channel=row.channel or self.channel, bearing=bearing), self.root)
         if row.rpm or row.rpm_channel:
             return row
-        return (
-            replace(row, rpm_channel=self.rpm)
-            if isinstance(self.rpm, str)
-            else replace(row, rpm=self.rpm, rpm_given=True)
-        )
+        if isinstance(self.rpm, str):
+            return replace(row, rpm_channel=self.rpm)
+        return replace(row, rpm=self.rpm, rpm_given=True)
 
 
 def speed_in_name(domain: str) -> float | None:

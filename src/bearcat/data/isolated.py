@@ -30,25 +30,22 @@ from typing import Any
 
 import numpy as np
 
-import bearcat.data.signals as signals
+import bearcat.data.signals as arrays
 import bearcat.data.stream as streams
-from bearcat.data.signals import Samples, Signals, TooLargeError, reading
+from bearcat.data.signals import Samples, Signals, TooLargeError
 from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite_stream, only_stream
-from bearcat.errors import InputError, library
-from bearcat.storage import check_regular
+from bearcat.errors import InputError
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
 RISKY = {
     ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".h5": ("h5py",), ".hdf5": ("h5py",),
-    ".flac": ("soundfile",), ".xlsx": ("openpyxl",),
+    ".flac": ("soundfile",),
 }  # fmt: skip
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 GRACE = 5.0  # seconds after its time in which a child must have ended
 LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
 CPU_SECONDS = 600.0  # of computing for one file
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
-MOST_ROWS, MOST_COLUMNS = 100_000, 200  # of a sheet
-TABLE = "table"  # what is wanted of a workbook
 
 START = (
     "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.isolated import work; work(int(descriptor))"
@@ -80,31 +77,35 @@ def open_channels(
 
     The file is decoded once where its samples fit into memory, and else once for each channel.
     """
-    with closing(read_isolated(path, origin, preferred, TO_DIAGNOSE)) as content:
-        rate, sizes, speeds = next(content)
-        blocks: dict[str, list[Samples]] = {name: [] for name in sizes}
-        total = 0
-        for name, block in content:
-            blocks[name].append(block)
-            total += block.nbytes
-            if total > signals.KEPT_BYTES:
-                return {name: partial(open_stream, path, name) for name in sizes}
+    try:
+        rate, rpm, blocks = _read(path, origin, preferred, TO_DIAGNOSE, arrays.KEPT_BYTES)
+    except TooLargeError:
+        with closing(read_isolated(path, origin, preferred, TO_DIAGNOSE)) as content:
+            _, _, names = next(content)
+        return {name: partial(open_stream, path, name) for name in names}
 
     def stream(name: str, origin: str) -> Stream:
-        return finite_stream(origin, rate, blocks[name], name, speeds.get(name))
+        return finite_stream(origin, rate, blocks[name], name, rpm)
 
-    return {name: partial(stream, name) for name in sizes}
+    return {name: partial(stream, name) for name in blocks}
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
     """All channels of a file of the user's own, whole."""
-    content = read_isolated(path, origin, None, ALL)
-    rate, sizes, speeds = next(content)
-    blocks: dict[str, list[Samples]] = {name: [] for name in sizes}
+    rate, rpm, blocks = _read(path, origin, None, ALL)
+    return Signals(origin or str(path), {name: np.concatenate(several) for name, several in blocks.items()}, rate, rpm)
+
+
+def _read(
+    path: Path, origin: str | None, channel: str | None, which: str, most: int | None = None
+) -> tuple[float | None, float | None, dict[str, list[Samples]]]:
+    """Rate, stated speed, and the blocks of each channel."""
+    content = read_isolated(path, origin, channel, which, most=most)
+    rate, rpm, names = next(content)
+    blocks: dict[str, list[Samples]] = {name: [] for name in names}
     for name, block in content:
         blocks[name].append(block)
-    channels = {name: np.concatenate(several) for name, several in blocks.items()}
-    return Signals(origin or str(path), channels, rate, speeds=speeds)
+    return rate, rpm, blocks
 
 
 @contextmanager
@@ -119,53 +120,22 @@ def open_upload(path: Path, channel: str | None, origin: str, until: float, most
 def read_isolated(
     path: Path, origin: str | None, channel: str | None, which: str, until: float | None = None, most: int | None = None
 ) -> Generator[Any, None, None]:
-    """What bearcat.data.stream.read_channels yields, by a child where the format is risky.
-
-    Limits follow from the size of the file; `most` is for the bytes of a stranger's samples.
+    """What bearcat.data.stream.read_channels yields, by a child where the format is risky, until the samples have more
+    than `most` bytes; without it, by a limit that follows from the size of the file.
     """
-    origin = origin or str(path)
-    if sys.platform == "win32" or not is_risky(path):
-        yield from streams.read_channels(path, origin, channel, which)
-        return
-    most, size = most or _limit(path), 0
-    until = time.monotonic() + DAY if until is None else until
-    with closing(_answers(path, origin, until, which, channel)) as answers:
-        head, _ = next(answers)
-        _check_size(origin, sum(head["sizes"].values()), most)
-        yield head["rate"], head["sizes"], head["speeds"]
-        for content, samples in answers:
-            size += len(samples)
-            _check_size(origin, size, most)
-            yield content["channel"], np.frombuffer(samples, dtype=np.float32)
-
-
-def read_table(path: Path, origin: str) -> list[list[str]]:
-    """The rows of an Excel file's first sheet as text, by a child."""
-    if sys.platform == "win32":
-        return _sheet(path, origin)
-    ((content, _),) = _answers(path, origin, time.monotonic() + CPU_SECONDS, TABLE)
-    table: list[list[str]] = content["rows"]
-    return table
-
-
-def _sheet(path: Path, origin: str) -> list[list[str]]:
-    openpyxl, rows = library("openpyxl", "formats", origin), list[list[str]]()
-    with reading(origin, "an Excel file"):
-        check_regular(path, origin)
-        sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0]
-        sheet.reset_dimensions()  # a file may say a wrong size
-        for cells in sheet.iter_rows(max_row=2**20, max_col=MOST_COLUMNS, values_only=True):
-            rows.append([_cell_text(cell) for cell in cells] if any(cell is not None for cell in cells) else [])
-            if rows[-1] and len(rows) > MOST_ROWS:
-                raise InputError(f"{origin}: has more than {MOST_ROWS} rows; divide it")
-    return rows
-
-
-def _cell_text(cell: Any) -> str:
-    """As a csv file has it: 1480 and not 1480.0, times as 2024-05-01T10:30:00."""
-    if isinstance(cell, float):
-        return f"{cell:.15g}"
-    return "" if cell is None else cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
+    origin, size = origin or str(path), 0
+    if is_risky(path) and sys.platform != "win32":
+        content = _by_child(path, origin, channel, which, until or time.monotonic() + DAY)
+        most = most or _limit(path)
+    else:
+        content = streams.read_channels(path, origin, channel, which)
+    with closing(content):
+        yield next(content)
+        for name, block in content:
+            size += block.nbytes
+            if most is not None and size > most:
+                raise TooLargeError(f"{origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
+            yield name, block
 
 
 def _limit(path: Path) -> int:
@@ -176,18 +146,8 @@ def _limit(path: Path) -> int:
     return min(LEAST_BYTES + UNPACKED * size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
-def _check_size(origin: str, size: int, most: int) -> None:
-    if size > most:
-        raise TooLargeError(f"{origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
-
-
-def _answers(
-    path: Path, origin: str, until: float, which: str, channel: str | None = None
-) -> Generator[tuple[dict[str, Any], bytes], None, None]:
-    """What a child says of a file, each time with samples; closing this ends the child.
-
-    InputError where the child refuses the file or died of it.
-    """
+def _by_child(path: Path, origin: str, channel: str | None, which: str, until: float) -> Generator[Any, None, None]:
+    """What a child reads; closing this ends it. InputError where it refuses the file or died of it."""
     order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
     order |= {"memory": _limit(path), "seconds": max(until - time.monotonic(), 0.001)}
     ours, theirs = socket.socketpair()
@@ -206,11 +166,11 @@ def _answers(
                 damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
                 raise InputError(f"{origin}: {damaged}") from error
             content = json.loads(text)
-            if not content:  # all is said
+            if content is None:  # all is said
                 return
-            if problem := content.get("problem"):
-                raise (TooLargeError if content["large"] else InputError)(problem, content["field"])
-            yield content, samples
+            if isinstance(content, dict):
+                raise (TooLargeError if content["large"] else InputError)(content["problem"], content["field"])
+            yield content if isinstance(content, list) else (content, np.frombuffer(samples, dtype=np.float32))
 
 
 def _forking_process() -> socket.socket:
@@ -259,7 +219,7 @@ def work(descriptor: int) -> None:
             if os.fork() == 0:
                 with suppress(BaseException):
                     _limit_process(order["memory"], order["seconds"])
-                    for content, samples in _content(order):
+                    for content, samples in _messages(order):
                         connection.send_bytes(json.dumps(content).encode() + b"\n" + samples)
                 os._exit(0)
 
@@ -280,18 +240,15 @@ def _limit_process(memory: int, seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
-def _content(order: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """What is read, or why the file is refused; nothing at the end."""
-    path, origin = Path(order["path"]), order["origin"]
+def _messages(order: dict[str, Any]) -> Iterator[tuple[Any, bytes]]:
+    """The list of what is known of the file, the name of a channel and a block of it, and nothing at the end; or, as a
+    table, why the file is refused.
+    """
     try:
-        if order["which"] == TABLE:
-            yield {"rows": _sheet(path, origin)}, b""
-        else:
-            blocks = streams.read_channels(path, origin, order["channel"], order["which"])
-            rate, sizes, speeds = next(blocks)
-            yield {"rate": rate, "sizes": sizes, "speeds": speeds}, b""
-            for name, block in blocks:
-                yield {"channel": name}, block.tobytes()
-        yield {}, b""
+        blocks = streams.read_channels(Path(order["path"]), order["origin"], order["channel"], order["which"])
+        yield list(next(blocks)), b""
+        for name, block in blocks:
+            yield name, block.tobytes()
+        yield None, b""
     except InputError as error:
         yield {"problem": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}, b""

@@ -1,8 +1,7 @@
 """Manifests: a table that lists recordings, with what is known of each.
 
 `Columns` has each column once, with its type and a line of help; docs/own-data.md is made from it. The table is
-`manifest.csv`, also as Excel saves it (semicolons or tabs, capitals in the first row, cp1252), or the first sheet of
-`manifest.xlsx`.
+`manifest.csv`, also as Excel saves it (semicolons or tabs, capitals in the first row, cp1252).
 
 >>> rows, problems = [], []
 >>> rows = read_manifest(Path("my-recordings/manifest.csv"), problems, None)
@@ -19,20 +18,16 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
-from bearcat.data.bearing import UNKNOWN, Bearing, find_bearing
+from bearcat.data.bearing import UNKNOWN, find_bearing
 from bearcat.data.catalogue import Problem, inside
 from bearcat.data.channels import CHANNELS, MOUNTINGS, Declared
-from bearcat.data.isolated import read_table
-from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
-from bearcat.data.signals import Samples, Signals, reading
+from bearcat.data.recording import RecordingInfo
+from bearcat.data.signals import Samples, reading
 from bearcat.errors import InputError, shown, suggest
 from bearcat.settings import Request, option
 from bearcat.storage import read_regular, real_path
 
-MANIFESTS = "manifest.csv", "manifest.xlsx"
-ORDER = "Order of the data sheet, in place of `bearing`."
+MANIFEST = "manifest.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +49,7 @@ class Columns(Request):
     stop: int | None = option(None, "The sample behind the last one.")
     rate: float | None = option(None, "Sampling rate in Hz, whatever the file states.")
     rpm: str | float | None = option(None, "Speed of the shaft, or the channel that holds it.")
-    bearing: str = option("", "Designation or dimensions of the bearing; `unknown` is as an empty cell.")
-    bpfo: float | None = option(None, ORDER)
-    bpfi: float | None = option(None, ORDER)
-    bsf: float | None = option(None, ORDER)
-    ftf: float | None = option(None, ORDER)
+    bearing: str = option("", "Designation, dimensions or orders of the bearing; `unknown` is as an empty cell.")
     specimen: str = option("", "The physical bearing, by a name that no other bearing has.")
     sensor: str = option("", "Where the sensor is, for people.")
     time: str = option("", "When it was recorded, such as 2024-05-01T10:30:00; by default the time in the file's name.")
@@ -107,48 +98,31 @@ class ManifestRow(RecordingInfo):
             raise InputError(f"{self.origin}: {wrong}; correct them")
         return samples[self.start : self.stop]
 
-    def metadata(self, signals: Signals) -> RecordingInfo:
-        """What is known once the file was read: its rate, and its speed, which is the mean of a recorded one."""
-        if signals.speed is not None:
-            return replace(self.info(), rate=signals.rate, rpm=float(np.mean(signals.speed, dtype=np.float64)))
-        stated = set(signals.speeds.values()) if signals.speeds.keys() == signals.channels.keys() else set()
-        listed, usual = (None, self.rpm) if self.rpm_given else (self.rpm, None)
-        rpm, _ = stated_speed(self.origin, stated.pop() if len(stated) == 1 else None, listed, usual)
-        return replace(self.info(), rate=signals.rate, rpm=rpm)
-
-    def recording(self, signals: Signals, channel: str | None) -> Recording:
-        """The recording of this channel of what was read; without a name, of the only one there is."""
-        channel, samples = signals.pick(channel)
-        speed = None if signals.speed is None else stretch(signals.speed, samples.size)
-        info = self.metadata(signals) if speed is None else self.info()  # of a recorded one, its mean
-        info, own_rpm = replace(info, rate=signals.rate, channel=channel), signals.speeds.get(channel)
-        return Recording(signal=samples, speed=speed, own_rpm=own_rpm, declared=self.declared, **vars(info))
-
 
 def manifest_in(folder: Path) -> Path | None:
-    """The manifest of a folder; with both, manifest.csv counts."""
-    return next((path for name in MANIFESTS if (path := folder / name).exists()), None)
+    """The manifest of a folder."""
+    return path if (path := folder / MANIFEST).exists() else None
 
 
 def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
-    root, manifest = file.parent, file.name
-    header, *table = (read_table(file, manifest) if file.suffix == ".xlsx" else _read_text(file)) or [[]]
+    root = file.parent
+    header, *table = _read_text(file) or [[]]
     header = [column.strip().lower() for column in header]
     for column, other in (("path", "path"), ("domain", "machine")):
         if column not in header and other not in header:
             names = ", ".join(shown(name) for name in header) or "no column"
             needed = f"the first row must name path and domain or machine, and has: {names:.200}"
-            raise InputError(f"{manifest}: the column '{column}' is missing; {needed}")
+            raise InputError(f"{MANIFEST}: the column '{column}' is missing; {needed}")
     for column in header:
         if column and column not in COLUMNS:
-            raise InputError(f"{manifest}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
+            raise InputError(f"{MANIFEST}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
     rows = []
     for number, cells in enumerate(table, start=2):
         if not any(cells):
             continue
-        name, texts = f"{manifest} row {number}", dict(zip(header, map(str.strip, cells), strict=False))
-        path = _path_below(root, texts.get("path", "").replace("\0", "\ufffd"))
+        name, texts = f"{MANIFEST} row {number}", dict(zip(header, map(str.strip, cells), strict=False))
+        path = root / texts.get("path", "").replace("\0", "\ufffd").replace("\\", "/")  # as Windows has it
         if only is not None and real_path(path) not in only:
             continue
         stated = {column: shown(text) for column, text in texts.items() if column}
@@ -178,12 +152,6 @@ def _read_text(file: Path) -> list[list[str]]:
         return list(csv.reader(text.splitlines(), delimiter=delimiter))
 
 
-def _path_below(root: Path, text: str) -> Path:
-    """The file that a manifest names, whose folders Windows separates by backslashes."""
-    path = root / text
-    return root / text.replace("\\", "/") if "\\" in text and not path.exists() else path
-
-
 def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
     """One recording; InputError names the column that is wrong."""
     said = {column: text for column, text in texts.items() if text}
@@ -202,18 +170,10 @@ def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
     origin = f"{name}{f'#{row.channel}' if row.channel else ''}{_part_name(start, row.stop)}"
     unit, gain = _calibration(row)
     kept: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(ManifestRow) if field.name in said}
-    kept |= {"path": path, "domain": domain, "origin": origin, "bearing": _bearing(row), "gain": gain}
+    bearing = find_bearing(row.bearing) if row.bearing and row.bearing.lower() != UNKNOWN else None
+    kept |= {"path": path, "domain": domain, "origin": origin, "bearing": bearing, "gain": gain}
     kept |= {"rpm": None, "rpm_channel": row.rpm} if isinstance(row.rpm, str) else {}
     return ManifestRow(**kept, declared=Declared(unit, row.group, row.mounting or None))
-
-
-def _bearing(row: Columns) -> Bearing | None:
-    """The bearing that a row names, or whose orders it states."""
-    orders = {name: getattr(row, name) for name in ("bpfo", "bpfi", "bsf", "ftf") if getattr(row, name) is not None}
-    if orders and row.bearing:
-        raise InputError(f"and '{next(iter(orders))}' both describe the bearing; leave one of them empty", "bearing")
-    text = row.bearing or ",".join(f"{name}={order!r}" for name, order in orders.items())
-    return find_bearing(text) if text and text.lower() != UNKNOWN else None
 
 
 def _calibration(row: Columns) -> tuple[str | None, float]:

@@ -1,4 +1,4 @@
-"""What a file of signals holds: channels by name, their samples and rate; files of arrays; and clipped samples.
+"""What a file of signals holds: channels by name, their samples, rate and speed; files of arrays; and clipped samples.
 
 Numeric arrays of npy, npz, MATLAB and HDF5 files are channels, or tables of channels. Nothing here executes what it
 reads, and a file cannot point at another one.
@@ -12,9 +12,8 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from bearcat.errors import InputError, check_range, library, shown, suggest
 
 Samples = NDArray[Any]
-Speeds = Mapping[str, float]  # of channels whose speed (rpm) the file states as a number
 
 BLOCK = 2**18  # samples read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
@@ -56,28 +54,24 @@ def reading(origin: str, kind: str) -> Iterator[None]:
         raise InputError(f"{origin}: {damaged}") from error
 
 
-def too_many(origin: str, count: int) -> InputError:
-    most = f"has {count} columns, more than {MOST_CHANNELS}"
-    return InputError(f"{origin}: {most}; transpose the table, or cut it into files")
-
-
 @dataclass(frozen=True, eq=False)
 class SignalFile:
-    """An open file: its channels with the bytes their samples take (0 where it does not say), and their rate.
+    """An open file: its channels and their rate.
 
     `read` may be called once, with the names of the channels wanted; it gives blocks of them in the file's order.
     """
 
     origin: str
-    channels: Mapping[str, int]
+    channels: Collection[str]
     rate: float | None  # None: the file does not say
     read: Callable[[Sequence[str]], Iterator[tuple[str, Samples]]]
     names: Collection[str] = ()  # of everything in the file, for the sentence that there is no signal
-    speeds: Speeds = field(default_factory=dict)
+    rpm: float | None = None  # that a number in the file states, whatever it is
 
     def __post_init__(self) -> None:
         if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
-            raise too_many(self.origin, count)
+            most = f"has {count} columns, more than {MOST_CHANNELS}"
+            raise InputError(f"{self.origin}: {most}; transpose the table, or cut it into files")
         if not self.channels:
             raise InputError(f"{self.origin}: holds no numeric signal; it has {some_names(map(shown, self.names))}")
         check_range("rate", self.rate, self.origin)
@@ -85,13 +79,12 @@ class SignalFile:
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """The channels of one file, by name, and their sampling rate."""
+    """The channels of one file, by name, their sampling rate, and the speed (rpm) that it states."""
 
     origin: str
     channels: Mapping[str, Samples]
     rate: float | None
-    speed: Samples | None = None  # in rpm, where a channel holds it
-    speeds: Speeds = field(default_factory=dict)
+    rpm: float | None = None
 
     @property
     def size(self) -> int:
@@ -104,7 +97,7 @@ class Signals:
         return name, self.channels[name]
 
 
-def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None) -> str:
+def chosen_channel(origin: str, channels: Collection[str], channel: str | None) -> str:
     """The channel of this name; without a name, the only one there is."""
     if channel is None and len(channels) == 1:
         return next(iter(channels))
@@ -146,59 +139,47 @@ TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
 TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
 
 
-def from_arrays(origin: str, arrays: Mapping[str, Any]) -> SignalFile:
-    """Channels of named arrays of one or two axes; a table gives a channel per column. Names are `a.b` inside a struct.
+def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = None) -> SignalFile:
+    """Channels of named arrays of one or two axes, of which the longer one is time: a table gives one per column.
 
-    The rate is a number called fs, sr or the like, or that of an array of times. A number called `rate` is the rate
-    where nothing else is: beside `sr` it is the shaft's. A number called `rpm` is the speed, of the same struct or of
-    one around it; X097RPM is that of the channels whose names begin with X097.
+    The rate, where the format has none, is a number called fs, sr or the like, or that of an array of times. A number
+    called `rate` is the rate where nothing else is: beside `sr` it is the shaft's. The speed is a number called `rpm`,
+    or X097RPM where the names of channels begin with X097. Names are `a.b` inside a struct.
     """
-    places: dict[str, tuple[Any, int, list[int]]] = {}  # channel → array, axis of time, the other indices
-    numbers: dict[str, float] = {}
-    for stored, array in arrays.items():
-        name = shown(stored)
-        size = prod(array.shape) if array.dtype.kind in "fiu" else 0
-        if size == 1:
-            numbers[name] = float(np.asarray(array[...]).reshape(()))
-        if size < 2:
+    channels, numbers = dict[str, Samples](), dict[str, float]()
+    for name, array in ((shown(name), np.squeeze(array)) for name, array in arrays.items()):
+        if array.dtype.kind not in "fiu" or array.size == 0:
             continue
-        axes = [axis for axis, side in enumerate(array.shape) if side != 1]
-        if len(axes) > 2:
-            raise InputError(f"{origin}: '{name}' has {len(axes)} axes; a signal has one, a table of channels two")
-        time = axes[-1] if array.shape[axes[0]] < array.shape[axes[-1]] else axes[0]  # the longer one
-        if len(axes) == 1:
-            places[name or "1"] = array, time, [0] * len(array.shape)
-            continue
-        for number in range(min(min(array.shape[axis] for axis in axes), MOST_CHANNELS + 1)):
-            index = [number if axis in axes else 0 for axis in range(len(array.shape))]
-            places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
+        if array.ndim > 2:
+            raise InputError(f"{origin}: '{name}' has {array.ndim} axes; a signal has one, a table of channels two")
+        if array.ndim == 0:
+            numbers[name] = float(array)
+        elif array.ndim == 1:
+            channels[name or "1"] = array
+        else:
+            table = array.T if array.shape[0] >= array.shape[1] else array
+            columns = enumerate(table[: MOST_CHANNELS + 1], start=1)
+            channels |= {f"{name}.{number}".lstrip("."): column for number, column in columns}
 
-    if max(len(places), len(arrays)) > MOST_CHANNELS:
-        raise too_many(origin, max(len(places), len(arrays)))
-
-    def part(name: str, start: int = 0) -> Samples:
-        array, time, index = places[name]
-        return np.asarray(array[(*index[:time], slice(start, start + BLOCK), *index[time + 1 :])])
+    rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
+    rates = {name: value for name, value in rates.items() if plain_name(name) != "rate"} or rates
+    for name, times in list(channels.items()):
+        struct, _, last = name.rpartition(".")
+        plain, unit = clock(last)
+        alike = [samples for other, samples in channels.items() if other.rpartition(".")[0] == struct]
+        same_size = sum(samples.size == times.size for samples in alike)
+        if plain in TIME_NAMES and times.size > 2 and same_size > 1:
+            rates[name] = rate_of(origin, name, times[:BLOCK].astype(np.float64) * unit)
+            del channels[name]
+    speeds = {name: value for name, value in numbers.items() if _is_speed(name, channels)}
 
     def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
         for name in names:
-            array, time, _ = places[name]
-            for start in range(0, array.shape[time], BLOCK):
-                yield name, part(name, start)
+            for start in range(0, channels[name].size, BLOCK):
+                yield name, channels[name][start : start + BLOCK]
 
-    rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
-    rates = {name: rate for name, rate in rates.items() if plain_name(name) != "rate"} or rates
-    lengths = {name: array.shape[time] for name, (array, time, _) in places.items()}
-    for name in [name for name in places if clock(name.rpartition(".")[2])[0] in TIME_NAMES]:
-        beside = (other for other in places if other != name and other.rpartition(".")[0] == name.rpartition(".")[0])
-        if lengths[name] > 2 and any(lengths[other] == lengths[name] for other in beside):
-            unit = clock(name.rpartition(".")[2])[1]
-            rates[name] = rate_of(origin, name, part(name).astype(np.float64) * unit)
-            del places[name]
-    sizes = {name: lengths[name] * array.dtype.itemsize for name, (array, _, _) in places.items()}
-    speeds = {name: _stated_speed(origin, name, numbers) for name in sizes}
-    stated = {name: speed for name, speed in speeds.items() if speed is not None}
-    return SignalFile(origin, sizes, _agreed(origin, rates, "sampling rates", "Hz"), read, arrays, stated)
+    stated = rate or _agreed(origin, rates, "sampling rates", "Hz")
+    return SignalFile(origin, channels, stated, read, arrays, _agreed(origin, speeds, "speeds", "rpm"))
 
 
 def plain_name(name: str) -> str:
@@ -212,23 +193,10 @@ def clock(name: str) -> tuple[str, float]:
     return plain, TIME_UNITS.get(unit.strip(), 1.0)
 
 
-def _states_speed(number: str, channel: str) -> bool:
-    """Whether a number states the speed, of this channel at least where it is called after some channels."""
-    stem, rpm, _ = re.sub(r"[\W_]*rpm$", "\0", number.rpartition(".")[2], flags=re.IGNORECASE).partition("\0")
-    parts = channel.split(".")
-    named = any(part.startswith(stem) and not part[len(stem) : len(stem) + 1].isalnum() for part in parts)
-    return plain_name(number) in SPEED_NAMES or bool(stem and rpm and named)
-
-
-def _stated_speed(origin: str, channel: str, numbers: Mapping[str, float]) -> float | None:
-    """The speed that the nearest struct around a channel states."""
-    stated = {name: value for name, value in numbers.items() if _states_speed(name, channel)}
-    around = channel
-    while around and stated:
-        around = around.rpartition(".")[0]
-        if near := {name: value for name, value in stated.items() if name.rpartition(".")[0] == around}:
-            return _agreed(origin, near, "speeds", "rpm")
-    return None
+def _is_speed(name: str, channels: Iterable[str]) -> bool:
+    """Whether a number is the speed: by its name, or by one that begins as those of channels do."""
+    stem = re.sub(r"_?rpm$", "_", name, flags=re.IGNORECASE)
+    return plain_name(name) in SPEED_NAMES or (stem != name and any(channel.startswith(stem) for channel in channels))
 
 
 def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> float | None:
@@ -244,12 +212,21 @@ def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> 
 
 
 def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    return from_arrays(origin, {"": np.load(file.name, mmap_mode="r", allow_pickle=False)})
+    return from_arrays(origin, {"": np.load(file, allow_pickle=False)})
 
 
 def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    archive = stack.enter_context(np.load(file, allow_pickle=False))
-    return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
+    return from_arrays(origin, dict(stack.enter_context(np.load(file, allow_pickle=False))))
+
+
+def open_flac(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """Channels go by their numbers, and full scale is 1, as in wav files."""
+    soundfile = library("soundfile", "formats", origin)
+    if file.read(4) != b"fLaC":  # it would read twenty other formats too
+        raise ValueError("no FLAC header")
+    file.seek(0)
+    samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
+    return from_arrays(origin, {str(number): column for number, column in enumerate(samples.T, start=1)}, float(rate))
 
 
 def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
@@ -278,7 +255,7 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
     if isinstance(value, Mapping):
         inner = value.items()
     elif type(value).__name__ == "mat_struct":
-        inner = ((key, getattr(value, key)) for key in value._fieldnames)
+        inner = vars(value).items()
     elif isinstance(value, np.ndarray) and value.dtype == object:
         cells = value.ravel().tolist()[: MOST_CHANNELS + 1]
         names = [getattr(cell, "Name", None) for cell in cells]
@@ -293,11 +270,9 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
 
 
 def open_tree(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """The arrays of an HDF5 file, as `group.array`, not yet read; an attribute called fs or rate is the rate."""
+    """The arrays of an HDF5 file, as `group.array`; an attribute called fs or rate is the rate."""
     h5py = library("h5py", "formats", origin)
-    # A chunk is unpacked whole for any part of it, and kept if it fits.
-    tree = stack.enter_context(h5py.File(file, "r", rdcc_nbytes=2**25))
-    arrays: dict[str, Any] = {}
+    tree, arrays = stack.enter_context(h5py.File(file, "r")), dict[str, Any]()
 
     def visit(name: str, node: Any) -> None:
         if name.startswith("#") or "MATLAB_object_decode" in node.attrs:  # MATLAB's bookkeeping, tables and objects
@@ -308,7 +283,7 @@ def open_tree(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
         if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and node.shape:
             if node.is_virtual or node.external:
                 raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
-            arrays[name.replace("/", ".")] = node
+            arrays[name.replace("/", ".")] = node[()]
 
     visit("", tree)
     tree.visititems(visit)

@@ -1,7 +1,7 @@
 """Channels of a file, read a block of samples at a time, so that a day needs no more memory than a minute.
 
-Wav, FLAC and text are read here, arrays in signals.py; npz and older MATLAB files are read whole. Channels without a
-name are called "1", "2", … In a text, a column of times gives the rate, and a column of sample numbers is left out.
+Wav and text are read here, arrays in signals.py, by a child process that reads them whole. Channels without a name are
+called "1", "2", … In a text, a column of times gives the rate, and a column of sample numbers is left out.
 
 >>> stream = only_stream("monday.wav", read_channels(Path("pump/monday.wav"), "monday.wav", "1", ONE))
 >>> loudest = max(abs(block).max() for block in stream.blocks)
@@ -31,6 +31,7 @@ from bearcat.data.signals import (
     TooLargeError,
     chosen_channel,
     clock,
+    open_flac,
     open_mat,
     open_npy,
     open_npz,
@@ -38,7 +39,7 @@ from bearcat.data.signals import (
     rate_of,
     reading,
 )
-from bearcat.errors import InputError, library, shown
+from bearcat.errors import InputError, shown
 from bearcat.storage import check_regular
 
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
@@ -94,8 +95,8 @@ def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
             samples = np.frombuffer(content, stored).reshape(frames, channels, -1)
             yield from ((name, _full_scale(samples[:, int(name) - 1])) for name in names)
 
-    sizes = {str(number + 1): 4 * count for number in range(channels if count > 1 else 0)}
-    return SignalFile(origin, sizes, float(rate), read)
+    names = [str(number + 1) for number in range(channels if count > 1 else 0)]
+    return SignalFile(origin, names, float(rate), read)
 
 
 def _full_scale(samples: Samples) -> Samples:
@@ -109,22 +110,6 @@ def _full_scale(samples: Samples) -> Samples:
     if samples.dtype.kind == "i":
         return samples[:, 0].astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
     return samples[:, 0]
-
-
-def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Channels go by their numbers, and full scale is 1, as in wav files."""
-    soundfile = library("soundfile", "formats", origin)
-    if file.read(4) != b"fLaC":  # it would read twenty other formats too
-        raise ValueError("no FLAC header")
-    file.seek(0)
-    sound = stack.enter_context(soundfile.SoundFile(file))
-    sizes = {str(number + 1): 4 * sound.frames for number in range(sound.channels)}
-
-    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
-        for block in sound.blocks(blocksize=BLOCK // len(sizes) + 1, dtype="float32", always_2d=True):
-            yield from ((name, block[:, int(name) - 1]) for name in names)
-
-    return SignalFile(origin, sizes, float(sound.samplerate), read)
 
 
 def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
@@ -172,7 +157,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
     times_name, unit, rate = _clock_of(origin, head)
     left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
-    sizes = {name: 0 for name in head if name not in left_out | {times_name} and len(values) > 1}
+    channels = [name for name in head if name not in left_out | {times_name} and len(values) > 1]
 
     def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
         before = np.empty(0)
@@ -186,7 +171,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
                 before = times[-1:]
             yield from ((name, part[name]) for name in names)
 
-    return SignalFile(origin, sizes, rate, read, head)
+    return SignalFile(origin, channels, rate, read, head)
 
 
 def _counts_samples(name: str, column: Samples) -> bool:
@@ -256,12 +241,6 @@ OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
 
 ONE, TO_DIAGNOSE, ALL = "one", "to diagnose", "all"  # which channels of a file are read
 FORMATS = tuple(OPENERS)
-REMOVED = {
-    **dict.fromkeys((".mf4", ".mdf"), "MDF files"),
-    **dict.fromkeys((".uff", ".unv"), "universal files"),
-    ".tdms": "LabVIEW's files",
-    ".parquet": "parquet files",
-}
 STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
 
 
@@ -274,10 +253,6 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:
         if path.is_dir():
             raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
-        if suffix in REMOVED:
-            raise InputError(f"{origin}: {REMOVED[suffix]} are not read any more; save it as .npz, .mat or .csv")
-        if suffix == ".xlsx":
-            raise InputError(f"{origin}: samples are not read from .xlsx, save them as .csv; a list is manifest.xlsx")
         if suffix not in OPENERS:
             raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
         check_regular(path, origin)
@@ -290,7 +265,7 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
 def read_channels(
     path: Path, origin: str, channel: str | None = None, which: str = TO_DIAGNOSE
 ) -> Generator[Any, None, None]:
-    """The rate, sizes and stated speeds by channel; then (channel, samples) in the file's order.
+    """The rate, the stated speed and the channels' names; then (channel, samples) in the file's order.
 
     Which channels: ONE, of this name or the only one; TO_DIAGNOSE, that one if it is there, or all that may be
     vibrations, and the speed; or ALL.
@@ -302,9 +277,7 @@ def read_channels(
             names = list(opened.channels)
             vibrating = names if which == ALL else vibrations(names)
             names = vibrating + [name for name in names if is_speed(name) and name not in vibrating][:1]
-        sizes, speeds = ({name: values[name] for name in names if name in values}
-                         for values in (opened.channels, opened.speeds))  # fmt: skip
-        yield opened.rate, sizes, speeds
+        yield opened.rate, opened.rpm, names
         for name, samples in opened.read(names):
             with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
                 yield name, np.ascontiguousarray(samples, dtype=np.float32)
@@ -338,6 +311,5 @@ def finite_stream(
 
 def only_stream(origin: str, content: Iterator[Any]) -> Stream:
     """The only channel of what `read_channels` yields."""
-    rate, sizes, speeds = next(content)
-    (name,) = sizes
-    return finite_stream(origin, rate, (block for _, block in content), name, speeds.get(name))
+    rate, rpm, (name,) = next(content)
+    return finite_stream(origin, rate, (block for _, block in content), name, rpm)

@@ -23,7 +23,7 @@ from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
 from bearcat.data.isolated import open_channels, open_stream
-from bearcat.data.manifest import MANIFESTS, ManifestRow, is_time, manifest_in
+from bearcat.data.manifest import MANIFEST, ManifestRow, is_time, manifest_in
 from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_speed
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.recording import AlarmRule
@@ -161,7 +161,7 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
             continue
         readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
-        files = (file for file in readable if file.name not in MANIFESTS and not file.is_dir())  # reading names a pipe
+        files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
         visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         yield from visible or [path]  # reading names an empty folder
 
@@ -189,7 +189,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             yield FoundUnit(renamed[0].origin, opening)
 
     def units_in(path: Path) -> Iterator[FoundUnit]:
-        root = path.parent if path.name in MANIFESTS else path
+        root = path.parent if path.name == MANIFEST else path
         if (whole := listed(root)) is not None:
             yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
             for problem in whole.problems:  # no requested recording is dropped
@@ -209,7 +209,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
                 rpm, point = speed_in_folders(real, root), _point_folder(file, path)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, point))
         for sentence, origin in wrong.items():
-            if origin.startswith(MANIFESTS):  # a row about one of these files
+            if origin.startswith(MANIFEST):  # a row about one of these files
                 yield FoundUnit(origin, partial(_refuse, InputError(sentence, readable=True)))
 
     for path in paths:
@@ -301,7 +301,7 @@ def _listed_measurement(
 
 def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
     """Divides a row of a manifest by the channels to read."""
-    channels = entry.signals().channels
+    channels = entry.channels()
     if len(channels) == 1:
         return [entry.with_channel(*channels)]  # its name may say the unit
     return entry.by_channel() if channel is None and usual not in channels else [entry.with_channel(channel or usual)]
@@ -347,9 +347,9 @@ def _read(entry: FolderEntry, rate: float | None = None) -> Stream:
 
 def _read_speed(entry: FolderEntry) -> Stream:
     """The speed over a recording, from the channel that its row names."""
-    signals = entry.signals()
-    speed = np.empty(0, dtype=np.float32) if signals.speed is None else signals.speed
-    return Stream(entry.origin, signals.rate, iter([speed]))
+    recording = entry.recording(entry.channels()[0])
+    speed = np.empty(0, dtype=np.float32) if recording.speed is None else recording.speed
+    return Stream(entry.origin, recording.rate, iter([speed]))
 
 
 def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None = None) -> Iterator[FoundUnit]:
