@@ -143,8 +143,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
         unknown = sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
         likely = rows["probabilities"][:windows]
         if final is not None:
-            state = {name: value[run : run + 1].cpu() for name, value in final.state().items()}
-            calibration = Calibration.from_state(state)
+            calibration = final.changed(lambda value, run=run: value[run : run + 1].cpu())  # type: ignore[misc]
         of_domain, diagrams = dict[str, DomainScores | None](), dict[str, dict[str, RecordedBins | None] | None]()
         rates = alarm_rates(likely.argmax(axis=1), held.target_test_labels, known.healthy)
         for domain, codes in labels.items():

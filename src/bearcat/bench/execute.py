@@ -28,7 +28,7 @@ from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.run import Bar, run_stack
 from bearcat.bench import RunStore, open_store
 from bearcat.cat.algorithm import Run
-from bearcat.cat.networks import trains_alone
+from bearcat.cat.networks import find_encoder
 from bearcat.errors import InputError, library
 from bearcat.fast.device import stack_key
 from bearcat.findings import count
@@ -149,9 +149,8 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
                 for unusable in ours:
                     execution.fail(unusable, str(error), traceback_text(error))
     for group in groups.values():
-        shape = library.split(group[0]).outline().target_train.values.shape[1:]
-        # Nothing is gained by a stack of networks that are trained one by one, and each may need much memory.
-        largest = 1 if trains_alone(group[0].recipe.encoder, *shape) else size or LARGEST[device.type]
+        stacks = find_encoder(group[0].recipe.encoder).stacks
+        largest = (size or LARGEST[device.type]) if stacks else 1
         number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
         for start in range(0, len(group), number):
             members = [spec for spec in group[start : start + number] if spec.identity in pending]

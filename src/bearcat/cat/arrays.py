@@ -139,8 +139,7 @@ class CAT:
     def _keep(self, trained: Trained, recipe: Recipe, data: TrainingData) -> None:
         """The network and its calibration on the CPU, curves and notes."""
         self._network = select_run(trained.network, 0, recipe.encoder, *data.source_train.values.shape[1:])
-        fitted = cast("Calibration", trained.calibration).state()
-        self.calibration = Calibration.from_state({name: value.cpu() for name, value in fitted.items()})
+        self.calibration = cast("Calibration", trained.calibration).changed(Tensor.cpu)
         tested = predict(self._network, torch.from_numpy(data.source_test.values)[None])[0]
         self.source_accuracy = float(accuracy(self.calibration.apply(tested)[0], data.source_test.labels))
         curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
@@ -253,8 +252,8 @@ def read_windows(values: Any, name: str, shape: tuple[int, ...] | None = None) -
         described = f"{name} is an array of shape {array.shape} and type {array.dtype}"
         raise InputError(f"{described}; give numbers, (window, sample) or (window, channel, sample)", name)
     if array.ndim == 3 and array.shape[1] > array.shape[2]:
-        shape = f"{name} has the shape {array.shape}, which is {array.shape[1]} channels of {array.shape[2]} samples"
-        raise InputError(f"{shape}; the axes are (window, channel, sample), so give {name}.transpose(0, 2, 1)", name)
+        found = f"{name} has the shape {array.shape}, which is {array.shape[1]} channels of {array.shape[2]} samples"
+        raise InputError(f"{found}; the axes are (window, channel, sample), so give {name}.transpose(0, 2, 1)", name)
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
         windows = array.reshape(len(array), -1, array.shape[-1]).astype(np.float32, copy=False)
     if shape is not None and windows.shape[1:] != shape:

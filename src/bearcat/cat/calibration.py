@@ -9,7 +9,7 @@ gives numpy out. What has no weight may hold anything. Sums are in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -171,16 +171,12 @@ class Calibration:
         return like(logits, self._mapped(logits).softmax(-1))
 
     def state(self) -> dict[str, Tensor]:
-        """Contiguous tensors by name, for saving."""
+        """Contiguous tensors by name, for saving, of which Calibration(**state) is made again."""
         return {name: tensor.contiguous() for name, tensor in vars(self).items() if tensor is not None}
 
-    @staticmethod
-    def from_state(state: Mapping[str, Tensor]) -> Calibration:
-        """Back from `state`."""
-        needed = {"scale", "bias", "at_bound"}
-        if not needed <= set(state) <= needed | {"matrix"}:
-            raise InputError(f"a calibration is made of {', '.join(sorted(needed))}, perhaps matrix, not {set(state)}")
-        return Calibration(**state)
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Calibration:
+        """The same with every tensor changed, such as moved to another device."""
+        return Calibration(**{name: change(tensor) for name, tensor in self.state().items()})
 
     def _mapped(self, logits: AnyArray) -> Tensor:
         """Calibrated logits (run, window, class)."""

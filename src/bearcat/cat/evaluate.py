@@ -168,7 +168,7 @@ def calibrate(state: TrainingState) -> None:
     """Fits the recipe's calibrator anew, into the memory of the calibration before, which recorded steps read."""
     fitted = fit_calibration(state)
     if state.calibration is None:
-        state.calibration = Calibration.from_state({name: value.clone() for name, value in fitted.state().items()})
+        state.calibration = fitted.changed(Tensor.clone)
     for name, value in fitted.state().items():
         vars(state.calibration)[name].copy_(value)
 

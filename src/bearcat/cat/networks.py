@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, cast
@@ -106,11 +106,9 @@ def _pooled(values: Tensor) -> Tensor:
 
     ONNX has none, so an exported graph takes the largest of each part.
     """
-    time = values.shape[-1]
     if not torch.compiler.is_exporting():
         return functional.adaptive_max_pool2d(values, (1, POOLED))
-    if time % POOLED == 0:
-        return functional.max_pool2d(values, (1, time // POOLED))
+    time = values.shape[-1]
     edges = [(part * time // POOLED, -(-(part + 1) * time // POOLED)) for part in range(POOLED)]
     return torch.cat([values[..., start:stop].amax(dim=-1, keepdim=True) for start, stop in edges], dim=-1)
 
@@ -190,17 +188,13 @@ class PlainModule(nn.Module):
             return torch.cat([self._called(piece) for piece in windows[0].split_with_sizes(list(parts))])[None]
 
     def _called(self, windows: Tensor) -> Tensor:
-        before = {name: tensor[0] for name, tensor in _tensors(self.module).items()}
+        before = {name: tensor[0] for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers())}
         after = dict(before)
         features: Tensor = functional_call(self.module, after, (windows,))
         for name, tensor in after.items():
             if tensor is not before[name]:  # a buffer that was assigned, and not changed in place
                 before[name].copy_(tensor.detach())
         return features
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
 @torch.no_grad()
@@ -229,10 +223,11 @@ class Encoder:
     """
 
     shortest: ClassVar[int] = 1  # points of a window it can take
+    stacks: ClassVar[bool] = False  # whether it builds one module for all runs of a stack; others train alone
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        """Any torch module that makes features (batch, feature) of windows (batch, channel, point); such a run trains
-        alone. An `Accelerated` one, as ConvolutionalEncoder, does so for a stack of runs.
+        """Any torch module that makes features (batch, feature) of windows (batch, channel, point); or an `Accelerated`
+        one, as ConvolutionalEncoder, for a stack of runs.
         """
         raise NotImplementedError(f"{type(self).__name__} does not build a module")
 
@@ -241,7 +236,7 @@ class Encoder:
 class CNN(Encoder):
     """The paper's network (its Table 2): four convolutions and two dense layers."""
 
-    shortest = SHORTEST
+    shortest, stacks = SHORTEST, True
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
         del points  # adaptive pooling takes any number
@@ -253,6 +248,7 @@ class Dense(Encoder):
     """Dense layers with ReLU and dropout, for inputs whose every point has a meaning of its own."""
 
     widths: tuple[int, ...] = (256, 128)
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_range("count", len(self.widths), "widths")
@@ -266,6 +262,8 @@ class Dense(Encoder):
 @dataclass(frozen=True)
 class Linear(Encoder):
     """Nothing but the input, so that the head makes a linear classifier of it."""
+
+    stacks: ClassVar[bool] = True
 
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
         return DenseEncoder(runs, (channels * points,), dropout)
@@ -334,13 +332,6 @@ def build_network(
                 raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")
             module = PlainModule(module, (channels, points), encoder)
     return Network(module, runs, classes)
-
-
-def trains_alone(encoder: str, channels: int, points: int) -> bool:
-    """Whether the encoder is a plain module, or cannot be built."""
-    with suppress(Exception), seeded(0):
-        return not isinstance(find_encoder(encoder).build(1, channels, points, 0.5), Accelerated)
-    return True
 
 
 def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:

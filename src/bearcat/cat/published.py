@@ -103,9 +103,10 @@ def searched(
     return torch.tensor(scales, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
 
 
-def descended(inputs: Tensor, axes: str, labels: Tensor, shares: Tensor, unchanged: Tensor) -> Tensor:
+def descended(inputs: Tensor, axes: str, sample: Sample, unchanged: Tensor) -> Tensor:
     """`calibration.solver=sgd`: vector and matrix scaling by gradient descent from "no change", without a ridge."""
-    parameters, hit = unchanged.repeat(len(inputs), 1, 1), functional.one_hot(labels, len(unchanged))
+    parameters, hit = unchanged.repeat(len(inputs), 1, 1), functional.one_hot(sample.labels, len(unchanged))
+    shares = sample.shares()
     velocity = torch.zeros_like(parameters)
     for _ in range(SGD_STEPS):
         likely = torch.einsum(f"{axes},rcf->rwc", inputs, parameters).softmax(-1)

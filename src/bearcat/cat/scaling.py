@@ -98,15 +98,12 @@ class Vector:
         sample = evidence.source()
         inputs = torch.stack([sample.scores.double(), torch.ones_like(sample.scores)], dim=-1)
         unchanged = torch.tensor([1.0, 0.0]).repeat(inputs.shape[2], 1)
-        factor, offset = self.parameters(sample, inputs, "rwcf", unchanged).unbind(-1)
+        factor, offset = self.solve(inputs, "rwcf", sample, unchanged.to(inputs)).unbind(-1)
         return Calibration(factor, offset)
 
-    def parameters(self, sample: Sample, inputs: Tensor, axes: str, unchanged: Tensor) -> Tensor:
-        """Parameters (run, class, factor): a logit is the product of its class's and of inputs with these axes, r for
-        the run, w the window, c the class, f the factor.
-        """
-        solve = softmax_regression if self.solver == "newton" else published.descended
-        return solve(inputs, axes, sample.labels, sample.shares(), unchanged.to(inputs))
+    @property
+    def solve(self) -> Callable[[Tensor, str, Sample, Tensor], Tensor]:
+        return softmax_regression if self.solver == "newton" else published.descended
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class Matrix(Vector):
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
         inputs, classes = with_one(sample.scores.double()), sample.scores.shape[2]
-        parameters = self.parameters(sample, inputs, "rwf", torch.eye(classes, classes + 1))
+        parameters = self.solve(inputs, "rwf", sample, torch.eye(classes, classes + 1).to(inputs))
         offset = parameters[..., -1]
         return Calibration(torch.ones_like(offset), offset, matrix=parameters[..., :-1])
 
@@ -219,9 +216,11 @@ def within(bounds: tuple[float, float], place: Tensor) -> tuple[Tensor, Tensor]:
     return scale, at_bound
 
 
-def softmax_regression(inputs: Tensor, axes: str, labels: Tensor, shares: Tensor, unchanged: Tensor) -> Tensor:
-    """Parameters (run, class, factor) of least mean NLL and ridge, as Vector has them."""
-    classes, factors = unchanged.shape
+def softmax_regression(inputs: Tensor, axes: str, sample: Sample, unchanged: Tensor) -> Tensor:
+    """Parameters (run, class, factor) of least mean NLL and ridge. A logit is the product of its class's parameters and
+    of inputs with these axes: r for the run, w the window, c the class, f the factor.
+    """
+    labels, shares, (classes, factors) = sample.labels, sample.shares(), unchanged.shape
     hit, ridge = functional.one_hot(labels, classes), RIDGE * torch.eye(unchanged.numel()).to(inputs)
     other = axes.replace("f", "g")
 

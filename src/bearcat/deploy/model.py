@@ -137,7 +137,7 @@ def load_model(folder: Path) -> Model:
         points = attributes["preparation"].points
         return Model(
             network=restore(metadata["encoder"], network, metadata["channels"], points),
-            calibration=Calibration.from_state(calibration) if metadata["calibrated"] else None,
+            calibration=Calibration(**calibration) if metadata["calibrated"] else None,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
             **attributes,
