@@ -7,8 +7,8 @@ import html
 import json
 import os
 import sys
-import time
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,15 @@ from bearcat.adaptation import adapt as adapting
 from bearcat.adaptation import run as running
 from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict, watcher
+from bearcat.cat.evaluate import watcher
 from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.cli.train import settings_of
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.recording import Diagnoses
-from bearcat.record import RECORD, Record
+from bearcat.record import CHECKPOINT, RECORD, Record
 from bearcat.settings import AdaptRequest
-from tests.commands import bearcat, start
+from tests.commands import bearcat
 
 SIMPLE = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
 TINY = (
@@ -55,92 +55,42 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("adapt") / "out"
+def test_adapt_prints_the_answer_first_and_writes_what_it_promises_once(tmp_path):
+    out = tmp_path / "out"
     result = bearcat(*TINY, "--out", out)
     assert result.returncode == 0, result.stderr
     record, lines = Record.read(out), result.stdout.splitlines()
-    percent = 100 * record.scores.target.accuracy
+    percent = f"{100 * record.scores.target.accuracy:.1f} %"
     assert lines[0].startswith("CAT*-Temperature")  # the method that was asked for, and then the answer
-    assert f"{percent:.1f} %" in lines[0]
+    assert percent in lines[0]
     assert lines[1] == Diagnoses(record.recordings).summary
-    assert page_of(out).index(f"{percent:.1f} %") < page_of(out).index("Recommendation")
+    assert page_of(out).index(percent) < page_of(out).index("Recommendation")
     assert result.stdout.count(record.decision.sentence) == 1
     for words in ("target accuracy", "source-only", "CAT*-Temperature", str(out), str(out / "report.html")):
         assert words in result.stdout
-    return out
-
-
-def test_out_holds_everything_promised(finished):
-    assert {path.name for path in finished.iterdir()} == {
-        "record.json", "predictions.csv", "curves.csv", "model", "run.json", "report.html",
-        "beside-source-only",
+    assert {path.name for path in out.iterdir()} == {
+        "record.json", "predictions.csv", "curves.csv", "model", "run.json", "report.html", "beside-source-only",
     }  # fmt: skip
-    record = json.loads((finished / "record.json").read_text())
-    for name in ("accuracy", "ece", "ece_uncalibrated"):
-        assert 0 <= record["scores"]["target"][name] <= 1
-        assert 0 <= record["scores"]["source"][name] <= 1
-    assert record["settings"]["recipe"]["ingredients"]["labels"]["tau"] == 0.9
-    assert record["settings"]["data"]["severities"] == [4.0]
-    rows = rows_of(finished / "predictions.csv")
-    assert tuple(rows[0]) == COLUMNS
-    assert len(rows) == record["data"]["target_test"]
-    right = np.mean([row["label"] == row["predicted"] for row in rows])
-    assert right == pytest.approx(record["scores"]["target"]["accuracy"], abs=1e-6)
-    beside = Record.read(finished / "beside-source-only")
-    assert beside.saved is None
-    assert beside.recordings == ()  # predict diagnoses with its model, beside-source-only/model
-
-
-def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
-    model, saved = load_model(finished / "model"), Record.read(finished).saved
-    assert model.metadata["recipe"] == saved.recipe
-    assert (saved.recipe, saved.folder, saved.unadapted) == ("CAT*-Temperature", ".", "source-only")
-    catalogue = open_dataset("simulated", None, SIMPLE).catalogue()
-    windows = prepare(load(catalogue, ["N09_M07_F10"]), model.preparation)
-    places = {
-        (windows.recordings[r].origin, int(s)): n
-        for n, (r, s) in enumerate(zip(windows.recording, windows.start, strict=True))
-    }
-    logits, _ = predict(model.network, torch.from_numpy(np.ascontiguousarray(windows.values))[None])
-    probabilities = model.calibration.probabilities(logits)[0].numpy()
-    for row in rows_of(finished / saved.folder / "predictions.csv"):
-        row_probabilities = probabilities[places[row["recording"], int(row["start"])]]
-        assert model.classes[int(row_probabilities.argmax())] == row["predicted"]
-        assert row_probabilities.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
-
-
-def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
-    before = (finished / "record.json").stat().st_mtime_ns
-    again = bearcat(*TINY, "--out", finished, pictures=False)
-    assert again.returncode == 0
-    assert again.stdout.splitlines()[1] == Diagnoses(Record.read(finished).recordings).summary
-    assert (finished / "record.json").stat().st_mtime_ns == before
-    other = bearcat(*TINY, "--seed", "1", "--out", finished)
+    beside = Record.read(out / "beside-source-only")
+    assert (beside.saved, beside.recordings) == (None, ())  # predict diagnoses with its model, beside-source-only/model
+    # The saved model says of each window what the table has.
+    model, rows = load_model(out / "model"), rows_of(out / "predictions.csv")
+    assert (tuple(rows[0]), len(rows)) == (COLUMNS, record.data.target_test)
+    assert np.mean([row["label"] == row["predicted"] for row in rows]) == pytest.approx(record.scores.target.accuracy)
+    windows = prepare(load(open_dataset("simulated", None, SIMPLE).catalogue(), ["N09_M07_F10"]), model.preparation)
+    likely = np.exp(model.run(windows.values).log_probabilities)
+    origins = [windows.recordings[number].origin for number in windows.recording]
+    said = dict(zip(zip(origins, map(str, windows.start), strict=True), likely, strict=True))
+    for row in rows:
+        assert model.classes[said[row["recording"], row["start"]].argmax()] == row["predicted"]
+        assert said[row["recording"], row["start"]].max() == pytest.approx(float(row["confidence"]), abs=1e-4)
+    written = (out / "record.json").stat().st_mtime_ns
+    again = bearcat(*TINY, "--out", out, pictures=False)
+    assert (again.returncode, again.stdout.splitlines()[1]) == (0, lines[1])
+    assert (out / "record.json").stat().st_mtime_ns == written
+    other = bearcat(*TINY, "--seed", "1", "--out", out)
     assert other.returncode == 2
     assert "holds another run" in other.stderr
-
-
-def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_path):
-    killed = tmp_path / "killed"
-    process = start(*TINY, "--out", killed, pictures=False)
-    deadline = time.monotonic() + 90
-    while not (killed / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.kill()
-    process.join()
-    assert (killed / "checkpoint.safetensors").exists()
-    assert not (killed / "record.json").exists()
-    assert bearcat(*TINY, "--out", killed, pictures=False).returncode == 0
-    records = [json.loads((out / "record.json").read_text()) for out in (finished, killed)]
-    assert records[0]["scores"] == records[1]["scores"]
-    assert (finished / "predictions.csv").read_text() == (killed / "predictions.csv").read_text()
-    (killed / "record.json").unlink()
-    (killed / "checkpoint.safetensors").write_bytes(b"junk")
-    result = bearcat(*TINY, "--out", killed)
-    assert result.returncode == 2
-    assert "checkpoint.safetensors: is damaged" in result.stderr
 
 
 def test_two_sources_adapt_to_a_third_machine_without_labels_and_every_choice_is_recorded(tmp_path):
@@ -304,9 +254,18 @@ def contents(folder: Path) -> dict[str, object]:
 
 
 def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, tmp_path, monkeypatch, no_pages):
-    """Killed before each of these steps: the run beside it, the choice of a model, saving it, the run's own record."""
+    """Killed while it trains, and before each of these steps: the run beside it, the choice of a model, saving it, the
+    run's own record.
+    """
     whole, out = tmp_path / "whole", tmp_path / "out"
     adapting.adapt(planned(mine), whole)
+
+    def stop(_: object) -> None:
+        if (out / CHECKPOINT).exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapting.adapt(planned(mine), out, lambda *_: nullcontext(stop))
     steps = (
         (adapting, "run_stack", lambda *_, write, **__: write),
         (adapting, "choose_model", lambda *_: True),
