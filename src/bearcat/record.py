@@ -155,7 +155,6 @@ class RunSettings:
     recipe = _entry(dict[str, Any], "recipe")
     recipe_name = _entry(str, "recipe", "name")
     epochs = _entry(int, "recipe", "schedule", "epochs")
-    adapts = _entry(bool, "recipe", "adapts")  # whether it uses the target; else it learns the source alone
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
