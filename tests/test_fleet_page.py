@@ -54,7 +54,7 @@ def made_point(machine: str, point: str, status: str = "ok", **changes) -> Point
     plain = PointStatus(machine, point, status, END - 5 * DAY, operating_state="1480 rpm")
     faulty = {"fault": "outer race", "confidence": 0.93, "evidence": "BPFO 88.3 Hz, 14 dB"}
     values = {"title": "outer race lines", "band": None, "decibels": 11.0, "learnt": True}
-    faulty["findings"] = (Finding("baseline change", status, values), Finding("after stop", "remark", {"days": 2.0}))
+    faulty["findings"] = (Finding("baseline change", status, values), Finding("baseline restarted", "remark"))
     return replace(plain, **(faulty if status in ("alarm", "check") else {}) | changes)
 
 

@@ -56,8 +56,8 @@ def plant(tmp_path_factory) -> Path:
 
 
 def watch(root: Path, place: Path, *words: object, fresh: bool = False) -> Any:
-    options = () if place.exists() else ("--baseline", LEARNT)
-    return commands.bearcat("watch", root, "--store", place, "--once", "--rpm", 1500, *options, *words, fresh=fresh)
+    known = "--rpm", 1500, "--baseline", LEARNT
+    return commands.bearcat("watch", root, "--store", place, "--once", *known, *words, fresh=fresh)
 
 
 def query(place: Path, statement: str) -> list[Any]:

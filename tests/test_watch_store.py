@@ -61,13 +61,11 @@ def filled(store: Store, days: int, machine: str = "pump 3", alarm: int | None =
 
 def test_a_store_gives_back_what_was_added(address):
     with Store.open(address, create=True) as store:
-        store.choose_rule({"false_alarms": 0.5})
         filled(store, 5, "pump 1")
         filled(store, 10, alarm=7)
         late = snapshot(3, rms=9.0)
         store.add(RecordingFile("/plant/late.wav", "pump 3", "late", 1, 1), [(late, None)])
     with Store.open(address) as store:
-        assert store.rule == WatchRule(false_alarms=0.5)
         assert [(each.machine, each.status) for each in store.fleet()] == [("pump 3", ALARM), ("pump 1", OK)]
         assert store.fleet().exit_status == 1
         assert store.fleet("pump 1").exit_status == 0
@@ -80,12 +78,10 @@ def test_a_store_gives_back_what_was_added(address):
         assert file_of(2) in store.files()
 
 
-def test_a_thinned_trend_is_even_and_keeps_alarms(address):
+def test_a_thinned_trend_is_even(address):
     with Store.open(address, create=True) as store:
-        filled(store, 40, alarm=30)
-        rows = store.trend("pump 3", "DE", most=5)
-        assert {row.time / DAY for row in rows} >= {0, 39, 30}
-        assert len(rows) <= 6
+        filled(store, 41)
+        assert [row.time / DAY for row in store.trend("pump 3", "DE", most=5)] == [0, 10, 20, 30, 40]
 
 
 def test_people_acknowledge_relearn_and_forget(address):
@@ -155,14 +151,13 @@ def test_a_damaged_store_is_a_sentence_whatever_its_bytes_are(tmp_path, written,
     [
         ("points", "status", "fine"), ("points", "status", b'{"machine": "a", "point": "b", "status": "fine"}'),
         ("points", "status", b"[" * 100_000), ("snapshots", "measured", b"odd"), ("points", "memory", "text"),
-        ("store", "rule", b"9" * 5000), ("store", "rule", b"[]"),
+        ("points", "status", b"[]"),
     ],
 )  # fmt: skip
 def test_a_damaged_store_is_never_ok(tmp_path, command, table, column, value):
     """SQLite keeps any value in any column; an unknown status would count as ok."""
     place = tmp_path / "store.db"
     with Store.open(place, write=True, create=True) as store:
-        store.choose_rule({})
         filled(store, 3, alarm=1)
     with closing(sqlite3.connect(place)) as connection, connection:
         content = zlib.compress(value) if isinstance(value, bytes) else value

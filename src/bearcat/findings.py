@@ -366,16 +366,12 @@ _WATCHED: Words = {
     "not comparable": "nothing was measured that can be compared with its baseline",
     "too few turns": "{turns:.1f} turns of the shaft so far, and {wanted} are needed",
     "baseline incomplete": _baseline_incomplete,
-    "baseline learnt": "what is usual was learnt from {recordings} recordings at {state}",
     "baseline restarted": "what is usual is learnt anew",
     "baseline with lines": lambda values: f"{_usual_lines({**values, 'of': 'its baseline'})}; {LOOK}",
     "doubted baseline": lambda values: (
         "most recordings of its baseline were to be checked:"
         f" {sentence(Finding(values['doubt'], 'check', values['values']))}; {LOOK}"
     ),
-    "after stop": "the first recording after a stop of {days:.1f} days",
-    "rate changed": "the sampling rate is {rate:g} Hz now; what is usual is learnt anew",
-    "unit changed": "the unit is {unit} now; what is usual is learnt anew",
 }
 SENTENCES: Words = {**_SILENT, **_DERIVED, **_OBSERVED, **_OF_MODEL, **_WATCHED}
 SILENT, DERIVED = frozenset(_SILENT), frozenset(_DERIVED)

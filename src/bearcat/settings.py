@@ -251,17 +251,15 @@ class DiagnoseRequest(PointRequest):
 class WatchRequest(PointRequest):
     """Of `watch`."""
 
-    false_alarms: float | None = option(None, "Accepted false alarms of a point in a year.  [default: 1]", "N")
+    false_alarms: float = option(1.0, "Accepted false alarms of a point in a year.", "N")
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
-    baseline_days: float | None = option(None, "Days of running of a baseline.  [default: 2]", "N")
+    baseline_days: float = option(2.0, "Days of running of a baseline.", "N")
     timezone: str = option("UTC", "Time zone of times without one.", "ZONE")
 
     @property
     def rule(self) -> dict[str, Any]:
-        """The settings of the rule for alarms that are given, by their names."""
-        period = None if self.baseline_days is None else DAY * self.baseline_days
-        rule = {"false_alarms": self.false_alarms, "baseline": self.baseline, "period": period}
-        return {name: value for name, value in rule.items() if value is not None}
+        """When a change is an alarm, by the names of `WatchRule`."""
+        return {"false_alarms": self.false_alarms, "baseline": self.baseline, "period": DAY * self.baseline_days}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,9 +90,7 @@ def print_fleet(fleet: Fleet, form: str) -> None:
         print_lines(fleet.summary, flush=True)
         print_table(fleet.table(), right=("confidence", "level"))
         return
-    rows = fleet.rows()
-    cells = [row | {"reasons": "; ".join(row["reasons"]), "findings": to_json(row["findings"])} for row in rows]
-    print_data(form, "points", cells if form == "csv" else rows, fleet.columns)
+    print_data(form, "points", fleet.cells() if form == "csv" else fleet.rows(), fleet.columns)
     print_note(fleet.summary)
 
 

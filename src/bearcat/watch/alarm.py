@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,24 +51,22 @@ def assess(
     state: PointState, reading: Reading, rule: WatchRule, beside: Sequence[PointState] = ()
 ) -> tuple[PointState, tuple[Event, ...]]:
     """What a recording means, beside the other points of its machine."""
-    before, kind, learnt = state.status.status, None, tuple[Finding, ...]()
+    snapshot, before, kind, events = reading.snapshot, state.status.status, None, list[Event]()
     if reading.row is not None:
         reading = _without_neighbours(state, reading, beside)
-    alone = reading.physics is not None or reading.snapshot.spectra is None
-    if reading.snapshot.refused or (reading.row is not None and alone):
+    whole = reading.row is not None and (reading.physics is not None or snapshot.spectra is None)
+    if snapshot.refused or whole:
         reading = _diagnosed(state, reading, rule)
     if reading.row is not None:
         state, reading = _weigh(state, reading, rule)
         state, kind = _update_alarm(state, reading, rule)
-        state, learnt = _learn(state, reading, rule)
+        state = _learn(state, reading, rule)
     status = _status(state, reading, rule)
-    event, events = partial(Event, status.machine, status.point, reading.snapshot.time), list[Event]()
     if reading.silent is not None and before != NO_SIGNAL:
-        events.append(event("problem", (reading.silent,)))
+        kind = "problem"
     if kind is not None:
-        events.append(event(kind) if kind == "over" else event(kind, tuple(most_severe(status.findings)), status.fault))
-    if learnt:
-        events.append(event("baseline", learnt))
+        why = tuple(most_severe(status.findings))
+        events.append(Event(status.machine, status.point, snapshot.time, kind, why, status.fault))
     return replace(state, status=status), tuple(events)
 
 
@@ -216,8 +213,8 @@ def _has_grown(change: Doubles) -> bool:
     return bool(grown.sum() > 1 and (grown & ~IS_KURTOSIS).any())
 
 
-def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, tuple[Finding, ...]]:
-    """Learns a block in which nothing speaks for a fault; what is noticed where that completes the baseline."""
+def _learn(state: PointState, reading: Reading, rule: WatchRule) -> PointState:
+    """Learns a block in which nothing speaks for a fault."""
     before = state.state
     if state.restarted:
         known = state.evidence > 0
@@ -226,26 +223,20 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
     else:
         known = _has_grown(state.change) and state.alarm is None
     if reading.row is None or known or reading.alarming or state.open_alarm is not None:
-        return state, ()
+        return state
     after = before.learn(reading.row, reading.snapshot.time, rule, state.interval)
     state = state.with_state(state.current, after)
     if before.learnt:
-        return state, ()
-    doubts = reading.doubts
+        return state
+    doubts, question = reading.doubts, state.question
     doubted = state.doubted + any(finding.kind not in CLAIMLESS for finding in doubts)
     accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in doubts)}))
-    state = replace(state, accepted=accepted, doubted=doubted)
-    if not after.learnt:
-        return state, ()
-    question, lines = None, None if state.usual_lines is None else state.usual_lines.finding
+    lines = state.usual_lines.finding if after.learnt and state.usual_lines is not None else None
     if lines is not None:
         question = Finding("baseline with lines", "check", {"levels": lines.values["levels"]})
-    elif 2 * doubted > after.count and doubts:
-        values = {"doubt": doubts[0].kind, "values": doubts[0].values}
-        question = Finding("doubted baseline", "check", values)
-    learnt = Finding("baseline learnt", "remark", {"recordings": after.count, "state": after.label})
-    noticed = (learnt,) if question is None else (learnt, question)
-    return replace(state, question=question or state.question), noticed
+    elif after.learnt and 2 * doubted > after.count and doubts:
+        question = Finding("doubted baseline", "check", {"doubt": doubts[0].kind, "values": doubts[0].values})
+    return replace(state, accepted=accepted, doubted=doubted, question=question)
 
 
 # What is said of the point.
@@ -254,32 +245,14 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
 def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus:
     """The status after a recording."""
     before, alarm, open_alarm, time = state.status, state.alarm, state.open_alarm, reading.snapshot.time
-    evidence, fault, severity, confidence = None, None, None, None
-    if open_alarm is not None or (reading.row is None and reading.silent is None):  # a named cause stays with its alarm
-        evidence, fault, severity, confidence = before.evidence, before.fault, before.severity, before.confidence
-    if (diagnosis := reading.diagnosis) is not None:
-        named = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
-        if named or (diagnosis.state == UNCLEAR and fault is None):
-            fault, confidence = diagnosis.state, diagnosis.decision.expected or None
-    if reading.physics is not None:
-        faults = reading.physics.faults
-        loudest = max(faults, key=lambda name: faults[name].level)
-        named_or_loudest = fault if fault is not None and fault in faults else loudest
-        evidence = reading.physics.line(named_or_loudest)
-        severity = None if fault is None else reading.physics.clarity(named_or_loudest)
-    if reading.silent is not None:
-        why = [reading.silent, *([] if open_alarm is None else [_about("alarm open", open_alarm)])]
-    else:
-        why = _judge(state, reading, rule)
-    findings = unique([*why, *reading.notes, *state.state.missing(rule, state.interval)])
+    findings = unique([*_judge(state, reading, rule), *state.state.missing(rule, state.interval)])
     status, values = status_of(findings), reading.snapshot.values
     measure, unit = ("velocity", "mm/s") if "velocity" in values else ("rms", reading.snapshot.unit)
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
     return replace(
-        before, status=status, since=since, fault=fault, severity=severity, confidence=confidence,
-        level=values.get(measure), unit=unit, evidence=evidence, time=time,
+        before, status=status, since=since, **_cause(state, reading), level=values.get(measure), unit=unit, time=time,
         findings=findings, recordings=before.recordings + 1, operating_state=state.state.label,
         alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
@@ -287,23 +260,39 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
     )  # fmt: skip
 
 
+def _cause(state: PointState, reading: Reading) -> dict[str, Any]:
+    """The fault that is named, how clear and sure it is, and its line; of an open alarm it stays until another one was
+    named three times in a row.
+    """
+    before, diagnosis, physics = state.status, reading.diagnosis, reading.physics
+    fault, severity, confidence, evidence = None, None, None, None
+    if state.open_alarm is not None or reading.waits:
+        fault, severity, confidence, evidence = before.fault, before.severity, before.confidence, before.evidence
+    if diagnosis is not None:
+        named = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
+        if named or (diagnosis.state == UNCLEAR and fault is None):
+            fault, confidence = diagnosis.state, diagnosis.decision.expected or None
+    if physics is not None:
+        loudest = max(physics.faults, key=lambda name: physics.faults[name].level)
+        shown = fault if fault in physics.faults else loudest
+        evidence, severity = physics.line(shown), None if fault is None else physics.clarity(shown)
+    return {"fault": fault, "severity": severity, "confidence": confidence, "evidence": evidence}
+
+
 def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding]:
     """Why it is an alarm, or to be checked: the first of these that holds; nothing where all is well."""
-    alarm, diagnosis, before = state.alarm, reading.diagnosis, state.status
-    asking = [finding for finding in before.findings if finding.severity in (CHECK, ALARM)]
-    if state.open_alarm is not None and not state.open_alarm.over:
-        same = reading.row is None and before.status == ALARM
-        return asking if same else _why_alarm(state, reading)
-    if reading.row is None and diagnosis is not None:
-        return most_severe(diagnosis.findings)
-    if reading.row is None and before.recordings and before.status != NO_SIGNAL:
-        return asking
-    if reading.row is None:
-        return [
-            Finding(
-                "too few turns", "check", {"turns": sum(burst.turns for burst in state.block), "wanted": FEWEST_TURNS}
-            )
-        ]
+    alarm, before = state.alarm, state.status
+    if reading.silent is not None:
+        return [reading.silent, *([] if state.open_alarm is None else [_about("alarm open", state.open_alarm)])]
+    if reading.waits and before.recordings and before.status != NO_SIGNAL:  # as it was
+        return [finding for finding in before.findings if finding.severity in (CHECK, ALARM)]
+    if reading.waits:
+        turns = sum(burst.turns for burst in state.block)
+        return [Finding("too few turns", "check", {"turns": turns, "wanted": FEWEST_TURNS})]
+    if alarm is not None and alarm.acknowledged is None and not alarm.over:
+        return _why_alarm(state, reading)
+    if reading.row is None and reading.diagnosis is not None:
+        return most_severe(reading.diagnosis.findings)
     if reading.borrowed:
         return [reading.borrowed[0]]
     if reading.owner is not None:
@@ -322,7 +311,7 @@ def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding
         return [state.question]
     if state.reference.learnt and not np.isfinite(state.change).any():
         return [Finding("not comparable", "check")]
-    levels = state.changes[-PERSISTENCE:, LEVELS]
+    levels = state.changes[:, LEVELS]
     if np.isfinite(levels).any() and np.nanmax(levels) <= -FALLEN:
         return [Finding("quieter", "check", {"decibels": float(-np.nanmax(levels))})]
     return []

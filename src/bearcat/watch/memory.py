@@ -33,7 +33,6 @@ from bearcat.watch.usual import (
     LINES,
     NAMES,
     PERSISTENCE,
-    SAME_RATE,
     STOP,
     Doubles,
     OperatingState,
@@ -171,7 +170,6 @@ class Reading:
     """One recording of a point, and what it says beside other points (alarm.py)."""
 
     snapshot: Snapshot
-    notes: tuple[Finding, ...] = ()  # what is odd about its time, rate or unit
     silent: Finding | None = None  # why there is no signal
     row: Doubles | None = None  # (name,) of MEASUREMENTS, of the block that the recording completes, if it does
     physics: PhysicsEvidence | None = None  # of that block
@@ -181,6 +179,11 @@ class Reading:
     borrowed: tuple[Finding, ...] = ()  # lines that it shows louder
     diagnosis: Diagnosis | None = None  # None: the recording is too short alone
     p_value: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the recording is part of a block that is not complete."""
+        return self.row is None and self.silent is None and not self.snapshot.refused
 
     @property
     def alarming(self) -> bool:
@@ -197,18 +200,18 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     """Takes a recording in that is later than all before."""
     if snapshot.refused:
         return state if state.states else state.with_state(0, OperatingState()), Reading(snapshot)
-    state, notes = _enter(state, snapshot)
+    state = _enter(state, snapshot)
     silent = snapshot.observation.no_signal
     if silent is None and "rms" in snapshot.values:
         levels = [learnt.rows[:, RMS] for learnt in state.states if learnt.unit == state.state.unit]
         usual = [level for level in np.concatenate(levels).tolist() if level == level]
         silent = stopped(snapshot.values["rms"], usual)
     if silent is not None:
-        return state, Reading(snapshot, notes, silent)
+        return state, Reading(snapshot, silent)
     orders = state.orders if snapshot.orders is None else dict(snapshot.orders)
     block = (*state.block, Burst(dict(snapshot.values), snapshot.spectra, snapshot.turns or 0.0))
     if snapshot.spectra is not None and sum(burst.turns for burst in block) < FEWEST_TURNS:
-        return replace(state, orders=orders, block=block), Reading(snapshot, notes)
+        return replace(state, orders=orders, block=block), Reading(snapshot)
     names = sorted(set().union(*(burst.values for burst in block)))
     values = {name: float(np.median([burst.values[name] for burst in block if name in burst.values])) for name in names}
     physics = snapshot.observation.physics
@@ -216,14 +219,12 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
         values |= line_values(physics)
     row, since = row_of(values), snapshot.time - state.times[-1] if len(state.times) else 0.0
     was_stopped = bool(since > STOP * state.interval)
-    if was_stopped:
-        notes = (*notes, Finding("after stop", "remark", {"days": since / DAY}))
     state = replace(
         state, orders=orders, block=(), running=1 if was_stopped else state.running + 1,
         starts=state.starts + was_stopped, times=np.append(state.times, snapshot.time)[-RECENT:],
         changes=np.vstack([state.changes, _compare(state, row)])[-PERSISTENCE:], lines=loudness(physics),
     )  # fmt: skip
-    return state, Reading(snapshot, notes, row=row, physics=physics)
+    return state, Reading(snapshot, row=row, physics=physics)
 
 
 def _read_together(
@@ -240,8 +241,8 @@ def _read_together(
     return physics_evidence(mean, last.rate, rpm, orders)
 
 
-def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Finding, ...]]:
-    """The point in the operating state of a recording, a new one where it fits none; and what is odd about that."""
+def _enter(state: PointState, snapshot: Snapshot) -> PointState:
+    """The point in the operating state of a recording, a new one where it fits none."""
     rpm, load, rate, unit = snapshot.values.get("rpm"), snapshot.values.get("load"), snapshot.rate, snapshot.unit
     states, silent = state.states, snapshot.observation.no_signal is not None
     if states:  # what is not said is as it was
@@ -253,15 +254,8 @@ def _enter(state: PointState, snapshot: Snapshot) -> tuple[PointState, tuple[Fin
         if known_state.admits(rpm, load, rate, unit, highest):
             if not silent:  # which may say less than others
                 known_state = replace(known_state, rate=known_state.rate or rate, unit=known_state.unit or unit)
-            return state.with_state(number, known_state), ()
-    before, notes = state.state if states else OperatingState(), list[Finding]()
-    if rate is not None and before.rate is not None and abs(rate / before.rate - 1) > SAME_RATE:
-        notes.append(Finding("rate changed", "remark", {"rate": rate}))
-    if unit is not None and before.unit not in (None, unit):
-        notes.append(Finding("unit changed", "remark", {"unit": unit}))
-    if not silent or not states:
-        state = state.with_state(len(states), OperatingState(rpm, load, rate, unit))
-    return state, tuple(notes)
+            return state.with_state(number, known_state)
+    return state if silent and states else state.with_state(len(states), OperatingState(rpm, load, rate, unit))
 
 
 def _compare(state: PointState, row: Doubles) -> Doubles:

@@ -24,7 +24,6 @@ from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import PointStatus
-from bearcat.watch.usual import WatchRule
 
 try:
     import sqlalchemy as sql
@@ -77,7 +76,7 @@ def _array(plain: dict[str, Any]) -> Any:
 
 Column, Table, Text, Double, Integer = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer
 tables = sql.MetaData()
-STORE = Table("store", tables, Column("version", Text, primary_key=True), Column("rule", Packed(WatchRule)))  # one row
+STORE = Table("store", tables, Column("version", Text, primary_key=True))  # one row
 POINTS = Table(
     "points", tables, Column("machine", Text, primary_key=True), Column("point", Text, primary_key=True),
     Column("status", Packed(PointStatus), nullable=False), Column("memory", Packed(PointState), nullable=False),
@@ -130,7 +129,7 @@ def open_engine(address: str, write: bool, create: bool) -> tuple[Engine, str, P
 
 
 def _check_file(path: Path, create: bool) -> None:
-    """Refuses what is no SQLite file; a new one is only for its owner to read."""
+    """Refuses what is no file; a new one is only for its owner to read."""
     try:
         if create and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,12 +137,8 @@ def _check_file(path: Path, create: bool) -> None:
         if not path.is_file():
             what = "is no file" if path.exists() else "there is no such store"
             raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
-        with path.open("rb") as file:
-            head = file.read(16)
     except OSError as error:
         raise InputError(f"{path}: cannot be opened ({os.strerror(error.errno or 0)}); check the path") from error
-    if head != b"SQLite format 3\0" and not (create and head == b""):
-        raise InputError(f"{path}: is no store of bearcat watch; choose another file")
 
 
 def _sqlite_engine(path: Path, write: bool) -> Engine:
@@ -159,9 +154,8 @@ def _sqlite_engine(path: Path, write: bool) -> Engine:
         return connection
 
     def begin(connection: Connection) -> None:
-        # A transaction that writes begins as such, so that nobody changes what it has read.
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        # Who may write begins so, that nobody changes what was read.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     engine = sql.create_engine("sqlite://", creator=connect, poolclass=sql.pool.QueuePool)
     sql.event.listen(engine, "begin", begin)

@@ -24,6 +24,7 @@ from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Observation
 from bearcat.diagnosis.signal import Measured
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
+from bearcat.errors import to_json
 from bearcat.findings import (
     MOST_REASONS,
     SILENT,
@@ -284,6 +285,11 @@ class Fleet(list[PointStatus]):
             | {name: written_time(getattr(point, name)) or None for name in times}
             for point in self
         ]  # fmt: skip
+
+    def cells(self) -> list[dict[str, Any]]:
+        """The same for a csv file: findings as JSON."""
+        rows = self.rows()
+        return [row | {"reasons": "; ".join(row["reasons"]), "findings": to_json(row["findings"])} for row in rows]
 
     def __repr__(self) -> str:
         return "\n".join([self.summary, *("  ".join(row.values()).rstrip() for row in self.table())])

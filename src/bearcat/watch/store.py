@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.errors import InputError, csv_cell, suggest, to_json
-from bearcat.settings import to_plain
+from bearcat.errors import InputError, csv_cell, suggest
 from bearcat.storage import drafted
 from bearcat.watch import schema
 from bearcat.watch.alarm import acknowledge, relearn
@@ -40,7 +39,6 @@ from bearcat.watch.snapshot import (
     TrendRow,
     written_time,
 )
-from bearcat.watch.usual import WatchRule
 
 import sqlalchemy as sql  # isort: skip (after the module that says how to install it)
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
@@ -51,17 +49,13 @@ if TYPE_CHECKING:
 VERSION = "6"  # of the tables
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
-# Of a status, in an exported table.
-STATED = (
-    "status", "fault", "severity", "confidence", "p_value", "change", "operating_state", "reasons", "findings",
-)  # fmt: skip
 
 
 class Store:
     """A store that is open."""
 
     def __init__(self, engine: Engine, name: str, path: Path | None, write: bool) -> None:
-        self.engine, self.name, self.path, self.write = engine, name, path, write
+        self.engine, self.name, self.path, self._write = engine, name, path, write
         self._connection: Connection | None = None  # of the transaction at work
 
     @staticmethod
@@ -77,26 +71,24 @@ class Store:
 
     def _prepare(self, create: bool) -> None:
         """Checks that this is a store of our version; makes a new one where there is none."""
-        with self.transaction(writes=create) as connection:
+        with self.transaction() as connection:
             there = sql.inspect(connection).get_table_names()
             if create and not there:
                 schema.tables.create_all(connection)
-                connection.execute(sql.insert(STORE).values(version=VERSION, rule=WatchRule()))
+                connection.execute(sql.insert(STORE).values(version=VERSION))
             elif STORE.name not in there or connection.scalar(sql.select(STORE.c.version)) != VERSION:
                 other = "is no store of bearcat watch, or one of another version; read the folder into a new store"
                 raise InputError(f"{self.name}: {other}")
 
     @contextmanager
-    def transaction(self, writes: bool = True) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """Everything inside is written at once or not at all, after what other processes write; may be nested."""
         if self._connection is not None:
             yield self._connection
             return
-        if writes and not self.write:
-            raise InputError(f"{self.name}: is open for reading only")
         try:
-            with self.engine.execution_options(writes=writes).begin() as connection:
-                if writes and self.path is None:
+            with self.engine.begin() as connection:
+                if self.path is None and self._write:
                     connection.execute(sql.select(sql.func.pg_advisory_xact_lock(schema.LOCK, 1)))
                 self._connection = connection
                 yield connection
@@ -115,47 +107,27 @@ class Store:
 
     # What is known.
 
-    @property
-    def rule(self) -> WatchRule:
-        """When a change is an alarm."""
-        with self.transaction(writes=False) as connection:
-            rule: WatchRule = connection.execute(sql.select(STORE.c.rule)).scalar_one()
-            return rule
-
-    def choose_rule(self, changes: dict[str, Any]) -> None:
-        """Changes the rule. A baseline that was learnt in another way is refused: it would not be the one that was
-        asked for.
-        """
-        with self.transaction() as connection:
-            before = self.rule
-            changed = [name for name, value in changes.items() if value != getattr(before, name)]
-            if set(changed) - {"false_alarms"} and self.fleet():
-                other = f"its baselines were learnt with another rule ({', '.join(changed)})"
-                raise InputError(f"{self.name}: {other}; leave the option out, or use a new store")
-            connection.execute(sql.update(STORE).values(rule=replace(before, **changes)))
-
     def fleet(self, machine: str | None = None) -> Fleet:
         """Every point, worst first; acknowledged ones among the others that are to be checked."""
-        with self.transaction(writes=False) as connection:
+        with self.transaction() as connection:
             points = list(connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine))))
         return Fleet(sorted(points, key=lambda point: point.order))
 
     def states(self, machine: str) -> dict[str, PointState]:
         """What is remembered of the points of a machine, by point."""
         query = sql.select(POINTS.c.point, POINTS.c.memory).where(*_of(POINTS, machine)).order_by(POINTS.c.point)
-        with self.transaction(writes=False) as connection:
+        with self.transaction() as connection:
             return {row.point: row.memory for row in connection.execute(query)}
 
     def trend(self, machine: str, point: str, most: int | None = None) -> list[TrendRow]:
-        """A point over time, oldest first; of more than `most` rows an even choice, with those that have an event."""
+        """A point over time, oldest first; of more than `most` rows an even choice."""
         of_point, order = _of(SNAPSHOTS, machine, point), (SNAPSHOTS.c.time, SNAPSHOTS.c.id)
         query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS).where(*of_point).order_by(*order)
-        with self.transaction(writes=False) as connection:
-            numbers = list(connection.scalars(sql.select(SNAPSHOTS.c.id).where(*of_point).order_by(*order)))
-            if most is not None and len(numbers) > most:
-                even = {numbers[place] for place in np.linspace(0, len(numbers) - 1, most).round().astype(int)}
-                marked = SNAPSHOTS.c.time.in_(sql.select(EVENTS.c.time).where(*_of(EVENTS, machine, point)))
-                query = query.where(marked | SNAPSHOTS.c.id.in_(even))
+        with self.transaction() as connection:
+            if most is not None:
+                numbers = list(connection.scalars(sql.select(SNAPSHOTS.c.id).where(*of_point).order_by(*order)))
+                places = np.linspace(0, len(numbers) - 1, min(most, len(numbers))).round().astype(int)
+                query = query.where(SNAPSHOTS.c.id.in_([numbers[place] for place in places]))
             return [
                 TrendRow(row.time, "#".join(filter(None, (row.path, row.channel))), row.measured, row.status)
                 for row in connection.execute(query)
@@ -165,19 +137,19 @@ class Store:
         """Writes every measurement as a table; how many rows. An earlier file stays until all is written."""
         if path.suffix.lower() != ".csv":
             raise InputError(f"--out: {path}: the name must end in .csv")
-        columns, number = ["machine", "point", "time", "recording", "late", *STATED, *MEASUREMENTS], 0
+        columns, number = dict.fromkeys((*Fleet.columns, "recording", "late", *MEASUREMENTS)), 0
         with drafted(path) as draft, draft.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
+            writer = csv.DictWriter(file, columns)
             writer.writeheader()
             for point in sorted(self.fleet(), key=lambda status: (status.machine, status.point)):
                 for row in self.trend(point.machine, point.point):
-                    status = {} if row.status is None else to_plain(row.status)
-                    words = () if row.status is None else row.status.reasons
-                    cells = {
-                        **status, **row.values, "machine": point.machine, "point": point.point,
-                        "time": written_time(row.time), "recording": row.recording, "late": row.status is None,
-                        "reasons": "; ".join(words), "findings": to_json(status.get("findings", [])),
-                    }  # fmt: skip
+                    cells: dict[str, Any] = {
+                        "machine": point.machine,
+                        "point": point.point,
+                        "time": written_time(row.time),
+                    }
+                    cells |= {} if row.status is None else Fleet([row.status]).cells()[0]
+                    cells |= {**row.values, "recording": row.recording, "late": row.status is None}
                     writer.writerow({name: csv_cell(value) for name, value in cells.items()})
                     number += 1
         return number
@@ -198,7 +170,7 @@ class Store:
     def _rows(self, kind: Any, query: Any) -> list[Any]:
         """Rows as values of a dataclass, whose fields are columns."""
         names = [field.name for field in fields(kind)]
-        with self.transaction(writes=False) as connection:
+        with self.transaction() as connection:
             return [kind(**{name: row[name] for name in names}) for row in connection.execute(query).mappings()]
 
     # What is written.

@@ -33,6 +33,7 @@ from bearcat.watch.memory import PointState, Reading, observe
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Event, Fleet, PointStatus, RecordingFile, Snapshot, measure
 from bearcat.watch.store import Store
+from bearcat.watch.usual import WatchRule
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 POLL = 10.0  # seconds from one look at the folder to the next
@@ -65,13 +66,17 @@ def measure_file(arrival: Arrival, given: Given) -> Measured:
 
 
 def judge(
-    store: Store, machine: str, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]], sent: bool = False
+    store: Store,
+    machine: str,
+    measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]],
+    rule: WatchRule,
+    sent: bool = False,
 ) -> tuple[list[PointStatus], list[str]]:
     """Takes files of a machine and one time in, in one transaction: points whose status is another, and those whose
     recording came late. `sent`: nobody waits for notifications.
     """
     with store.transaction():
-        rule, states, late, events = store.rule, store.states(machine), list[str](), list[Event]()
+        states, late, events = store.states(machine), list[str](), list[Event]()
         before, readings = {point: state.status for point, state in states.items()}, dict[str, Reading]()
         for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
             point = snapshot.point
@@ -99,6 +104,7 @@ class Watching:
     folder: WatchedFolder
     store: Store
     given: Given
+    rule: WatchRule
     jobs: int  # processes that measure
     notifier: Notifier | None
     say: Callable[[str, str], None]  # a sentence, and its kind: "note" or "problem"
@@ -176,7 +182,7 @@ class Watching:
                     for note in sentences(remarks):
                         self._say_once(f"{machine}/{snapshot.point}: {note}")
         if measured:
-            changed, late = judge(self.store, machine, measured, sent=self.notifier is None)
+            changed, late = judge(self.store, machine, measured, self.rule, self.notifier is None)
             for point in late:
                 self._say_once(f"{machine}/{point}: {LATE}")
             for status in changed:
@@ -218,12 +224,10 @@ def watching_into(
 ) -> Iterator[Watching]:
     """A folder to be read into a store, which no other process reads another one into meanwhile."""
     watched, given = WatchedFolder(folder, request.timezone), given_of(request)
-    with Store.open(store, create=True) as opened:
-        opened.choose_rule(request.rule)
-        with opened.watching():
-            if notifier is None:  # nobody waits for what happened before
-                opened.mark_sent()
-            yield Watching(watched, opened, given, request.jobs, notifier, say)
+    with Store.open(store, create=True) as opened, opened.watching():
+        if notifier is None:  # nobody waits for what happened before
+            opened.mark_sent()
+        yield Watching(watched, opened, given, WatchRule(**request.rule), request.jobs, notifier, say)
 
 
 def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
