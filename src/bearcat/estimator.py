@@ -47,7 +47,7 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
     method_ : what was trained; the method without its target where fit was given none.
-    cat_ : the CAT that was trained: network, curves, calibration, source_accuracy, notes.
+    cat_ : the CAT that was trained: network, curves, calibration, notes.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = FIT

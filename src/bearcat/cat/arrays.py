@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.calibration import Calibration, ReliabilityBins, accuracy, reliability_bins
+from bearcat.cat.calibration import Calibration, ReliabilityBins, reliability_bins
 from bearcat.cat.evaluate import predict, unchanged, watcher
 from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
@@ -52,10 +52,10 @@ class CAT:
     >>> model.predict_proba(tones).shape, sorted(model.curves)
     ((24, 2), ['loss_alignment', 'loss_supervised'])
 
-    `fit` leaves `classes` (the labels of the source, sorted), `network` (on the CPU), `calibration`, `source_accuracy`
-    (of the windows held out), `notes` (what to know before the result is called by the method's name) and `curves`, a
-    number for each epoch, NaN before it existed: `loss_…`, `temperature`, `pseudo_label_share` and, where `y_target`
-    was given, `target_accuracy`, `target_ece`, `target_ece_uncalibrated` and `pseudo_label_accuracy`.
+    `fit` leaves `classes` (the labels of the source, sorted), `network` (on the CPU), `calibration`, `notes` (what to
+    know before the result is called by the method's name) and `curves`, a number for each epoch, NaN before it existed:
+    `loss_…`, `temperature`, `pseudo_label_share` and, where `y_target` was given, `target_accuracy`, `target_ece`,
+    `target_ece_uncalibrated` and `pseudo_label_accuracy`.
     """
 
     method: str | Recipe = "CAT*-Temperature"
@@ -140,8 +140,6 @@ class CAT:
         """The network and its calibration on the CPU, curves and notes."""
         self._network = select_run(trained.network, 0, recipe.encoder, *data.source_train.values.shape[1:])
         self.calibration = cast("Calibration", trained.calibration).changed(Tensor.cpu)
-        tested = predict(self._network, torch.from_numpy(data.source_test.values)[None])[0]
-        self.source_accuracy = float(accuracy(self.calibration.apply(tested)[0], data.source_test.labels))
         curves = {key: values[:, 0].numpy() for key, values in trained.history.items()}
         for score in [key.removesuffix("_student") for key in curves if key.endswith("_student")]:
             student = curves.pop(f"{score}_student")

@@ -85,22 +85,22 @@ def predict_in_training(state: TrainingState, network: Network, live: bool) -> T
 def searched(
     sample: Sample, logits: Tensor, weights: Tensor, loss: Callable[[Tensor, Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """`calibration.bounds=none`: scale 1/T (run,) by Nelder and Mead's search for T from 2, run by run, where every
+    """`calibration.bounds=none`: temperature (run,) by Nelder and Mead's search for T from 2, run by run, where every
     window that counts stops it somewhere on the way if it is right (the loss falls as T goes to 0), which is returned.
     """
     from scipy.optimize import fmin
 
-    scales, degenerate = [], []
+    temperatures, degenerate = [], []
     for rows in zip(logits.cpu(), sample.labels.cpu(), weights.cpu(), strict=True):
         values, labels, shares = (row[rows[2] > 0] for row in rows)
 
         def at(place: Any, parts: Sequence[Tensor] = (values, labels, shares)) -> float:
             return float(loss(parts[0] / float(place[0]), parts[1], parts[2]))
 
-        scales.append(1 / float(fmin(at, 2.0, disp=False)[0]))
+        temperatures.append(float(fmin(at, 2.0, disp=False)[0]))
         degenerate.append(bool((values.gather(-1, labels[:, None]) == 0).all()))
     place = sample.scores.device
-    return torch.tensor(scales, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
+    return torch.tensor(temperatures, dtype=torch.float64, device=place), torch.tensor(degenerate, device=place)
 
 
 def descended(inputs: Tensor, axes: str, sample: Sample, unchanged: Tensor) -> Tensor:

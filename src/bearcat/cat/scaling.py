@@ -74,10 +74,9 @@ class Temperature:
         """The calibration of least loss, windows weighted by shares (run, window)."""
         logits = centred(sample)
         if self.bounds is None:
-            fitted = published.searched(sample, logits, shares, loss)
-        else:
-            fitted = least(lambda scale: loss(scale * logits, sample.labels, shares), logits, self.bounds)
-        return from_temperature(*fitted, classes=logits.shape[2])
+            return from_temperature(*published.searched(sample, logits, shares, loss), classes=logits.shape[2])
+        temperature = least(lambda scale: loss(scale * logits, sample.labels, shares), logits, self.bounds)
+        return from_temperature(temperature, at(self.bounds, temperature), classes=logits.shape[2])
 
 
 @dataclass(frozen=True)
@@ -158,10 +157,15 @@ class CPCS(Temperature):
         return (with_one(inputs) @ coefficients[..., None])[..., 0]
 
 
-def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
-    """One scale 1/T (run,) for all classes."""
-    scales = scale[:, None].repeat(1, classes)
+def from_temperature(temperature: Tensor, at_bound: Tensor, classes: int) -> Calibration:
+    """One temperature (run,) for all classes."""
+    scales = (1 / temperature)[:, None].repeat(1, classes)
     return Calibration(scales, torch.zeros_like(scales), at_bound)
+
+
+def at(bounds: tuple[float, float], temperature: Tensor) -> Tensor:
+    """Whether a temperature is at one of the bounds."""
+    return (temperature == bounds[0]) | (temperature == bounds[1])
 
 
 def with_one(values: Tensor) -> Tensor:
@@ -175,45 +179,37 @@ def centred(sample: Sample) -> Tensor:
     return (logits - logits.amax(-1, keepdim=True)).clamp(min=-1e150)
 
 
-def least(loss: Callable[[Tensor], Tensor], logits: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Scale 1/T (run,) of least loss for T within the bounds, and whether it is at one; the loss (run,) is a function
-    of the scale (run, 1, 1) of these logits. Where all T are as good it is the lower bound.
+def least(loss: Callable[[Tensor], Tensor], logits: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Temperature (run,) of least loss within the bounds; the loss (run,) is a function of the scale 1/T (run, 1, 1) of
+    these logits. Where all T are as good it is the lower bound.
 
     The loss need not be convex. A softmax changes over a factor of T, not over a tenth of it, so a grid of 5 % finds
     every valley and knows its depth to about 3e-4; the lowest is followed to its bottom.
     """
 
-    def at(place: Tensor) -> Tensor:
+    def of_place(place: Tensor) -> Tensor:
         return loss((-place).exp()[:, None, None])
 
     low, high = map(math.log, bounds)
     steps = max(math.ceil((high - low) / 0.05), 2)
     grid = torch.linspace(low, high, steps + 1, dtype=torch.float64, device=logits.device)
-    values = torch.vmap(at, chunk_size=16)(grid[:, None].expand(-1, len(logits)))
+    values = torch.vmap(of_place, chunk_size=16)(grid[:, None].expand(-1, len(logits)))
     lowest = (values <= values.amin(0) + 1e-14).long().argmax(0)  # of several that are equal to rounding the first
-    slope = torch.func.grad(lambda place: at(place).sum())
-    place = halved(slope, grid[(lowest - 1).clamp(min=0)], grid[(lowest + 1).clamp(max=steps)])
-    scale, at_bound = within(bounds, place)
-    return torch.where(values.isnan().any(0), torch.nan, scale), at_bound
+    slope = torch.func.grad(lambda place: of_place(place).sum())
+    found = halved(slope, grid[(lowest - 1).clamp(min=0)], grid[(lowest + 1).clamp(max=steps)], bounds)
+    return torch.where(values.isnan().any(0), torch.nan, found)
 
 
-def halved(rising: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-    """Where a function between low and high is no longer negative, to the last digit."""
+def halved(rising: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """The temperature between log T of low and high at which a function of log T is no longer negative."""
     for _ in range(50):
         middle = (low + high) / 2
         negative = rising(middle) < 0
         low, high = torch.where(negative, middle, low), torch.where(negative, high, middle)
-    return (low + high) / 2
-
-
-def within(bounds: tuple[float, float], place: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale 1/T at log T, and whether it is at a bound, which halving approaches without reaching it."""
-    scale = (-place).exp()
-    at_bound = torch.zeros_like(place, dtype=torch.bool)
-    for bound in bounds:
-        reached = (place - math.log(bound)).abs() < 1e-12
-        scale, at_bound = torch.where(reached, 1 / bound, scale), at_bound | reached
-    return scale, at_bound
+    temperature = ((low + high) / 2).exp()
+    for bound in bounds:  # which halving approaches without reaching it
+        temperature = torch.where((temperature / bound - 1).abs() < 1e-12, bound, temperature)
+    return temperature
 
 
 def softmax_regression(inputs: Tensor, axes: str, sample: Sample, unchanged: Tensor) -> Tensor:

@@ -16,20 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bearcat.cat import scaling
 from bearcat.cat.calibration import Calibration, Evidence, Sample, beside, with_runs
-from bearcat.cat.scaling import (
-    BOUNDS,
-    CPCS,
-    Temperature,
-    centred,
-    from_temperature,
-    halved,
-    least,
-    mean_nll,
-    read_seeds,
-    shuffled,
-    within,
-)
+from bearcat.cat.scaling import BOUNDS, CPCS, Temperature, from_temperature
 from bearcat.errors import InputError
 
 SHARE = 0.65  # of a mixture's larger part
@@ -61,8 +50,7 @@ class TransCal:
         distance = (temperature - START).square() + (powers - START_POWER).square()
         best = torch.where(gap <= gap.amin(dim=1, keepdim=True) + 1e-6, distance, torch.inf).argmin(dim=1)
         found = temperature.gather(1, best[:, None])[:, 0]
-        at_bound = (found == BOUNDS[0]) | (found == BOUNDS[1])
-        return from_temperature(1 / found, at_bound, classes=target.scores.shape[2])
+        return from_temperature(found, scaling.at(BOUNDS, found), classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)
@@ -85,7 +73,7 @@ class TargetConfidence:
         unknown = wanted.isnan()
         temperature = torch.where(unknown, source.temperature, torch.maximum(found, source.temperature))
         at_bound = torch.where(unknown, source.at_bound, found >= BOUNDS[1])  # what is kept is modest enough
-        return from_temperature(1 / temperature, at_bound, classes=target.scores.shape[2])
+        return from_temperature(temperature, at_bound, classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)
@@ -106,11 +94,11 @@ class PseudoCal:
         features = with_runs(evidence.target_features, "target_features", "feature").double()
         if evidence.head is None:
             raise InputError("head is missing from the evidence; PseudoCal mixes features and classifies them anew")
-        other = partners(features.shape[1], read_seeds(evidence, features))
+        other = partners(features.shape[1], scaling.read_seeds(evidence, features))
         mixed = SHARE * features + (1 - SHARE) * features.gather(1, other[..., None].expand_as(features))
         unlike = (labels != labels.gather(1, other)).double()  # pairs that were predicted alike have no weight
         sample = Sample(evidence.head(mixed).double(), labels, unlike)
-        return Temperature().of_least(mean_nll, sample, sample.shares())
+        return Temperature().of_least(scaling.mean_nll, sample, sample.shares())
 
 
 @dataclass(frozen=True)
@@ -129,14 +117,17 @@ class RecordingConfidence:
         fitted = TargetConfidence().fit(replace(evidence, target_accuracy=window_agreement(evidence)))
         other, least_sure = (kind().fit(evidence).temperature for kind in (PseudoCal, Temperature))
         temperature = (fitted.temperature * torch.maximum(other, least_sure)).sqrt()
-        return from_temperature(1 / temperature, fitted.at_bound, classes=fitted.scale.shape[1])
+        return from_temperature(temperature, fitted.at_bound, classes=fitted.scale.shape[1])
 
 
 def matching_temperature(
     target: Sample, accuracy: Tensor, bounds: tuple[float, float] = BOUNDS
 ) -> tuple[Tensor, Tensor]:
     """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
-    logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
+    logits, share = (
+        scaling.centred(target)[:, None],
+        target.shares()[:, None],
+    )  # (run, 1, window, class), (run, 1, window)
 
     def too_low(place: Tensor) -> Tensor:
         """The accuracy minus the mean confidence at log T."""
@@ -144,21 +135,21 @@ def matching_temperature(
         return accuracy - (share * confidence).sum(dim=-1)
 
     low, high = (torch.full_like(accuracy, math.log(bound)) for bound in bounds)
-    place = halved(too_low, low, high)
-    return 1 / within(bounds, place)[0], too_low(place).abs()
+    temperature = scaling.halved(too_low, low, high, bounds)
+    return temperature, too_low(temperature.log()).abs()
 
 
 def updated_temperature(sample: Sample, spread: float) -> Tensor:
     """Temperature (run,) of least Σ weight · NLL + (log T)² / (2 spread²): labels move it away from 1, their number
     and `spread`, a standard deviation of log T before there were any, say how far.
     """
-    logits = centred(sample)
+    logits = scaling.centred(sample)
 
     def loss(scale: Tensor) -> Tensor:
         prior = scale.log()[:, 0, 0].square() / (2 * spread**2)
-        return mean_nll(scale * logits, sample.labels, sample.weight) + prior
+        return scaling.mean_nll(scale * logits, sample.labels, sample.weight) + prior
 
-    return 1 / least(loss, logits, WIDE)[0]
+    return scaling.least(loss, logits, WIDE)
 
 
 def window_agreement(evidence: Evidence) -> Tensor:
@@ -173,7 +164,7 @@ def window_agreement(evidence: Evidence) -> Tensor:
 
 def partners(windows: int, seeds: Tensor) -> Tensor:
     """For each window another one, (run, window): the next in a random circle of all."""
-    order = shuffled(windows, seeds)
+    order = scaling.shuffled(windows, seeds)
     return order.gather(1, (order.argsort(dim=1) + 1) % windows)
 
 
