@@ -82,12 +82,9 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, labels = self._validated(X, reset=True), column_or_1d(y, warn=True)  # noqa: N806
         check_consistent_length(X, labels)
         if sample_domain is not None:
-            source = source_rows(sample_domain, len(labels))
+            source = source_rows(sample_domain, labels)
             X, X_target, labels = X[source], None if source.all() else X[~source], labels[source]  # noqa: N806
             groups = None if groups is None else np.asarray(groups)[source]
-            if (masked := np.isin(labels.astype(str), MASKED)).any():
-                row = int(np.flatnonzero(source)[masked.argmax()])
-                raise InputError(f"row {row} of X is source but its label is masked; label it or leave it out")
         assert_all_finite(labels)
         check_classification_targets(labels)
         seed = self.random_state
@@ -136,14 +133,13 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.asarray(validate_data(self, X, dtype=np.float32, reset=reset, allow_nd=True))
 
 
-def source_rows(sample_domain: Any, rows: int) -> NDArray[np.bool_]:
+def source_rows(sample_domain: Any, labels: NDArray[Any]) -> NDArray[np.bool_]:
     """(row,) whether its domain is a source, whose numbers are not negative."""
-    domains = np.asarray(sample_domain)
-    if domains.shape != (rows,):
-        what = f"sample_domain, the third argument, must hold one number for each of {rows} rows, not {domains.shape}"
-        raise InputError(f"{what}; pass the target's windows by name: fit(Xs, ys, X_target=Xt)")
-    if not np.issubdtype(domains.dtype, np.number) or (domains != np.round(domains)).any():
-        raise InputError("sample_domain must hold whole numbers: source ≥ 0 > target")
-    if not (domains >= 0).any():
+    source = np.asarray(column_or_1d(sample_domain) >= 0)
+    check_consistent_length(source, labels)
+    if not source.any():
         raise InputError("there is no source: every row's domain is negative, a target")
-    return np.asarray(domains >= 0)
+    masked = source & np.isin(labels.astype(str), MASKED)
+    if masked.any():
+        raise InputError(f"row {masked.argmax()} of X is source but its label is masked; label it or leave it out")
+    return source

@@ -26,7 +26,7 @@ from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Target, expected_value
 from bearcat.errors import InputError, suggest
-from bearcat.fast.device import Checked, padded_stack
+from bearcat.fast.device import padded_stack
 from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
 
@@ -134,22 +134,16 @@ def fit_calibration(state: TrainingState, text: str | None = None) -> Calibratio
     if needed & {"target_logits", "target_features", "target_accuracy"}:
         given["target_logits"], given["target_features"] = predict(network, batches.target_train)
     if "target_accuracy" in needed:
-        given["target_accuracy"] = expected_accuracy(given["target_logits"], state.checks)
+        likely = given["target_logits"].double().log_softmax(dim=-1).cpu().numpy()
+        given["target_accuracy"] = [
+            expected_value(Target(windows, checked.recording, checked.said))
+            for windows, checked in zip(likely, state.checks, strict=True)
+        ]
     if "target_recording" in needed:
         given["target_recording"] = np.stack([checked.recording for checked in state.checks])
     labels = batches.source_test_labels
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
     return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **given))
-
-
-def expected_accuracy(target: Tensor, checks: Sequence[Checked]) -> Tensor:
-    """The share of right predictions to expect on the target's training windows, (run,)."""
-    likely = target.double().log_softmax(dim=-1).cpu().numpy()
-    expected = [
-        expected_value(Target(windows, checked.recording, checked.said))
-        for windows, checked in zip(likely, checks, strict=True)
-    ]
-    return torch.tensor(expected, dtype=torch.float64, device=target.device)
 
 
 def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:

@@ -28,15 +28,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
-from bearcat.fast.stacked import (
-    RESERVED,
-    Accelerated,
-    Randomness,
-    StackedConvolution,
-    StackedDense,
-    StackedNorm,
-    rectified_dropout,
-)
+from bearcat.fast.stacked import Accelerated, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.plugins import error_sentence
 from bearcat.settings import from_text
 
@@ -54,11 +46,12 @@ class ConvolutionalEncoder(Accelerated):
 
     def __init__(self, runs: int, channels: int, probability: float = 0.5) -> None:
         super().__init__()
-        self.runs, self.features = runs, FEATURES
-        self.probability = probability
+        self.runs, self.features, self.probability = runs, FEATURES, probability
         sizes = [(channels, 16, 15), (16, 32, 3), (32, 64, 3), (64, 128, 3)]
-        self.convolutions = nn.ModuleList(StackedConvolution(runs, *size) for size in sizes)
-        self.norms = nn.ModuleList(StackedNorm(runs, outputs) for _, outputs, _ in sizes)
+        convolutions = [StackedConvolution(runs, *size) for size in sizes]
+        norms = [StackedNorm(runs, outputs) for _, outputs, _ in sizes]
+        self.convolutions, self.norms = nn.ModuleList(convolutions), nn.ModuleList(norms)
+        self.layers = list(zip(convolutions, norms, strict=True))
         self.dense = nn.ModuleList([StackedDense(runs, 128 * POOLED, 256), StackedDense(runs, 256, FEATURES)])
         self.memory = native.Memory()
 
@@ -72,7 +65,7 @@ class ConvolutionalEncoder(Accelerated):
         learning = torch.is_grad_enabled() and not batch_statistics and self.convolutions[0].weight.requires_grad
         if stacked.on_path(self.path, windows) and not learning:
             setting = self.memory if self.path == "native" else self.precision
-            convolutions, norms = zip(*self._layers(), strict=True)
+            convolutions, norms = zip(*self.layers, strict=True)
             values = stacked.convolved(self.path, setting, windows, list(parts), convolutions, norms, batch_statistics)
         elif len(parts) > 1:
             pieces = windows.split_with_sizes(list(parts), dim=1)
@@ -80,19 +73,15 @@ class ConvolutionalEncoder(Accelerated):
         else:
             values = self._plain(windows, batch_statistics)
         for number, dense in enumerate(self.dense):
-            values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
+            values = stacked.rectified_dropout(dense(values), self.probability, randomness, number, self.path)
         return values
-
-    def _layers(self) -> list[tuple[StackedConvolution, StackedNorm]]:
-        pairs = zip(self.convolutions, self.norms, strict=True)
-        return cast("list[tuple[StackedConvolution, StackedNorm]]", list(pairs))
 
     def _plain(self, windows: Tensor, batch_statistics: bool) -> Tensor:
         """Run by run, with the channel as last axis in memory."""
         outputs = []
         for run in range(self.runs):
             values = windows[run, :, :, None].contiguous(memory_format=torch.channels_last)
-            for number, (convolution, norm) in enumerate(self._layers()):
+            for number, (convolution, norm) in enumerate(self.layers):
                 values = norm.of_run(run, convolution.of_run(run, values), batch_statistics)
                 values = functional.relu(values, inplace=True)
                 if number == 1:
@@ -127,8 +116,8 @@ class DenseEncoder(Accelerated):
         del batch_statistics, parts  # there is nothing to normalise
         values = windows.flatten(2)
         for number, dense in enumerate(self.dense):
-            layer = number if number < 2 else RESERVED + number  # 2 and 3 are the domain classifier's
-            values = rectified_dropout(dense(values), self.probability, randomness, layer, self.path)
+            layer = number if number < 2 else stacked.RESERVED + number  # 2 and 3 are the domain classifier's
+            values = stacked.rectified_dropout(dense(values), self.probability, randomness, layer, self.path)
         return values
 
 
@@ -362,7 +351,7 @@ class DomainClassifier(Accelerated):
     def forward(self, features: Tensor, randomness: Randomness | None) -> Tensor:
         *hidden, last = self.dense
         for number, dense in enumerate(hidden, start=2):
-            features = rectified_dropout(dense(features), self.probability, randomness, number, self.path)
+            features = stacked.rectified_dropout(dense(features), self.probability, randomness, number, self.path)
         logits: Tensor = last(features)
         return logits[..., 0]
 

@@ -59,7 +59,6 @@ class Temperature:
     """
 
     bounds: tuple[float, float] | None = BOUNDS
-    needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_choices(self, "")
@@ -88,7 +87,6 @@ class Vector:
     """
 
     solver: str = choice("newton", "sgd")  # "sgd" is the published code's (cat/published.py)
-    needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_choices(self, "")

@@ -257,7 +257,7 @@ def _agrees(path: str, device: torch.device) -> bool:
     windows = torch.randn(2, 10, 1, SHORTEST + 20, generator=chance)
     for encoder in (plain, other):
         features = encoder(windows, True, None)
-        weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder._layers())]
+        weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder.layers)]
         found.append([features, *torch.autograd.grad(features.square().sum(), weights)])
     return all(torch.dist(expected, got) <= 1e-3 * expected.norm() for expected, got in zip(*found, strict=True))
 
