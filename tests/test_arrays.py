@@ -42,30 +42,27 @@ def test_cat_learns_the_shift_and_its_curves_say_so(shift):
     source, labels, target, truth = shift
     papers = QUICK | {"epochs": 15, "encoder": None}
     model = CAT(**papers).fit(source, labels, target, truth)
-    assert (model.predict(target) == truth).mean() > 0.9
+    right = (model.predict(target) == truth).mean()
+    assert right > 0.9
     plain = CAT("source-only", **papers).fit(source, labels)
     assert (plain.predict(target) == truth).mean() < 0.8
-    likely, codes = model.predict_proba(target), np.searchsorted(model.classes, truth)
-    curves = model.curves
-    assert {len(curve) for curve in curves.values()} == {15}
-    assert {"loss_supervised", "loss_labels", "temperature", "pseudo_label_share", "pseudo_label_accuracy"} < set(
-        curves
-    )
-    assert curves["target_accuracy"][-1] == pytest.approx((model.predict(target) == truth).mean())
+    assert {len(curve) for curve in model.curves.values()} == {15}
+    assert {"loss_labels", "temperature", "pseudo_label_share", "pseudo_label_accuracy"} < set(model.curves)
+    assert model.curves["target_accuracy"][-1] == pytest.approx(right)
     bins = model.reliability(target, truth)
     gap = np.nansum(bins.mass * np.abs(bins.accuracy - bins.confidence))
-    assert gap == pytest.approx(ece(likely, codes), abs=1e-9)
+    codes = np.searchsorted(model.classes, truth)
+    assert gap == pytest.approx(ece(model.predict_proba(target), codes), abs=1e-9)
     assert model.features(target).shape == (60, 256)
 
 
 @pytest.mark.filterwarnings(SAME)
 def test_labels_of_the_target_change_nothing(shift):
     source, labels, target, truth = shift
-    without = CAT(**QUICK).fit(source, labels, target)
-    random = np.random.default_rng(0)
-    for given in (truth, random.permutation(truth)):
-        model = CAT(**QUICK).fit(source, labels, target, given)
-        assert np.array_equal(model.predict_proba(target), without.predict_proba(target))
+    given = None, truth, np.random.default_rng(0).permutation(truth)
+    found = [CAT(**QUICK).fit(source, labels, target, each).predict_proba(target) for each in given]
+    assert np.array_equal(found[1], found[0])
+    assert np.array_equal(found[2], found[0])
 
 
 def test_domains_by_name_are_the_two_arrays(shift):
@@ -132,13 +129,11 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({}, {"X_target": None}, "X_target: .*is not CAT.*; give its windows, or use method='source-only'"),
         ({}, {"X_target": np.ones((3, LENGTH))}, "X_target holds 3 windows; .* at least 10"),
         ({}, {"X_source": np.full((90, LENGTH), np.nan)}, "X_source holds NaN or infinite numbers, first in window 0"),
-        ({}, {"X_source": np.full((90, LENGTH), 1e39)}, "X_source holds NaN or infinite"),
         ({}, {"X_target": np.full((60, LENGTH), -np.inf)}, "X_target holds NaN or infinite"),
         ({}, {"X_source": np.ones((90, 70, 1))}, r"X_source has the shape \(90, 70, 1\), .*transpose\(0, 2, 1\)"),
         ({}, {"X_source": np.full((90, LENGTH), "a")}, "X_source is an array .* give numbers"),
         ({}, {"y_source": ["healthy"] * 90}, "one class only, 'healthy'"),
         ({}, {"y_source": np.linspace(0, 1, 90)}, r"y_source: 0.01.* \(window 1\) is no string and no whole number"),
-        ({}, {"y_source": [None] * 90}, "y_source: None .*is no string"),
         ({}, {"y_source": np.arange(89)}, r"y_source has the shape \(89,\), but there are 90 windows"),
         ({}, {"y_target": ["cage"] * 60}, r"y_target: 'cage' \(window 0\) is no class of the source"),
         (
@@ -146,7 +141,6 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
             "target: unknown domain 'laod3'; did you mean 'load3'",
         ),
         ({}, {"X_target": None, "domain": ["load3"] * 90, "target": "load3"}, "every window is of the target 'load3'"),
-        ({}, {"X_target": None, "domain": ["load3"] * 89, "target": "load3"}, r"domain has the shape \(89,\)"),
         ({}, {"X_target": None, "target": "load3"}, "domain and target belong together"),
         ({}, {"domain": ["load0", "load3"] * 45, "target": "load3"}, "the target is given twice"),
         ({"encoder": nn.Conv1d(1, 4, 5)}, {}, r"encoder 'Conv1d.*made \(2, 4, 36\).* \(batch, feature\)"),

@@ -8,12 +8,6 @@ from collections.abc import Sequence
 Rows = Sequence[Sequence[float]]
 
 
-def softmax(logits: Sequence[float], temperature: float = 1.0) -> list[float]:
-    largest = max(logits)
-    powers = [math.exp((logit - largest) / temperature) for logit in logits]
-    return [power / sum(powers) for power in powers]
-
-
 def first_largest(row: Sequence[float]) -> int:
     best = 0
     for number, value in enumerate(row):
@@ -58,22 +52,16 @@ def nll(logits: Rows, labels: Sequence[int], weights: Sequence[float], temperatu
     return mean(losses, weights)
 
 
-def brier(logits: Rows, labels: Sequence[int], weights: Sequence[float], temperature: float = 1.0) -> float:
+def brier(probabilities: Rows, labels: Sequence[int], weights: Sequence[float]) -> float:
     scores = []
-    for row, label in zip(logits, labels, strict=True):
-        likely = softmax(row, temperature)
-        scores.append(sum((probability - float(number == label)) ** 2 for number, probability in enumerate(likely)))
+    for row, label in zip(probabilities, labels, strict=True):
+        scores.append(sum((probability - float(number == label)) ** 2 for number, probability in enumerate(row)))
     return mean(scores, weights)
 
 
 def accuracy(rows: Rows, labels: Sequence[int], weights: Sequence[float]) -> float:
     hits = [float(first_largest(row) == label) for row, label in zip(rows, labels, strict=True)]
     return mean(hits, weights)
-
-
-def places(low: float, high: float, steps: int) -> list[float]:
-    """Temperatures in equal ratios."""
-    return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
 
 
 def window_agreement(predicted: Sequence[int], recordings: Sequence[int]) -> float:
