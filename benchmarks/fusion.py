@@ -39,8 +39,8 @@ from bearcat.data.simulate import Simulated
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, names_of, state_of_class
 from bearcat.diagnosis.physics import COEFFICIENTS, FEWEST, LINELESS, ONE, PhysicsEvidence, known_baseline, score
-from bearcat.diagnosis.quality import QualityCheck
-from bearcat.diagnosis.signal import SignalAnalysis
+from bearcat.diagnosis.quality import Channel
+from bearcat.diagnosis.signal import observe
 from bearcat.diagnosis.speed import SpeedCourse, SpeedEvidence
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
@@ -70,16 +70,12 @@ def heard(recording: Recording, bench: str) -> dict[str, Any]:
     """What physics and the general model say of a recording, as plain values."""
     assert recording.bearing is not None
     without = bench if bench in LEFT_OUT else None
-    check, course = QualityCheck(recording.rate), SpeedCourse(SpeedEvidence(recording.rpm))
-    orders = recording.bearing.orders()
-    analysis = SignalAnalysis(recording.origin, check, course, orders, recording.signal, without)
-    for _ in analysis.observe(check.observe([recording.signal])):
-        pass
-    found = analysis.finish()
+    channel = Channel(recording.origin, recording.signal, recording.rate)
+    found = observe([channel], SpeedCourse(SpeedEvidence(recording.rpm)), recording.bearing, without)
     return {
         "bench": bench, "machine": recording.machine or recording.domain, "state": recording.label,
         "origin": recording.origin, "physics": found.physics and found.physics.to_dict(),
-        "general": to_plain(found.general),
+        "general": to_plain(found.witnesses.general),
     }  # fmt: skip
 
 

@@ -33,10 +33,10 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import bearcat
+from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated, make_specimen
-from bearcat.data.stream import Stream
 from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics, random_stream, simulate
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.recording import Observation
@@ -201,16 +201,13 @@ def _wandering(days: int, deviation: float, correlation: float, random: np.rando
 
 def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     """What is measured of a simulated machine on a day."""
-    rate, points = RATE, []
+    points = []
     for name, signal in zip(machine.points, machine.signals(day), strict=True):
-
-        def stream(signal: NDArray[np.float32] = signal, name: str = name) -> Stream:
-            return Stream(f"{machine.name}#{name}", rate, iter([signal]))
-
-        bearing = Simulated.bearing
-        found = FoundRecording(
-            stream, f"{machine.name}#{name}", float(machine.speeds[day]), bearing, machine.name, name
-        )
+        recording = Recording(
+            signal=signal, rate=RATE, domain="", origin=f"{machine.name}#{name}", rpm=float(machine.speeds[day]),
+            bearing=Simulated.bearing, machine=machine.name,
+        )  # fmt: skip
+        found = replace(found_recording(recording), point=name)
         points.append(FoundPoint(found.name, (found,)))
     load = round(float(machine.load[day]), 2) if machine.load_known else None
     measurement = FoundMeasurement(machine.name, tuple(points))
@@ -219,7 +216,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
 
 def _kept(snapshot: Snapshot) -> dict[str, Any]:
     """What a snapshot is judged by, without what only a drawing needs."""
-    observation = replace(snapshot.observation, problem=None, speed=None)
+    observation = replace(snapshot.observation, problem=None, no_lines=None, speed=None)
     return {"values": snapshot.values, "observation": to_plain(observation)}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bearcat.data.stream import Stream
-from bearcat.deploy import evidence_of, measure_points
+from bearcat.data.recording import Recording
+from bearcat.deploy import beside_each_other, measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
-from bearcat.deploy.opened import Predictor, network_evidence, tally_stream
+from bearcat.deploy.opened import Predictor, network_evidence, tally_windows
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.judging import decide_together
@@ -18,8 +18,8 @@ from bearcat.diagnosis.pooling import Pooled, pool
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, Observation
 
 
-def pool_stream(model: Predictor, stream: Stream, *words: Any, **more: Any) -> Pooled:
-    return pool(tally_stream(model, stream, *words, **more), model.pooled_temperature, model.familiarity)
+def pool_windows(model: Predictor, recording: Recording) -> Pooled:
+    return pool(tally_windows(model, recording), model.pooled_temperature, model.familiarity)
 
 
 def by_model(
@@ -52,4 +52,4 @@ def decided(recording: str, witnesses: Witnesses, **known: Any) -> Diagnosis:
 
 def diagnosed(found: FoundMeasurement, given: Given) -> Diagnoses:
     """The points of one measurement."""
-    return decide_together(evidence_of(found, measure_points(found, given), given))
+    return decide_together(beside_each_other(measure_points(found, given)))

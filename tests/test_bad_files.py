@@ -12,10 +12,10 @@ import json
 import os
 import signal
 import struct
-import time
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import h5py
@@ -25,10 +25,11 @@ from scipy.io import savemat
 
 from bearcat.api import diagnose
 from bearcat.data import Folder, isolated, load
-from bearcat.data.isolated import open_stream, open_upload
+from bearcat.data.isolated import read_isolated, read_signals
+from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
-from bearcat.data.stream import FORMATS, LONGEST_LINE, open_signals
+from bearcat.data.stream import FORMATS, LONGEST_LINE, ONE, open_signals
 from bearcat.deploy.find import Given
 from bearcat.diagnosis.decision import Decision
 from bearcat.errors import InputError, check_range, csv_cell, from_csv_cell, shown, to_json
@@ -37,7 +38,6 @@ from tests.test_serve import as_npy, as_wav, noise
 
 LONG = noise(600_000)
 TIMES = np.arange(len(LONG)) / 12_000
-MOST = 2**22  # bytes of the samples of a stranger's file
 
 
 # Files: each is written by its content, or by a function of its path.
@@ -150,17 +150,23 @@ def written(path: Path, content: bytes | Callable[[Path], None]) -> Path:
     return path
 
 
+def recorded(path: Path) -> Recording:
+    """The only channel of a file, whose gaps are few."""
+    return Recording(signal=samples_of(path), domain="", origin=path.name)
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
     content, words = BAD[name]
     with pytest.raises(InputError, match=rf"^{name}: .*({words})") as raised:
-        list(open_stream(written(tmp_path / name, content), origin=name).blocks)
+        recorded(written(tmp_path / name, content))
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 500
     assert isinstance(raised.value, TooLargeError) == (name in ("line.csv", "lie.npy", "lie.npz", "end.h5"))
 
 
-def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, tmp_path):
+def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolated, "MOST_BYTES", 2**22)
     pids = set()
     for name, content in HOSTILE.items():
         with pytest.raises(InputError, match=f"^{name}: ") as raised:
@@ -177,23 +183,26 @@ def test_a_file_that_shrinks_while_it_is_read_is_a_sentence(tmp_path):
     """A map of it would be SIGBUS, which ends the process."""
     path, samples = tmp_path / "a.wav", noise(2**20)
     path.write_bytes(as_wav(samples))
-    stream = open_stream(path)
-    assert np.array_equal(next(stream.blocks), samples[: 2**18])
-    os.truncate(path, 2**16)
-    with pytest.raises(InputError, match="a.wav"):
-        list(stream.blocks)
+    with opened(path) as blocks:
+        assert np.array_equal(next(blocks)[1], samples[: 2**18])
+        os.truncate(path, 2**16)
+        with pytest.raises(InputError, match="a.wav"):
+            list(blocks)
 
 
 # The child processes.
 
 
-def samples_of(path: Path, channel: str | None = None, seconds: float = 60) -> np.ndarray:
-    with opened(path, channel, seconds) as stream:
-        return np.concatenate(list(stream.blocks))
+def samples_of(path: Path, channel: str | None = None) -> np.ndarray:
+    return read_signals(path, path.name, channel, ONE).pick(channel)[1]
 
 
-def opened(path: Path, channel: str | None = None, seconds: float = 60):
-    return open_upload(path, channel, path.name, time.monotonic() + seconds, MOST)
+@contextmanager
+def opened(path: Path) -> Iterator[Iterator[tuple[str, np.ndarray]]]:
+    """The blocks of a file, of which a child has read the beginning."""
+    with closing(read_isolated(path, path.name, None, ONE)) as content:
+        next(content)
+        yield content
 
 
 @pytest.fixture
@@ -228,24 +237,24 @@ def test_refusals_keep_their_field(honest):
         assert raised.value.field == "channel"
 
 
-def test_a_stream_can_be_left_and_a_late_one_ends(honest):
-    with opened(honest) as stream:
-        assert next(stream.blocks)[1] == 1
-    with pytest.raises(TimeoutError):
-        samples_of(honest, seconds=0)
+def test_a_file_can_be_left_and_a_child_that_is_late_ends(honest):
+    with opened(honest) as blocks:
+        assert next(blocks)[1][1] == 1
+    with pytest.raises(InputError, match=r"honest\.mat"):
+        read_signals(honest, honest.name, seconds=1e-6)
     assert samples_of(honest).size == 400_000
 
 
 def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest):
     for group in (False, True):
-        with opened(honest) as stream:
+        with opened(honest) as blocks:
             if group:
                 os.killpg(forking(), signal.SIGKILL)
                 isolated._forking[os.getpid()][0].wait()
             else:
                 os.kill(int(child()), signal.SIGKILL)
             with pytest.raises(InputError, match=r"honest\.mat"):
-                list(stream.blocks)
+                list(blocks)
         assert samples_of(honest).size == 400_000
 
 

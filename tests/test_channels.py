@@ -14,9 +14,9 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.data.signals import BLOCK
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
-from bearcat.diagnosis.lines import cross_talk, line_amplitudes
-from bearcat.diagnosis.physics import PhysicsEvidence, line_spectra, loudness, physics_evidence
-from bearcat.diagnosis.spectra import Spectra, stacked
+from bearcat.diagnosis.lines import cross_talk, last_order, levels_over_background, line_amplitudes
+from bearcat.diagnosis.physics import PhysicsEvidence, loudness, physics_evidence
+from bearcat.diagnosis.spectra import Spectra, envelope_spectra
 from bearcat.errors import InputError
 from tests.reference import quality as slow
 from tests.test_diagnosis import simulated
@@ -72,14 +72,15 @@ def write_wav(path, values):
     wavfile.write(path, 12_800, values)
 
 
-@pytest.mark.parametrize("kept", [1000, 2**29])
 @pytest.mark.parametrize("write", [write_wav, savemat])
-def test_channels_are_what_the_file_holds_whether_they_fit_into_memory_or_not(tmp_path, monkeypatch, kept, write):
-    monkeypatch.setattr("bearcat.data.signals.KEPT_BYTES", kept)
+def test_channels_are_what_the_file_holds_and_too_many_samples_are_refused(tmp_path, monkeypatch, write):
     values, path = noise(2, 3 * BLOCK // 2), tmp_path / ("a.wav" if write is write_wav else "a.mat")
     write(path, values if write is write_wav else {"c1": values[:, 0], "c2": values[:, 1]})
     for recording, column in zip(find_recordings(path), values.T, strict=True):
-        np.testing.assert_array_equal(np.concatenate(list(recording.open().blocks)), column)
+        np.testing.assert_array_equal(recording.read().signal, column)
+    monkeypatch.setattr(isolated, "MOST_BYTES", 2**20)
+    with pytest.raises(InputError, match="1 MiB; cut it"):
+        find_recordings(path)
 
 
 def find_recordings(path) -> list[FoundRecording]:
@@ -95,17 +96,16 @@ def test_lost_samples_are_interpolated_and_many_spoil_their_own_channel(tmp_path
     few, many, good = find_recordings(tmp_path / "a.wav")
     expected = values[:, 0].copy()
     expected[776:788] = np.linspace(values[776, 0], values[787, 0], 12)
-    np.testing.assert_allclose(np.concatenate(list(few.open().blocks)), expected, rtol=1e-5)
+    np.testing.assert_allclose(few.read().signal, expected, rtol=1e-5)
     with pytest.raises(InputError, match="301 of 30000 .*777"):
-        list(many.open().blocks)
-    assert sum(block.size for block in good.open().blocks) == len(values)
+        many.read()
+    assert good.read().signal.size == len(values)
 
 
 def test_a_file_of_several_channels_is_decoded_once(tmp_path):
     write_csv(tmp_path / "a.csv", ["x", "y", "rpm"], noise(3, 3000))
     with patch.object(isolated, "read_isolated", wraps=isolated.read_isolated) as decoded:
-        (first, second) = (recording.open() for recording in find_recordings(tmp_path))
-        assert [sum(block.size for block in stream.blocks) for stream in (second, first)] == [3000, 3000]
+        assert [recording.read().signal.size for recording in find_recordings(tmp_path)] == [3000, 3000]
     assert decoded.call_count == 1
 
 
@@ -115,7 +115,7 @@ def test_the_speed_is_offered_and_not_diagnosed(tmp_path):
     assert [recording.channel for point in found.points for recording in point.recordings] == ["x [g]", "y [g]"]
     assert found.speed is not None
     assert found.speed.channel == "rpm"
-    assert sum(block.size for block in found.speed.open().blocks) == 3000
+    assert found.speed.read().signal.size == 3000
     assert found.notes
 
 
@@ -163,9 +163,8 @@ def test_loudness_of_lines_agrees_with_its_slow_twin():
 
 
 def read(signal: np.ndarray) -> PhysicsEvidence:
-    spectra = line_spectra(16_000.0, 1500.0, ORDERS)
-    spectra.add(np.asarray(signal, dtype=np.float32))
-    return physics_evidence(stacked([spectra.average()]), 16_000.0, 1500.0, ORDERS)
+    spectra = envelope_spectra(np.asarray(signal, dtype=np.float32), 16_000.0, 1500.0, last_order(ORDERS))
+    return physics_evidence(spectra, levels_over_background(spectra), 16_000.0, 1500.0, ORDERS)
 
 
 def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():

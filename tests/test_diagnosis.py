@@ -16,7 +16,7 @@ import bearcat
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.find import Given, alone, array_recording
+from bearcat.deploy.find import Given, alone, found_recording
 from bearcat.diagnosis.decision import UNCLEAR
 from bearcat.diagnosis.lines import (
     DECIBELS,
@@ -32,7 +32,7 @@ from bearcat.diagnosis.lines import (
 )
 from bearcat.diagnosis.physics import STATES, state_of
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
+from bearcat.diagnosis.spectra import Plan, Spectra, bands, envelope_spectra
 from bearcat.errors import InputError
 from bearcat.findings import FAMILY
 from tests import pooled
@@ -49,9 +49,8 @@ def simulated(state: str) -> Recording:
 
 
 def diagnosis_of(recording: Recording, rpm: float | None = None) -> Diagnosis:
-    found = array_recording(recording.signal, recording.rate, recording.origin)
-    given = Given(rpm=rpm or recording.rpm, bearing=BEARINGS["6203"])
-    return pooled.diagnosed(alone(found), given).usable()[0]
+    found = found_recording(replace(recording, rpm=rpm or recording.rpm, bearing=BEARINGS["6203"]))
+    return pooled.diagnosed(alone(found), Given()).usable()[0]
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -184,9 +183,7 @@ def strikes(order: float, seconds: float = 4.0) -> np.ndarray:
 
 
 def family_of(order: float) -> LineFamily:
-    spectra = EnvelopeSpectra(RATE, RPM, last_family_order(RATE, RPM))
-    spectra.add(strikes(order))
-    return find_family(spectra.average(), RPM)
+    return find_family(envelope_spectra(strikes(order), RATE, RPM, last_family_order(RATE, RPM)), RPM)
 
 
 @pytest.mark.parametrize(("name", "part", "line"), [("6205", "outer race", "BPFO"), ("NU216E", "inner race", "BPFI")])

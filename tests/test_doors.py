@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from bearcat.data.windows import fingerprint
 from bearcat.deploy.opened import open_model
 from bearcat.deploy.serve import Served
 from bearcat.diagnosis.fusion import FOLDER as GENERAL
-from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
+from bearcat.diagnosis.quality import Channel, Quality, check_quality
 from bearcat.errors import InputError
 from bearcat.report import read_result
 from bearcat.watch.folder import WatchedFolder
@@ -62,12 +61,8 @@ def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | No
     opened = None if model is None else open_model(model)
     served = Served(opened)
     try:
-        answer = served.answer(
-            path,
-            {name: str(value) for name, value in query.items()} | {"filename": path.name},
-            time.monotonic() + 60,
-            2**29,
-        )
+        texts = {name: str(value) for name, value in query.items()}
+        answer = served.answer(path, texts | {"filename": path.name}, 60)
     except InputError:
         return None
     return json.loads(json.dumps(answer))
@@ -173,17 +168,17 @@ def test_recordings_whose_stated_speed_is_wrong_are_read_at_the_measured_one_in_
             seed = 100 + 10 * place + number
             _wav(tmp_path / "own" / "900rpm" / state / f"{number}.wav", turning(state, seed, 900.0))
             _wav(tmp_path / "own" / "1200rpm" / f"{state}-{number}.wav", turning(state, seed + 50, 1440.0))
-    measured, prepared, honest, preparing = Counter[str](), dict[str, float](), SignalAnalysis.finish, windows.prepare
+    measured, prepared, preparing = Counter[str](), dict[str, float](), windows.prepare
 
-    def finish(analysis: SignalAnalysis, *axes: Any) -> SignalEvidence:
-        measured[analysis.recording] += 1
-        return honest(analysis, *axes)
+    def checked(channel: Channel) -> Quality:
+        measured[channel.name] += 1
+        return check_quality(channel)
 
     def prepare(recordings: Sequence[Recording], *words: Any) -> Windows:
         prepared.update({recording.origin: recording.rpm for recording in recordings})
         return preparing(recordings, *words)
 
-    monkeypatch.setattr(SignalAnalysis, "finish", finish)
+    monkeypatch.setattr("bearcat.diagnosis.signal.check_quality", checked)
     monkeypatch.setattr(windows, "prepare", prepare)
     wishes = {"data": tmp_path / "own", "bearing": BEARING, "epochs": 4, "out": tmp_path / "out"}
     with pytest.warns(UserWarning, match="wrong speed"):

@@ -159,7 +159,9 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
-        snapshot = Snapshot("pump", "drive end", END, Observation("a.wav", no_signal=Finding("empty", "check")))
+        snapshot = Snapshot(
+            "pump", "drive end", END, Observation("a.wav", no_signal=Finding("constant", "check", {"value": 0.0}))
+        )
         store.add(RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)])
         store.keep([PointState(status, (OperatingState(),))])
         text = fleet_page(store)

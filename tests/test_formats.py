@@ -14,7 +14,7 @@ from scipy.io import wavfile
 
 from bearcat.data import signals, stream
 from bearcat.data.isolated import read_signals
-from bearcat.data.stream import FORMATS, ONE, Stream, only_stream, read_channels
+from bearcat.data.stream import FORMATS, ONE, read_channels
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac")
@@ -129,10 +129,10 @@ def test_a_missing_extra_prints_its_command(tmp_path, monkeypatch, suffix, modul
     path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=r"pip install 'bearcat\[formats\]'"):
-        open_stream(path)
+        blocks_of(path)
 
 
-# Streams: the same samples, a block at a time.
+# The same samples, a block at a time and whole.
 
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:
@@ -146,16 +146,16 @@ def short_blocks(monkeypatch):
     monkeypatch.setattr(stream, "TEXT_BLOCK", 10_000)
 
 
-def open_stream(path: Path, channel: str | None = None) -> Stream:
-    """In this process, where the length of blocks can be changed."""
-    return only_stream(str(path), read_channels(path, str(path), channel, ONE))
+def blocks_of(path: Path, channel: str | None = None) -> tuple[float | None, list[np.ndarray]]:
+    """The rate and the blocks, in this process, where their length can be changed."""
+    (rate, *_), *blocks = read_channels(path, str(path), channel, ONE)
+    return rate, [block for _, block in blocks]
 
 
-def check_stream(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> int:
-    """That a file gives these samples, streamed and whole; the number of blocks."""
-    streamed, whole = open_stream(path, channel), read_signals(path)
-    assert streamed.rate == whole.rate == rate
-    blocks = list(streamed.blocks)
+def check_blocks(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> int:
+    """That a file gives these samples, by blocks and whole; the number of blocks."""
+    (found, blocks), whole = blocks_of(path, channel), read_signals(path)
+    assert found == whole.rate == rate
     assert {block.dtype for block in blocks} == {np.dtype(np.float32)}
     np.testing.assert_array_equal(np.concatenate(blocks), expected.astype(np.float32))
     np.testing.assert_array_equal(whole.pick(channel)[1], expected.astype(np.float32))
@@ -180,7 +180,7 @@ def test_wav_files_stream_as_scipy_reads_them_and_have_full_scale_one(tmp_path, 
     wavfile.write(path, 12_000, np.stack([whole, whole[::-1]], axis=1))
     _, expected = wavfile.read(path)
     expected = (expected[:, 1] - np.float32(128 * (kind.kind == "u"))) / np.float32(scale)
-    assert check_stream(path, "2", expected, 12_000) == 5
+    assert check_blocks(path, "2", expected, 12_000) == 5
     np.testing.assert_allclose(expected[::-1], values, atol=0.01)
 
 
@@ -200,15 +200,15 @@ def test_24_bits_stream_from_every_kind_of_wav_file(tmp_path):
         b"RF64\xff\xff\xff\xff" + ds64 + head + b"data\xff\xff\xff\xff" + data[8:],
     ):  # fmt: skip
         path.write_bytes(content)
-        assert check_stream(path, "2", values[:, 1] / 2**23, 12_000) == 5
+        assert check_blocks(path, "2", values[:, 1] / 2**23, 12_000) == 5
         path.write_bytes(content[:-1000])
         with pytest.raises(InputError, match=r"a\.wav: cannot be read"):
-            open_stream(path, "2")
+            blocks_of(path, "2")
     no_channels, many_chunks = plain[:22] + b"\0\0" + plain[24:], b"RIFF\0\0\0\0WAVE" + bytes(8) * 20_000
     for content in (plain.replace(b"RIFF", b"RIFT"), plain.replace(b"fmt ", b"fnt "), no_channels, many_chunks):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"a\.wav: cannot be read"):
-            open_stream(path, "2")
+            blocks_of(path, "2")
 
 
 @pytest.mark.parametrize(("order", "kind"), [("C", "<f4"), ("F", ">f8"), ("F", "<i2")])
@@ -232,14 +232,14 @@ def test_arrays_stream_however_they_lie(tmp_path, order, kind):
     }  # fmt: skip
     for file, before in (("a.npz", ""), ("b.mat", "struct.")):
         for channel, samples in expected.items():
-            assert check_stream(tmp_path / file, before + channel, samples, 12_000) == 5
-    assert check_stream(tmp_path / "b.mat", "struct.packed.2", values[1], 12_000) == 5
+            assert check_blocks(tmp_path / file, before + channel, samples, 12_000) == 5
+    assert check_blocks(tmp_path / "b.mat", "struct.packed.2", values[1], 12_000) == 5
     for name, samples in (("by_row", values[1]), ("by_column", values[1]), ("one", values[0]), ("flat", values[1])):
         np.save(tmp_path / f"{name}.npy", stored[name])
         scipy_io.savemat(tmp_path / f"{name}.mat", {"x": stored[name]})
         second = name.startswith("by")
-        assert check_stream(tmp_path / f"{name}.npy", "2" if second else "1", samples, None) == 5
-        assert check_stream(tmp_path / f"{name}.mat", "x.2" if second else "x", samples, None) == 5
+        assert check_blocks(tmp_path / f"{name}.npy", "2" if second else "1", samples, None) == 5
+        assert check_blocks(tmp_path / f"{name}.mat", "x.2" if second else "x", samples, None) == 5
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", " "])
@@ -252,4 +252,4 @@ def test_long_text_streams_what_it_holds(tmp_path, delimiter, header, end):
     rows = "\n".join(delimiter.join(f"{value:.9f}" for value in row) for row in columns)
     path = tmp_path / "a.txt"
     path.write_bytes((header.format(delimiter) + rows).replace("\n", end).encode())
-    assert check_stream(path, "b" if header else "3", columns[:, 2], 12_000) > 5
+    assert check_blocks(path, "b" if header else "3", columns[:, 2], 12_000) > 5

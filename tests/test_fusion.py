@@ -15,7 +15,7 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.data.bearing import BEARINGS
 from bearcat.deploy.opened import GENERAL, open_model
-from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, GeneralWitness, Witnesses, fuse, names_of
+from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, general_evidence, names_of
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, STATES, Baseline, known_baseline, quiet_baselines, shipped
@@ -126,9 +126,7 @@ def test_witnesses_who_disagree_are_never_healthy(found):
 
 def test_the_general_model_in_numpy_is_the_one_in_torch():
     signal = draw("outer", 3, seconds=3.5)
-    witness = GeneralWitness(RATE, RPM, BEARING.orders())
-    witness.add(signal)
-    found = witness.finish()
+    found = general_evidence(signal, RATE, RPM, BEARING)
     model = open_model(GENERAL)
     windows = np.lib.stride_tricks.sliding_window_view(signal, 8192)[::4096][:, None]
     log = model.outputs(windows, RPM, BEARING).log_probabilities.astype(np.float64)

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bearcat.bench.grid import read_grid
-from bearcat.data.isolated import open_stream
+from bearcat.data.isolated import read_signals
 from bearcat.data.recording import resample
-from bearcat.data.signals import BLOCK
-from bearcat.data.stream import Stream
 from bearcat.deploy.model import load_model
-from bearcat.deploy.opened import at_rate_of, resampled
+from bearcat.deploy.opened import at_rate_of
 from bearcat.errors import InputError
 from bearcat.report import read_result
 from bearcat.storage import digest_json
@@ -38,24 +35,17 @@ def test_resampling_has_bounds_before_anything_is_allocated():
     model = made_model()
     for rate in (1e-3, 100, 2e7):
         with pytest.raises(InputError, match="check the rate") as raised:
-            at_rate_of(model, replace(_stream(), rate=None), rate)
+            at_rate_of(model, make_recording(rate=None), rate)
         assert raised.value.field == "rate"
         with pytest.raises(InputError, match="check the rate"):
             resample(make_recording(rate=rate), RATE)
-    pieces = list(resampled([noise(BLOCK)], 100, 1))
-    assert sum(piece.size for piece in pieces) == 100 * BLOCK
-    assert max(piece.size for piece in pieces) <= 2 * BLOCK, "a block becomes no more than a block at a time"
-
-
-def _stream() -> Stream:
-    return Stream("it", None, iter([noise(LENGTH)]))
 
 
 def test_a_pipe_or_a_device_is_no_recording_and_no_model(models, tmp_path):
     os.mkfifo(tmp_path / "a.wav")
     for path in (tmp_path / "a.wav", Path("/dev/zero")):
         with pytest.raises(InputError):
-            open_stream(path)
+            read_signals(path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights.safetensors").write_bytes(b"")
     os.mkfifo(tmp_path / "model" / "model.json")

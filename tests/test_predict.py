@@ -8,45 +8,36 @@ import json
 import os
 import signal
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.api import diagnose
 from bearcat.data.bearing import find_bearing
-from bearcat.data.isolated import open_stream
-from bearcat.data.recording import spectral_shape
+from bearcat.data.isolated import read_signals
+from bearcat.data.recording import Recording, spectral_shape
 from bearcat.deploy import diagnose as diagnose_units
 from bearcat.deploy.find import FoundUnit, Given, find_files
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.opened import at_rate_of, cut_stream, open_model, resampled
+from bearcat.deploy.opened import at_rate_of, open_model
 from bearcat.diagnosis.decision import UNREADABLE
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.errors import InputError
 from bearcat.settings import DiagnoseRequest
-from tests.pooled import pool_stream
+from tests.pooled import pool_windows
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
-
-quick = settings(max_examples=40, deadline=None)
 
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
 
 
-def in_blocks(signal: np.ndarray, sizes: list[int]):
-    """The signal in blocks of these sizes, again and again, to its end."""
-    start, turn = 0, 0
-    while start < signal.size:
-        yield signal[start : start + sizes[turn % len(sizes)]]
-        start, turn = start + sizes[turn % len(sizes)], turn + 1
+def recorded(samples: np.ndarray, rate: float | None = None) -> Recording:
+    return Recording(signal=samples, rate=rate, domain="", origin="a.npy")
 
 
 @pytest.fixture(scope="module")
@@ -57,76 +48,43 @@ def model_folder(tmp_path_factory):
     return folder
 
 
-@quick
-@given(
-    samples=st.integers(0, 400), length=st.integers(2, 50), step=st.integers(1, 80), batch=st.integers(1, 9),
-    sizes=st.lists(st.integers(1, 70), min_size=1, max_size=4),
-)  # fmt: skip
-def test_cutting_blocks_is_cutting_the_whole(samples, length, step, batch, sizes):
-    signal = np.arange(samples, dtype=np.float32)
-    expected = [signal[at : at + length].tolist() for at in range(0, samples - length + 1, step)]
-    found = list(cut_stream(in_blocks(signal, sizes), length, step, batch))
-    assert [row for _, rows in found for row in rows.tolist()] == expected
-    assert [int(rows[0, 0]) for _, rows in found] == [start for start, _ in found]
-    assert all(len(rows) <= batch for _, rows in found)
-
-
-@quick
-@given(
-    samples=st.integers(1, 3000), up=st.integers(1, 9), down=st.integers(1, 9),
-    sizes=st.lists(st.integers(1, 900), min_size=1, max_size=4),
-)  # fmt: skip
-def test_resampling_blocks_is_resampling_the_whole(samples, up, down, sizes):
-    ratio = Fraction(up, down)
-    signal = noise(samples)
-    expected = processing.resample_poly(signal, ratio.numerator, ratio.denominator)
-    found = np.concatenate(list(resampled(in_blocks(signal, sizes), ratio.numerator, ratio.denominator)))
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() < 1e-5
-
-
-def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder, monkeypatch):
+def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(model_folder, monkeypatch):
     monkeypatch.setattr("bearcat.deploy.opened.BATCH", 7)
     signal = noise(256 * 31 + 17)
-    np.save(tmp_path / "a.npy", signal)
-    model = made_model()
-    expected = pool(tally(model.outputs(signal[: 256 * 31].reshape(31, 1, 256)).log_probabilities))
+    expected = pool(tally(made_model().outputs(signal[: 256 * 31].reshape(31, 1, 256)).log_probabilities))
     for place in ("model", "model.onnx"):
         opened = open_model(model_folder / place)
-        stream, findings = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
+        recording, findings = at_rate_of(opened, recorded(signal), 12_000)
         assert findings == []
-        found = pool_stream(opened, stream)
+        found = pool_windows(opened, recording)
         assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
         assert (found.windows, found.agreement) == (31, expected.agreement)
 
 
-def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_path, model_folder):
+def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(model_folder):
     model = open_model(model_folder / "model.onnx")
     signal = noise(48_000)
-    wavfile.write(tmp_path / "fast.wav", 48_000, signal)
-    np.save(tmp_path / "unknown.npy", processing.resample_poly(signal, 1, 4))
-    stream, findings = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
+    fast, unknown = recorded(signal, 48_000.0), recorded(processing.resample_poly(signal, 1, 4))
+    brought, findings = at_rate_of(model, fast)
     assert [finding.kind for finding in findings] == ["resampled"]
-    fast = pool_stream(model, stream)
-    slow = pool_stream(model, at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 12_000)[0])
-    assert fast.probabilities == pytest.approx(slow.probabilities, abs=1e-4)
-    assert fast.windows == slow.windows == 12_000 // 256
+    by_fast, by_slow = pool_windows(model, brought), pool_windows(model, at_rate_of(model, unknown, 12_000)[0])
+    assert by_fast.probabilities == pytest.approx(by_slow.probabilities, abs=1e-4)
+    assert by_fast.windows == by_slow.windows == 12_000 // 256
     with pytest.raises(InputError, match="sampling rate") as raised:
-        at_rate_of(model, open_stream(tmp_path / "unknown.npy"))
+        at_rate_of(model, unknown)
     assert raised.value.field == "rate"
-    _, (_, missing) = at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 5_000)
+    _, (_, missing) = at_rate_of(model, unknown, 5_000)
     assert (missing.kind, missing.values["hertz"]) == ("missing frequencies", 2500)
     with pytest.raises(InputError, match="48000 Hz") as raised:
-        Given(rate=12_000.0).rate_of(open_stream(tmp_path / "fast.wav"))
+        Given(rate=12_000.0).rate_of(fast)
     assert raised.value.field == "rate"
-    assert Given(rate=48_000.5).rate_of(open_stream(tmp_path / "fast.wav")) == 48_000
+    assert Given(rate=48_000.5).rate_of(fast) == 48_000
 
 
-def test_a_model_of_several_channels_says_how_it_can_be_asked(tmp_path):
-    np.save(tmp_path / "one.npy", noise(1000))
-    stream, _ = at_rate_of(made_model(channels=2), open_stream(tmp_path / "one.npy"), 12_000)
-    with pytest.raises(InputError, match=r"one\.npy: .* 2 channels .* Python"):
-        pool_stream(made_model(channels=2), stream)
+def test_a_model_of_several_channels_says_how_it_can_be_asked():
+    model = made_model(channels=2)
+    with pytest.raises(InputError, match=r"a\.npy: .* 2 channels .* Python"):
+        pool_windows(model, recorded(noise(1000), 12_000))
 
 
 def test_folders_are_walked_hidden_files_are_not(tmp_path):
@@ -138,7 +96,7 @@ def test_folders_are_walked_hidden_files_are_not(tmp_path):
     found = list(find_files([tmp_path, tmp_path / "notes.pdf"]))
     assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/c.WAV", "b.csv", "d.wav", "notes.pdf"]
     with pytest.raises(InputError, match="d.wav: there is no such file"):
-        open_stream(tmp_path / "d.wav")
+        read_signals(tmp_path / "d.wav")
 
 
 def status_of(rows: list[dict]) -> int:

@@ -13,7 +13,7 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.data.channels import Declared
 from bearcat.data.signals import SignalLimits
-from bearcat.diagnosis.quality import QualityCheck, stopped, velocity_rms, vibration_severity
+from bearcat.diagnosis.quality import Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.findings import ZONES
 from tests.reference import levels as twin
@@ -25,11 +25,8 @@ TIME = np.arange(NOISE.size) / RATE
 GROUP_2 = Declared("m/s²", 2, "rigid")
 
 
-def quality(samples, unit=None, block=10_000):
-    check = QualityCheck(RATE, unit)
-    blocks = (np.asarray(samples[first : first + block], np.float32) for first in range(0, len(samples), block))
-    assert sum(part.size for part in check.observe(blocks)) == len(samples)
-    return check.finish()
+def quality(samples, unit=None, rpm=None):
+    return check_quality(Channel("a", np.asarray(samples, np.float32), RATE, unit, rpm=rpm))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +41,7 @@ def test_nothing_is_wrong_with_a_good_recording(signal):
 @pytest.mark.parametrize(
     ("signal", "unit", "kind"),
     [
-        (np.full(5000, 0.25), None, "constant"), (np.zeros(0), None, "empty"), (1e-3 * NOISE, "g", "sensor noise"),
+        (np.full(5000, 0.25), None, "constant"), (1e-3 * NOISE, "g", "sensor noise"),
         (1e-2 * NOISE, "m/s²", "sensor noise"), (np.round(NOISE), None, "few values"),
     ],
 )  # fmt: skip
@@ -71,11 +68,8 @@ def test_what_is_wrong_is_a_finding_and_is_no_reason_to_stay_silent(signal, kind
 
 @pytest.mark.parametrize(("hertz", "hums"), [(1480 / 30, False), (50.0, True)])
 def test_twice_the_stated_speed_is_no_mains_hum(hertz, hums):
-    check = QualityCheck(RATE, None, rpm=1480.0)
-    signal = np.sin(2 * np.pi * hertz * TIME) + 1e-3 * NOISE
-    for _ in check.observe([signal.astype(np.float32)]):
-        pass
-    assert ("mains hum" in {finding.kind for finding in check.finish().findings}) == hums
+    found = quality(np.sin(2 * np.pi * hertz * TIME) + 1e-3 * NOISE, rpm=1480.0)
+    assert ("mains hum" in {finding.kind for finding in found.findings}) == hums
 
 
 @given(st.lists(st.integers(-12, 12), min_size=20, max_size=300), st.integers(-8, 12))

@@ -20,7 +20,6 @@ from bearcat.data import Folder, cached_windows, load
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.inputs import Preparation
 from bearcat.data.recording import (
-    Gaps,
     RecordingInfo,
     Windows,
     change_rate,
@@ -79,17 +78,14 @@ def test_samples_that_are_no_numbers_are_named_with_their_place(bad):
         make_recording(signal, origin="x.csv")
 
 
-@pytest.mark.parametrize("sizes", [[60, 40], [1] * 100, [50, 3, 2, 45]])
-def test_gaps_are_filled_and_counted_block_by_block(sizes):
-    signal = np.arange(100, dtype=np.float32)
-    signal[[0, 50, 51, 52, 99]] = np.nan
-    gaps = Gaps("x.csv")
-    filled = np.concatenate([gaps.fill(block) for block in np.split(signal, np.cumsum(sizes)[:-1])])
-    assert np.isfinite(filled).all()
-    assert (gaps.samples, gaps.missing, gaps.first) == (100, 5, 0)
-    np.testing.assert_array_equal(filled[np.isfinite(signal)], signal[np.isfinite(signal)])
-    with pytest.raises(InputError, match="5 of 100 .*sample 0"):
-        gaps.check()
+def test_gaps_are_filled_by_straight_lines_and_named():
+    signal = np.arange(1000, dtype=np.float32)
+    gaps = [0, 50, 51, 52, 999]
+    signal[gaps] = np.nan
+    found = make_recording(signal)
+    assert found.gaps.tolist() == gaps
+    assert (found.signal[0], found.signal[999]) == (1, 998)
+    np.testing.assert_array_equal(found.signal[1:999], np.arange(1, 999))
 
 
 def test_parts_of_a_recording_keep_their_own_gaps():

@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.find import FoundMeasurement, Given, alone, array_recording
+from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, alone, found_recording
 from bearcat.diagnosis.combs import GRID, Lines, fault_scores, follow_speed, shaft_lines, shaft_scores
 from bearcat.diagnosis.speed import measure_speed
 from tests import pooled
@@ -19,6 +19,10 @@ from tests.reference import speed as slow
 
 RATE = 8192.0
 ORDERS = BEARINGS["6203"].orders()
+
+
+def array_recording(signal: np.ndarray, rate: float | None, name: str) -> FoundRecording:
+    return found_recording(Recording(signal=signal, rate=rate, domain="", origin=name))
 
 
 def turning(

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.data.stream import Stream
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
 from bearcat.diagnosis.recording import Observation
@@ -363,8 +363,9 @@ def recorded(signals, bearing=Simulated.bearing):
     """A measurement of several points."""
     points = []
     for name, signal in signals.items():
-        stream = partial(Stream, f"x#{name}", RATE, [signal.astype(np.float32)])
-        points.append(FoundPoint(f"x#{name}", (FoundRecording(stream, f"x#{name}", 1500.0, bearing, "pump", name),)))
+        origin = f"x#{name}"
+        read = partial(Recording, signal=signal, rate=RATE, domain="", origin=origin)
+        points.append(FoundPoint(origin, (FoundRecording(read, origin, 1500.0, bearing, "pump", name),)))
     return FoundMeasurement("x", tuple(points))
 
 

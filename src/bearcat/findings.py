@@ -265,7 +265,6 @@ def _baseline_incomplete(values: Values) -> str:
 Words = Mapping[str, str | Callable[[Values], str]]
 # No signal.
 _SILENT: Words = {
-    "empty": "the recording holds no samples; record it again",
     "constant": "the sensor gives no signal: all samples are {value:g}; check sensor and cable",
     "few values": "the sensor gives no signal: {values} different values only; " + RUNNING,
     "sensor noise": "the sensor gives no signal: {rms:.2g} {unit} is noise of the sensor; " + RUNNING,

@@ -128,7 +128,10 @@ class RunSpec:
     def given(self) -> Given:
         """What the user says of recordings that do not say it themselves; a model will be asked of them."""
         rpm = getattr(self.dataset, "rpm", None)
-        return Given(rpm=rpm if isinstance(rpm, float) else None, without=self.tested, search=False)
+        return Given(
+            rpm=rpm if isinstance(rpm, float) else None, without=self.tested, search=False,
+            assumed_rate=self.preparation.rate,
+        )  # fmt: skip
 
     @cached_property
     def identity(self) -> str:
@@ -173,8 +176,8 @@ class Library:
         given, rate, cut = spec.given, spec.preparation.rate, spec.preparation.cut
 
         def measure(domain: str) -> list[MeasuredUnit]:
-            units = units_of(self.catalogue(spec.dataset).only([domain]), rate, cut)
-            return [measure_unit(unit, given) for unit in units]
+            units = units_of(self.catalogue(spec.dataset).only([domain]), cut)
+            return [replace(measure_unit(unit, given), opened=()) for unit in units]
 
         return [
             unit
@@ -184,12 +187,12 @@ class Library:
 
     def corrected_speeds(self, spec: RunSpec) -> dict[str, float]:
         """The speed in rpm of each recording of the run that is read at another one than it states, by its origin."""
-        points = [pair for unit in self.measured(spec, *spec.domains) for pair in unit.points]
         speeds = {
-            recording.name: reading_speed(evidence, evidence.stated)
-            for point, measured in points
-            if (evidence := measured.signal.speed) is not None and evidence.corrected
-            for recording in point.recordings
+            channel: reading_speed(point.speed, point.speed.stated)
+            for unit in self.measured(spec, *spec.domains)
+            for point in unit.points
+            if point.speed is not None and point.speed.corrected
+            for channel in point.channels
         }
         return {name: rpm for name, rpm in speeds.items() if rpm is not None}
 
@@ -228,13 +231,12 @@ class Library:
         data = split.training
         if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
             return data
-        codes, certain, units = state_codes(split.classes), dict[str, int](), self.measured(spec)
-        points = (point for unit in units for point, _ in unit.points)
-        for point, observation in zip(points, examine(units, spec.given)[0], strict=True):
-            shares = fuse(observation.witnesses)
+        codes, certain = state_codes(split.classes), dict[str, int]()
+        for point in examine(self.measured(spec), spec.given)[0]:
+            shares = fuse(point.witnesses)
             state = max(shares, key=lambda name: shares[name], default=None)
             if state in FAULTS and state in codes and shares[state] >= ANCHOR:
-                certain |= {recording.name: codes[state] for recording in point.recordings}
+                certain |= dict.fromkeys(point.channels, codes[state])
         infos = split.target.recordings
         anchors = np.array([certain.get(infos[number].origin, UNKNOWN) for number in split.target_order.tolist()])
         return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))

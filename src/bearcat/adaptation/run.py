@@ -33,8 +33,7 @@ from bearcat.cat.networks import select_run
 from bearcat.cat.state import TrainingState
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
-from bearcat.deploy import MeasuredPoint, examine
-from bearcat.deploy.find import FoundPoint
+from bearcat.deploy import examine
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.deploy.opened import network_evidence
 from bearcat.diagnosis.decision import decide
@@ -152,16 +151,16 @@ def diagnose_tested(
         members = tested.recording == number
         tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.unfamiliar[members])
 
-    def answered(found: FoundPoint, measured: MeasuredPoint) -> MeasuredPoint:
-        parts = [tallies[recording.name] for recording in found.recordings if recording.name in tallies]
+    def answered(point: Observation) -> Observation:
+        parts = [tallies[channel] for channel in point.channels if channel in tallies]
         if not parts:
-            return measured
+            return point
         pooled = pool(reduce(add, parts), evaluation.pooled_temperature, evaluation.familiarity)
         network = network_evidence(pooled, split.classes, record.decision, record.evidence.shift)
-        return replace(measured, network=network)
+        return replace(point, witnesses=replace(point.witnesses, network=network))
 
     units = [unit.answered(answered) for unit in library.measured(spec)]
-    names = {found.name for unit in units for found, measured in unit.points if measured.network is not None}
+    names = {point.recording for unit in units for point in unit.points if point.network is not None}
     observations = [each for each in examine(units, spec.given)[0] if each.recording in names]
     return _decided(record, observations, library, spec, evaluation.unknown)
 

@@ -4,8 +4,7 @@ A process is started once and loads the libraries. For each file of a risky form
 limits, reads the file, answers through a socket and ends, so that a file can neither harm the next nor take all
 memory. Any failure is one sentence. Wav and text need no child.
 
->>> with open_upload(Path("monday.mat"), None, "monday.mat", until=time.monotonic() + 30, most=2**29) as stream:
-...     loudest = max(abs(block).max() for block in stream.blocks)
+>>> name, samples = read_signals(Path("monday.mat")).pick(None)
 """
 
 from __future__ import annotations
@@ -21,19 +20,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
-from functools import partial
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import bearcat.data.signals as arrays
 import bearcat.data.stream as streams
 from bearcat.data.signals import Samples, Signals, TooLargeError
-from bearcat.data.stream import ALL, ONE, TO_DIAGNOSE, Stream, finite_stream, only_stream
+from bearcat.data.stream import ALL
 from bearcat.errors import InputError
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
@@ -41,9 +38,10 @@ RISKY = {
     ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".h5": ("h5py",), ".hdf5": ("h5py",),
     ".flac": ("soundfile",),
 }  # fmt: skip
-DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
+DAY = 86_400.0  # seconds; the time for a file of the user's own
 GRACE = 5.0  # seconds after its time in which a child must have ended
 LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
+MOST_BYTES = 2**31  # of samples of a file, which are held in memory
 CPU_SECONDS = 600.0  # of computing for one file
 LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
 
@@ -65,75 +63,38 @@ def is_risky(path: Path) -> bool:
     return path.suffix.lower() in RISKY
 
 
-def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
-    """A channel of a file of the user's own by its name, or the only one."""
-    return only_stream(origin or str(path), read_isolated(path, origin, channel, ONE))
+def read_signals(
+    path: Path, origin: str | None = None, channel: str | None = None, which: str = ALL, seconds: float = DAY
+) -> Signals:
+    """Channels of a file, whole: all, or those that `read_channels` (stream.py) gives for `channel` and `which`.
 
-
-def open_channels(
-    path: Path, origin: str | None = None, preferred: str | None = None
-) -> dict[str, Callable[[str], Stream]]:
-    """What opens each channel to be diagnosed, by its name, as a stream with the origin that it is given.
-
-    The file is decoded once where its samples fit into memory, and else once for each channel.
+    A child that reads them ends after these seconds.
     """
-    try:
-        rate, rpm, blocks = _read(path, origin, preferred, TO_DIAGNOSE, arrays.KEPT_BYTES)
-    except TooLargeError:
-        with closing(read_isolated(path, origin, preferred, TO_DIAGNOSE)) as content:
-            _, _, names = next(content)
-        return {name: partial(open_stream, path, name) for name in names}
-
-    def stream(name: str, origin: str) -> Stream:
-        return finite_stream(origin, rate, blocks[name], name, rpm)
-
-    return {name: partial(stream, name) for name in blocks}
-
-
-def read_signals(path: Path, origin: str | None = None) -> Signals:
-    """All channels of a file of the user's own, whole."""
-    rate, rpm, blocks = _read(path, origin, None, ALL)
-    return Signals(origin or str(path), {name: np.concatenate(several) for name, several in blocks.items()}, rate, rpm)
-
-
-def _read(
-    path: Path, origin: str | None, channel: str | None, which: str, most: int | None = None
-) -> tuple[float | None, float | None, dict[str, list[Samples]]]:
-    """Rate, stated speed, and the blocks of each channel."""
-    content = read_isolated(path, origin, channel, which, most=most)
-    rate, rpm, names = next(content)
-    blocks: dict[str, list[Samples]] = {name: [] for name in names}
-    for name, block in content:
-        blocks[name].append(block)
-    return rate, rpm, blocks
-
-
-@contextmanager
-def open_upload(path: Path, channel: str | None, origin: str, until: float, most: int) -> Iterator[Stream]:
-    """A stranger's file, of at most so many bytes of samples; TimeoutError where reading lasts beyond `until`."""
-    if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
-        raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
-    with closing(read_isolated(path, origin, channel, ONE, until, most)) as content:
-        yield only_stream(origin, content)
+    origin = origin or str(path)
+    with closing(read_isolated(path, origin, channel, which, seconds)) as content:
+        rate, rpm, names = next(content)
+        blocks: dict[str, list[Samples]] = {name: [] for name in names}
+        for name, block in content:
+            blocks[name].append(block)
+    return Signals(origin, {name: np.concatenate(blocks.pop(name)) for name in names}, rate, rpm)
 
 
 def read_isolated(
-    path: Path, origin: str | None, channel: str | None, which: str, until: float | None = None, most: int | None = None
+    path: Path, origin: str, channel: str | None, which: str, seconds: float = DAY
 ) -> Generator[Any, None, None]:
-    """What bearcat.data.stream.read_channels yields, by a child where the format is risky, until the samples have more
-    than `most` bytes; without it, by a limit that follows from the size of the file.
+    """What bearcat.data.stream.read_channels yields, by a child where the format is risky, up to MOST_BYTES of samples
+    and a limit that follows from the size of the file.
     """
-    origin, size = origin or str(path), 0
+    most, size = MOST_BYTES, 0
     if is_risky(path) and sys.platform != "win32":
-        content = _by_child(path, origin, channel, which, until or time.monotonic() + DAY)
-        most = most or _limit(path)
+        content, most = _by_child(path, origin, channel, which, time.monotonic() + seconds), min(most, _limit(path))
     else:
         content = streams.read_channels(path, origin, channel, which)
     with closing(content):
         yield next(content)
         for name, block in content:
             size += block.nbytes
-            if most is not None and size > most:
+            if size > most:
                 raise TooLargeError(f"{origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
             yield name, block
 
@@ -161,8 +122,6 @@ def _by_child(path: Path, origin: str, channel: str | None, which: str, until: f
                     raise EOFError
                 text, _, samples = connection.recv_bytes(LONGEST_MESSAGE).partition(b"\n")
             except (EOFError, OSError) as error:
-                if time.monotonic() >= until:  # the child has ended itself
-                    raise TimeoutError(f"reading {origin} took too long") from error
                 damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
                 raise InputError(f"{origin}: {damaged}") from error
             content = json.loads(text)

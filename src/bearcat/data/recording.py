@@ -86,9 +86,11 @@ class Recording(RecordingInfo):
         with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
             signal = np.ascontiguousarray(signal, dtype=np.float32)
         if (gaps := np.flatnonzero(~np.isfinite(signal))).size:
-            filling = Gaps(self.origin)
-            signal = filling.fill(signal)
-            filling.check()
+            if gaps.size > MOST_GAPS * signal.size:
+                many = f"{gaps.size} of {signal.size} samples are NaN or infinite, the first at sample {gaps[0]}"
+                raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
+            good, signal = np.flatnonzero(np.isfinite(signal)), signal.copy()
+            signal[gaps] = np.interp(gaps, good, signal[good])
             object.__setattr__(self, "gaps", gaps)
         if self.speed is not None:
             if self.speed.shape != signal.shape:
@@ -100,36 +102,6 @@ class Recording(RecordingInfo):
             object.__setattr__(self, "rpm", float(np.mean(self.speed, dtype=np.float64)))
         super().__post_init__()
         object.__setattr__(self, "signal", signal)
-
-
-@dataclass
-class Gaps:
-    """Fills samples that are NaN or infinite by straight lines while a recording is read, and counts them."""
-
-    origin: str
-    samples: int = 0
-    missing: int = 0
-    first: int = 0  # sample that is missing
-    last: float = 0.0  # value before the block
-
-    def fill(self, block: Floats) -> Floats:
-        """The next samples (time,), all finite."""
-        good = np.isfinite(block)
-        if not good.all():
-            numbers, gaps = np.flatnonzero(good), np.flatnonzero(~good)
-            self.first = self.first if self.missing else self.samples + int(gaps[0])
-            self.missing += gaps.size
-            block = block.copy()
-            block[gaps] = np.interp(gaps, numbers, block[numbers]) if numbers.size else self.last
-        if block.size:
-            self.samples, self.last = self.samples + block.size, float(block[-1])
-        return block
-
-    def check(self) -> None:
-        """InputError where too much of the recording is missing."""
-        if self.missing > MOST_GAPS * self.samples:
-            many = f"{self.missing} of {self.samples} samples are NaN or infinite, the first at sample {self.first}"
-            raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,18 @@
-"""Channels of a file, read a block of samples at a time, so that a day needs no more memory than a minute.
+"""Channels of a file, read a block of samples at a time.
 
 Wav and text are read here, arrays in signals.py, by a child process that reads them whole. Channels without a name are
 called "1", "2", … In a text, a column of times gives the rate, and a column of sample numbers is left out.
 
->>> stream = only_stream("monday.wav", read_channels(Path("pump/monday.wav"), "monday.wav", "1", ONE))
->>> loudest = max(abs(block).max() for block in stream.blocks)
+>>> (rate, rpm, names), *blocks = read_channels(Path("pump/monday.wav"), "monday.wav", "1", ONE)
+>>> loudest = max(abs(block).max() for _, block in blocks)
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +20,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bearcat.data.channels import is_speed, unit_of, vibrations
-from bearcat.data.recording import Floats, Gaps
 from bearcat.data.signals import (
     BLOCK,
     TIME_NAMES,
@@ -281,35 +279,3 @@ def read_channels(
         for name, samples in opened.read(names):
             with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
                 yield name, np.ascontiguousarray(samples, dtype=np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """One channel of a file as blocks of samples (time,), float32 and finite, which can be read once."""
-
-    origin: str
-    rate: float | None
-    blocks: Iterator[Floats]
-    channel: str | None = None  # its name in the file
-    rpm: float | None = None  # as the file states it, whatever it is
-    gaps: Gaps | None = None  # of the blocks that were read
-
-
-def finite_stream(
-    origin: str, rate: float | None, blocks: Iterable[Floats], channel: str | None = None, rpm: float | None = None
-) -> Stream:
-    """A stream whose gaps are filled; reading to the end raises InputError where there are too many."""
-    gaps = Gaps(origin)
-
-    def filled() -> Iterator[Floats]:
-        for block in blocks:
-            yield gaps.fill(block)
-        gaps.check()
-
-    return Stream(origin, rate, filled(), channel, rpm, gaps)
-
-
-def only_stream(origin: str, content: Iterator[Any]) -> Stream:
-    """The only channel of what `read_channels` yields."""
-    rate, rpm, (name,) = next(content)
-    return finite_stream(origin, rate, (block for _, block in content), name, rpm)

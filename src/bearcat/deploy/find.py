@@ -13,24 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from bearcat.data.bearing import Bearing, asked_bearing
 from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, points_of, vibrations
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
-from bearcat.data.isolated import open_channels, open_stream
+from bearcat.data.isolated import read_signals
 from bearcat.data.manifest import MANIFEST, ManifestRow, is_time, manifest_in
-from bearcat.data.recording import Floats, Gaps, Recording, parts_of, stated_speed
-from bearcat.data.stream import FORMATS, Stream
+from bearcat.data.recording import Recording, parts_of, stated_speed
+from bearcat.data.signals import Signals
+from bearcat.data.stream import FORMATS, ONE, TO_DIAGNOSE
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
 from bearcat.findings import Finding
 from bearcat.settings import DiagnoseRequest
 from bearcat.storage import real_path
+
+if TYPE_CHECKING:
+    from bearcat.deploy.opened import Predictor
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 SAME_RATE = 1e-4  # by which two statements of one rate may differ
@@ -38,9 +39,9 @@ SAME_RATE = 1e-4  # by which two statements of one rate may differ
 
 @dataclass(frozen=True, eq=False)
 class FoundRecording:
-    """One channel to diagnose: how to open it, and what a manifest or the folder's name states about it."""
+    """One channel to diagnose: how to read it, and what a manifest or the folder's name states about it."""
 
-    open: Callable[[], Stream]
+    read: Callable[[], Recording]
     name: str
     rpm: float | None = None
     bearing: Bearing | None = None
@@ -49,7 +50,6 @@ class FoundRecording:
     point: str | None = None
     channel: str | None = None  # its name may say the unit; None: an array
     declared: Declared = field(default_factory=Declared)  # by a manifest, for the zone of ISO 20816-3
-    states_speed: bool = False  # the user or a manifest says that this channel holds the speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +69,6 @@ class FoundMeasurement:
     speed: FoundRecording | None = None
     notes: tuple[str, ...] = ()
 
-    def closed(self) -> FoundMeasurement:
-        """The same names without the samples."""
-
-        def without_samples(point: FoundPoint) -> FoundPoint:
-            return replace(point, recordings=tuple(replace(axis, open=closed) for axis in point.recordings))
-
-        return replace(self, points=tuple(map(without_samples, self.points)), speed=None)
-
 
 @dataclass(frozen=True, eq=False)
 class FoundUnit:
@@ -88,7 +80,9 @@ class FoundUnit:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a user states about all recordings, for those that do not state it themselves; a model fills in None."""
+    """What a user states about all recordings, for those that do not state it themselves, and what a model assumes
+    where nobody states it.
+    """
 
     rate: float | None = None
     rpm: float | None = None
@@ -102,6 +96,9 @@ class Given:
     declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
     measured: bool = False  # keep levels and spectra, also of recordings that are too short to be diagnosed
     without: str | None = None  # the dataset under test: what was learnt from its bench is left out
+    assumed_rate: float | None = None
+    assumed_rpm: float | None = None
+    assumed_bearing: Bearing | None = None
 
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
@@ -123,20 +120,27 @@ class Given:
             Declared(request.unit, request.group, request.mounting),
         )  # fmt: skip
 
-    def rate_of(self, stream: Stream) -> float | None:
+    def with_model(self, model: Predictor) -> Given:
+        """The same with what the model assumes; lines of any bearing are looked for only where the user asks."""
+        return replace(
+            self, search=bool(self.search), assumed_rate=model.preparation.rate, assumed_rpm=model.rpm,
+            assumed_bearing=model.bearing,
+        )  # fmt: skip
+
+    def rate_of(self, recording: Recording) -> float | None:
         """The rate of the file, otherwise the given one; InputError if they differ."""
-        if self.rate is None or stream.rate is None or abs(stream.rate / self.rate - 1) < SAME_RATE:
-            return stream.rate or self.rate
-        differ = f"says that it is at {stream.rate:g} Hz, and {self.rate:g} Hz is given"
-        raise InputError(f"{stream.origin}: {differ}; leave the rate out, or correct it in a manifest", "rate")
+        if self.rate is None or recording.rate is None or abs(recording.rate / self.rate - 1) < SAME_RATE:
+            return recording.rate or self.rate or self.assumed_rate
+        differ = f"says that it is at {recording.rate:g} Hz, and {self.rate:g} Hz is given"
+        raise InputError(f"{recording.origin}: {differ}; leave the rate out, or correct it in a manifest", "rate")
 
-    def rpm_of(self, recording: FoundRecording, stream: Stream) -> tuple[float | None, Finding | None]:
+    def rpm_of(self, found: FoundRecording, recording: Recording) -> tuple[float | None, Finding | None]:
         """The stated speed, and a remark if the file contradicts it."""
-        return stated_speed(stream.origin, stream.rpm, recording.rpm, self.rpm)
+        return stated_speed(recording.origin, recording.own_rpm, found.rpm, self.rpm)
 
-    def bearing_of(self, recording: FoundRecording, assumed: Bearing | None = None) -> Bearing | None:
-        """The recording's, otherwise the given or the `assumed` one; None if the user calls it unknown."""
-        return recording.bearing or self.bearing or (None if self.search else assumed)
+    def bearing_of(self, recording: FoundRecording) -> Bearing | None:
+        """The recording's, otherwise the given or the assumed one; None if the user calls it unknown."""
+        return recording.bearing or self.bearing or (None if self.search else self.assumed_bearing)
 
     def declared_of(self, recording: FoundRecording) -> Declared:
         """What the user or a manifest declares, and the unit in the channel's name."""
@@ -181,33 +185,33 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
         return Folder(root, rpm=given.speed).catalogue(only) if manifest_in(root) else None
 
-    def as_listed(entries: Sequence[FolderEntry], called: Callable[[ManifestRow], str]) -> Iterator[FoundUnit]:
+    def as_listed(entries: Sequence[FolderEntry], path: Path | None = None) -> Iterator[FoundUnit]:
+        """The entries, called by the path of their file, as the user writes it."""
         for same in _by_part(entries):
-            rows = [replace(entry.row, origin=called(entry.row)) for entry in same]
-            renamed = [entry_of(row, entry.reader) for entry, row in zip(same, rows, strict=True)]
-            opening = partial(_listed_measurement, renamed, given.channel, usual, given.channels)
-            yield FoundUnit(renamed[0].origin, opening)
+            rows = [replace(each.row, origin=each.row.called(shown(str(path or each.row.path)))) for each in same]
+            renamed = [entry_of(row, each.reader) for row, each in zip(rows, same, strict=True)]
+            yield FoundUnit(rows[0].origin, partial(_listed_measurement, renamed, given, usual))
 
     def units_in(path: Path) -> Iterator[FoundUnit]:
         root = path.parent if path.name == MANIFEST else path
         if (whole := listed(root)) is not None:
-            yield from as_listed(folder_entries(whole), lambda row: shown(str(root / row.origin)))
+            yield from as_listed(folder_entries(whole))
             for problem in whole.problems:  # no requested recording is dropped
                 name = shown(str(root / problem.origin))  # as seen from the current folder
                 reason = InputError(problem.sentence).beside(problem.origin)
                 yield FoundUnit(name, partial(_refuse, InputError(f"{name}: {reason}", readable=True)))
             return
         files, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
+        only = frozenset(files.values())
         for file, real in files.items():
-            only = frozenset(files.values())
             manifests = [manifest for folder in real.parents[:MANIFEST_ABOVE] if (manifest := listed(folder, only))]
             wrong |= {problem.sentence: problem.origin for manifest in manifests for problem in manifest.problems}
             above = [entry for manifest in manifests for entry in folder_entries(manifest)]
             if entries := [entry for entry in above if real_path(entry.row.path) == real]:
-                yield from as_listed(entries, partial(ManifestRow.called, path=shown(str(file))))
+                yield from as_listed(entries, file)
             else:  # a folder may be named after its speed
-                rpm, point = speed_in_folders(real, root), _point_folder(file, path)
-                yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, point))
+                rpm, place = speed_in_folders(real, root), _point_folder(file, path)
+                yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, place))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files
                 yield FoundUnit(origin, partial(_refuse, InputError(sentence, readable=True)))
@@ -220,14 +224,12 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
 
 
 def measurements_of_file(
-    file: Path, rows: Sequence[ManifestRow] = (), channel: str | None = None, channels: str | None = None,
-    rpm: float | None = None,
-) -> list[FoundMeasurement]:  # fmt: skip
+    file: Path, given: Given, rows: Sequence[ManifestRow] = (), rpm: float | None = None
+) -> list[FoundMeasurement]:
     """The one measurement of a file, or of a part of it; `rows` are its rows in a manifest."""
-    if rows:
-        reader = FileReader()
-        return _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
-    return _file_measurement(file, Given(channel=channel, channels=channels), None, rpm)
+    reader = FileReader()
+    entries = [entry_of(row, reader) for row in rows]
+    return _listed_measurement(entries, given) if rows else _file_measurement(file, given, None, rpm)
 
 
 def _point_folder(file: Path, root: Path) -> tuple[str, str] | None:
@@ -240,63 +242,60 @@ def _file_measurement(
     file: Path, given: Given, usual: str | None, rpm: float | None, place: tuple[str, str] | None = None
 ) -> list[FoundMeasurement]:
     """The one measurement of a file; `place` is the machine and the point of a file of one channel."""
-    origin, channel, speed = shown(str(file)), given.channel, None
+    origin, speed = shown(str(file)), None
     folder, point = place or (None, None)
-    if given.speed is not None:
-        opening = partial(_open_speed, file, given.speed, origin)
-        speed = FoundRecording(opening, f"{origin}#{given.speed}", channel=given.speed, states_speed=True)
-    if channel is not None:
-        opening = partial(open_stream, file, channel, origin)
-        return [alone(FoundRecording(opening, origin, rpm, folder=folder, point=point, channel=channel), speed)]
-    opened = open_channels(file, origin, usual)
-    vibrating = vibrations(opened)
+    signals = read_signals(file, origin, given.channel or usual, ONE if given.channel else TO_DIAGNOSE)
+    vibrating = vibrations(signals.channels)
     names = [name for name in vibrating if name != given.speed]
     if not names:
         raise InputError(f"{origin}: has no channel beside the speed's; name another one", "rpm")
 
-    def recording(name: str) -> FoundRecording:
-        if names == [name]:
-            return FoundRecording(partial(opened[name], origin), origin, rpm, folder=folder, point=point, channel=name)
-        full = f"{origin}#{name}"
-        return FoundRecording(partial(opened[name], full), full, rpm, channel=name)
+    def found(name: str) -> FoundRecording:
+        full = origin if names == [name] else f"{origin}#{name}"
+        where = (folder, point) if names == [name] else (None, None)
+        return FoundRecording(partial(recording_of, signals, name, full), full, rpm, None, None, *where, name)
 
-    if speed is None:
-        speed = next((recording(name) for name in opened if name not in vibrating), None)
-    return [_grouped(origin, [recording(name) for name in names], given.channels, speed)]
+    if given.speed is not None:
+        name = f"{origin}#{given.speed}"
+        speed = FoundRecording(partial(_read_speed, file, given.speed, name), name, channel=given.speed)
+    else:
+        speed = next((found(name) for name in signals.channels if name not in vibrating), None)
+    return [_grouped(origin, [found(name) for name in names], given.channels, speed)]
 
 
-def _open_speed(file: Path, channel: str, name: str) -> Stream:
+def recording_of(signals: Signals, name: str, origin: str) -> Recording:
+    """A channel of a file as a recording."""
+    samples, rate, rpm = signals.channels[name], signals.rate, signals.rpm
+    return Recording(signal=samples, rate=rate, domain="", origin=origin, channel=name, own_rpm=rpm)
+
+
+def _read_speed(file: Path, channel: str, origin: str) -> Recording:
     try:
-        return open_stream(file, channel, name)
+        return recording_of(read_signals(file, origin, channel, ONE), channel, origin)
     except InputError as error:
-        raise InputError(f"{name}: the speed '{channel}' is neither a number nor a channel of it", "rpm") from error
+        raise InputError(f"{origin}: the speed '{channel}' is neither a number nor a channel of it", "rpm") from error
 
 
 def _listed_measurement(
-    entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None,
-    folder: str | None = None, rate: float | None = None,
-) -> list[FoundMeasurement]:  # fmt: skip
+    entries: Sequence[FolderEntry], given: Given, usual: str | None = None, folder: str | None = None
+) -> list[FoundMeasurement]:
     """The measurement of those rows of a manifest that belong to one file, or one part of it."""
-    recordings = []
+    recordings, channels = list[FoundRecording](), given.channels
     for entry in entries:
-        read: Callable[[FolderEntry], Stream] = partial(_read, rate=rate)
+        refused = None
         try:
-            divided = _divided(entry, channel, usual)
-        except InputError as error:  # raised again when it is opened, so that others go on
-            divided, read = [entry], partial(_refuse, error)
+            divided = _divided(entry, given.channel, usual)
+        except InputError as error:  # raised again when it is read, so that others go on
+            divided, refused = [entry], partial(_refuse, error)
         channels = channels or entry.row.channels
         for part in divided:
             row = part.row
             recordings.append(FoundRecording(
-                partial(read, part), part.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
+                refused or part.read, part.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
                 row.point, row.channel, row.declared,
             ))  # fmt: skip
-    first, speed = entries[0], None
-    if (channel := first.row.rpm_channel) is not None:
-        opening = partial(_read_speed, first)
-        speed = FoundRecording(opening, f"{first.origin}#{channel}", channel=channel, states_speed=True)
-    name = first.origin if len(entries) == 1 else first.origin.partition("#")[0]
-    return [_grouped(name, recordings, channels, speed)]
+    name = entries[0].origin if len(entries) == 1 else entries[0].origin.partition("#")[0]
+    return [_grouped(name, recordings, channels)]
 
 
 def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
@@ -332,37 +331,19 @@ def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> Fou
     return FoundMeasurement(recording.name, (FoundPoint(recording.name, (recording,)),), speed)
 
 
-def _refuse(error: InputError | OSError, _: object = None) -> Any:
+def _refuse(error: InputError | OSError) -> Any:
     raise error
 
 
-def closed() -> Stream:
-    raise ValueError("a measured recording is not read again")
-
-
-def _read(entry: FolderEntry, rate: float | None = None) -> Stream:
-    recording = entry.read()
-    return _stream_of(recording, recording.signal, rate)
-
-
-def _read_speed(entry: FolderEntry) -> Stream:
-    """The speed over a recording, from the channel that its row names."""
-    recording = entry.recording(entry.channels()[0])
-    speed = np.empty(0, dtype=np.float32) if recording.speed is None else recording.speed
-    return Stream(entry.origin, recording.rate, iter([speed]))
-
-
-def units_of(catalogue: Catalogue, rate: float | None = None, cut: float | None = None) -> Iterator[FoundUnit]:
-    """The recordings of a catalogue; those of one file are a measurement.
-
-    `rate` is for files that state none; with `cut`, a recording is divided into parts of this many seconds.
+def units_of(catalogue: Catalogue, cut: float | None = None) -> Iterator[FoundUnit]:
+    """The recordings of a catalogue; those of one file are a measurement. With `cut`, a recording is divided into parts
+    of this many seconds.
     """
     rows = folder_entries(catalogue) if cut is None else []
     for entries in _by_part(rows):
-        opening = partial(_listed_measurement, entries, None, None, None, entries[0].domain, rate)
-        yield FoundUnit(entries[0].origin, opening)
+        yield FoundUnit(entries[0].origin, partial(_listed_measurement, entries, Given(), folder=entries[0].domain))
     for entry in () if rows else catalogue.entries:
-        yield FoundUnit(entry.origin, partial(_read_measurements, entry, rate, cut))
+        yield FoundUnit(entry.origin, partial(_parts_of, entry, cut))
 
 
 def _by_part(entries: Sequence[FolderEntry]) -> Iterable[list[FolderEntry]]:
@@ -370,27 +351,15 @@ def _by_part(entries: Sequence[FolderEntry]) -> Iterable[list[FolderEntry]]:
     return grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values()
 
 
-def _read_measurements(entry: Entry, rate: float | None, cut: float | None) -> list[FoundMeasurement]:
+def _parts_of(entry: Entry, cut: float | None) -> list[FoundMeasurement]:
     """The measurement of a recording, or of its parts of `cut` seconds."""
-    whole, measurements = entry.read(), list[FoundMeasurement]()
-    for part in [whole] if cut is None else parts_of(whole, cut):
-        recording = FoundRecording(
-            partial(_stream_of, part, part.signal, rate), part.origin, part.rpm, part.bearing, part.machine,
-            part.domain, None, part.channel, part.declared,
-        )  # fmt: skip
-        speed = part.speed
-        opening = None if speed is None else FoundRecording(partial(_stream_of, part, speed, rate), part.origin)
-        measurements.append(alone(recording, opening))
-    return measurements
+    whole = entry.read()
+    return [alone(found_recording(part)) for part in ([whole] if cut is None else parts_of(whole, cut))]
 
 
-def _stream_of(recording: Recording, samples: Floats, rate: float | None = None) -> Stream:
-    gaps = Gaps(recording.origin, samples.size, recording.gaps.size)
-    stated = recording.rate or rate, iter([samples]), recording.channel, recording.own_rpm
-    return Stream(recording.origin, *stated, gaps)
-
-
-def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:
-    """A signal (time,) as a recording to diagnose."""
-    recording = Recording(signal=signal, rate=rate, domain="", origin=origin)
-    return FoundRecording(partial(_stream_of, recording, recording.signal), origin)
+def found_recording(recording: Recording) -> FoundRecording:
+    """A recording that was read, such as an array."""
+    return FoundRecording(
+        lambda: recording, recording.origin, recording.rpm, recording.bearing, recording.machine,
+        recording.domain or None, None, recording.channel, recording.declared,
+    )  # fmt: skip

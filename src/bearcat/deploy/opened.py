@@ -1,12 +1,11 @@
 """Opens models and asks them: folders with dense layers in numpy, ONNX files, and other folders with torch.
 
-A model may be untrusted, so types and ranges of its metadata are checked before anything else is read. A recording is
-cut into windows and classified block by block: a day takes no more memory than a minute.
+A model may be untrusted, so types and ranges of its metadata are checked before anything else is read.
 
 >>> model = open_model(Path("out/model"))   # or bearing.onnx: pip install 'bearcat[runtime]'
 >>> model.outputs(windows)                  # windows as recorded (window, channel, sample)
->>> stream, findings = at_rate_of(model, open_stream(Path("monday.wav")))
->>> pooled = pool(tally_stream(model, stream), model.pooled_temperature, model.familiarity)
+>>> recording, findings = at_rate_of(model, recording)
+>>> pooled = pool(tally_windows(model, recording), model.pooled_temperature, model.familiarity)
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial, reduce
 from operator import add
 from pathlib import Path
@@ -30,9 +29,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Preparation, find_input
-from bearcat.data.recording import Floats, Speed, change_rate, cut_samples, rate_ratio, spectral_shape
-from bearcat.data.signals import BLOCK
-from bearcat.data.stream import Stream
+from bearcat.data.recording import Recording, Speed, cut_samples, resample, spectral_shape
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.fusion import NetworkEvidence
@@ -292,20 +289,21 @@ def decoded(text: str) -> Familiarity:
 
 
 def ask(
-    model: Predictor, channels: Iterable[tuple[FoundRecording, Stream]], measured: SpeedEvidence, given: Given
+    model: Predictor, recordings: Iterable[FoundRecording], measured: SpeedEvidence, given: Given
 ) -> tuple[NetworkEvidence, list[Finding]]:
     """Classifies the windows of all axes of a point at the measured or stated speed; also returns remarks."""
     tallies, noticed = list[Tally](), list[Finding]()
-    for recording, stream in channels:
-        rpm, _ = given.rpm_of(recording, stream)
+    for found in recordings:
+        recording = found.read()
+        rpm, _ = given.rpm_of(found, recording)
         unknown = "rpm" in model.needs and rpm is None and model.rpm is None
         rpm = measured.rpm if unknown else reading_speed(measured, rpm)
         if unknown and rpm is not None:
             noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
         elif "rpm" in model.needs and rpm is None:
             noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
-        stream, about_rate = at_rate_of(model, stream, given.rate)
-        tallies.append(tally_stream(model, stream, rpm, given.bearing_of(recording)))
+        recording, about_rate = at_rate_of(model, recording, given.rate)
+        tallies.append(tally_windows(model, recording, rpm, given.bearing_of(found)))
         noticed += about_rate
     pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
     return network_evidence(pooled, model.classes, model.decision, model.shift), noticed
@@ -320,77 +318,40 @@ def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision,
     )  # fmt: skip
 
 
-def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, list[Finding]]:
-    """The stream at the model's rate, and remarks; `rate` is that of files which state none."""
-    origin, wanted, rate = stream.origin, model.sampling_rate, stream.rate or rate
-    findings, blocks = list[Finding](), stream.blocks
-    if wanted is None and rate is not None:
-        findings.append(Finding("model without rate", "remark", {"rate": rate}))
-    elif wanted is not None and rate is None:
-        if model.preparation.rate is None:
-            unknown = f"does not state its sampling rate; give it (the model's is {wanted:g} Hz)"
-            raise InputError(f"{origin}: {unknown}", "rate")
+def at_rate_of(model: Predictor, recording: Recording, rate: float | None = None) -> tuple[Recording, list[Finding]]:
+    """The recording at the model's rate, and remarks; `rate` is that of files which state none."""
+    wanted, rate, findings = model.sampling_rate, recording.rate or rate, list[Finding]()
+    if wanted is None:
+        return recording, [Finding("model without rate", "remark", {"rate": rate})] if rate is not None else []
+    if recording.rate == wanted:
+        return recording, []
+    if rate is None and model.preparation.rate is None:
+        unknown = f"does not state its sampling rate; give it (the model's is {wanted:g} Hz)"
+        raise InputError(f"{recording.origin}: {unknown}", "rate")
+    if rate is None:
         findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
-    elif wanted is not None and rate is not None and rate != wanted:
-        ratio = rate_ratio(origin, rate, wanted)
-        blocks = resampled(blocks, ratio.numerator, ratio.denominator)
+    elif rate != wanted:
         findings.append(Finding("resampled", "remark", {"rate": rate, "to": wanted}))
         if rate < wanted:
             findings.append(Finding("missing frequencies", "remark", {"hertz": rate / 2}))
-    return Stream(origin, wanted or rate, blocks), findings
+    return resample(replace(recording, rate=rate), wanted), findings
 
 
-def tally_stream(model: Predictor, stream: Stream, rpm: float | None = None, bearing: Bearing | None = None) -> Tally:
-    """Sums and counts over the windows of a recording of any length, at the model's rate."""
+def tally_windows(
+    model: Predictor, recording: Recording, rpm: float | None = None, bearing: Bearing | None = None
+) -> Tally:
+    """Sums and counts over the windows of a recording, at the model's rate."""
     if model.channels != 1:
         several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
-        raise InputError(f"{stream.origin}: {several}; call the model in Python", readable=True)
+        raise InputError(f"{recording.origin}: {several}; call the model in Python", readable=True)
     length, tallies = model.preparation.length, list[Tally]()
-    for _, windows in cut_stream(stream.blocks, length, model.preparation.step, BATCH):
-        outputs, unfamiliar = model.outputs(windows[:, None], rpm or model.rpm, bearing or model.bearing), None
-        if model.familiarity is not None:
-            unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows[:, None]))
-        tallies.append(tally(outputs.log_probabilities, unfamiliar))
-    if not tallies:
+    if recording.signal.size < length:
         short = f"is shorter than one window of {length} samples"
-        raise InputError(f"{stream.origin}: {short}; record for longer", readable=True)
+        raise InputError(f"{recording.origin}: {short}; record for longer", readable=True)
+    windows = cut_samples(recording.signal, length, model.preparation.step)[:, None]
+    for batch in np.split(windows, range(BATCH, len(windows), BATCH)):
+        outputs, unfamiliar = model.outputs(batch, rpm or model.rpm, bearing or model.bearing), None
+        if model.familiarity is not None:
+            unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(batch))
+        tallies.append(tally(outputs.log_probabilities, unfamiliar))
     return reduce(add, tallies)
-
-
-def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
-    """Blocks (time,) → (first window's start, windows (≤ batch, length)), as cutting the whole signal would give."""
-    # base: the sample at which `buffer` begins, which is the start of the next window or before it
-    buffer, base = np.empty(0, dtype=np.float32), 0
-    skip = 0  # samples still to come that are in no window, because the step is longer than a window
-    for block in blocks:
-        dropped = min(skip, block.size)
-        skip -= dropped
-        buffer = np.concatenate([buffer, block[dropped:]])
-        while buffer.size >= length:
-            count = min((buffer.size - length) // step + 1, batch)
-            yield base, cut_samples(buffer, length, step)[:count]
-            base += count * step
-            skip = max(count * step - buffer.size, 0)
-            buffer = buffer[count * step :]
-
-
-def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
-    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
-    # Pieces begin at multiples of `down`, where a sample of the input falls on one of the output, and are resampled
-    # with as many samples on both sides as the filter reaches.
-    reach = down * math.ceil((10 * max(up, down) / up + 1) / down)
-    step = down * max(1, BLOCK // max(up, down))
-    size = 0
-
-    def padded() -> Iterator[Floats]:
-        nonlocal size
-        yield np.zeros(reach, dtype=np.float32)
-        for block in blocks:
-            size += block.size
-            yield block
-        yield np.zeros(reach + step, dtype=np.float32)
-
-    for start, pieces in cut_stream(padded(), step + 2 * reach, step, 1):
-        inside = change_rate(pieces[0], up, down)[reach // down * up : (reach + step) // down * up]
-        left = math.ceil(size * up / down) - start // down * up  # fewer than `inside` in the last piece alone
-        yield inside[:left]

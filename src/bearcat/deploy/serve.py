@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
@@ -30,11 +29,11 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.isolated import open_upload
+from bearcat.data.isolated import is_risky, read_signals
 from bearcat.data.signals import TooLargeError
-from bearcat.data.stream import FORMATS
+from bearcat.data.stream import FORMATS, ONE
 from bearcat.deploy import diagnose
-from bearcat.deploy.find import FoundRecording, FoundUnit, Given, alone
+from bearcat.deploy.find import FoundUnit, Given, alone, found_recording, recording_of
 from bearcat.deploy.opened import Predictor, open_model
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import STATES
@@ -53,7 +52,6 @@ except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
 GRACE = 5  # seconds beyond a request's time, after which a shutdown no longer waits for it
-EXPANSION = 8  # a recording may unpack to so many times max_bytes; reading it may take twice that
 LOCAL = ["localhost", "127.0.0.1", "::1", "[::1]"]  # other host names may come from DNS rebinding
 BINARY = "application/octet-stream"
 # Parameters of /predict: the first two belong to the server alone, the others are fields of DiagnoseRequest.
@@ -109,13 +107,16 @@ class Served:
     model: Predictor | None = None
     alarm: tuple[str, ...] = ()  # none: all but the healthy ones
 
-    def answer(self, path: Path, query: Mapping[str, str], until: float, most: int) -> dict[str, Any]:
+    def answer(self, path: Path, query: Mapping[str, str], seconds: float) -> dict[str, Any]:
         """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown."""
         origin, picture, request = read_query(query)
-        with open_upload(path, request.channel, origin, until, most) as stream:
-            measurement = alone(FoundRecording(lambda: stream, origin, channel=stream.channel))
-            unit = FoundUnit(origin, partial(list, [measurement]))
-            (diagnosis,) = diagnose([unit], self.model, request=replace(request, alarm=self.alarm))
+        if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
+            raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
+        signals = read_signals(path, origin, request.channel, ONE, seconds)
+        (channel,) = signals.channels
+        found = found_recording(recording_of(signals, channel, origin))
+        unit = FoundUnit(origin, partial(list, [alone(found)]))
+        (diagnosis,) = diagnose([unit], self.model, request=replace(request, alarm=self.alarm))
         if (problem := diagnosis.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
             raise problem
         answer = {name: value for name, value in diagnosis.to_dict().items() if name != "drawing"}
@@ -176,7 +177,7 @@ def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet:
     @app.post("/predict", openapi_extra=OPENAPI, response_description=ANSWER)
     async def predict(request: Request) -> Response:
         """Diagnose a recording."""
-        until, query = time.monotonic() + limits.timeout, dict(request.query_params)
+        query = dict(request.query_params)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != BINARY:
             return _refuse(415, f"send a recording as {BINARY} (its name in the address, ?filename=…)", "content-type")
         try:
@@ -185,7 +186,7 @@ def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet:
                 path = Path(folder) / f"upload{Path(name).suffix.lower()}"
                 async with asyncio.timeout(limits.timeout):
                     await _receive(request, path, limits.max_bytes)
-                    work = partial(served.answer, path, query, until, EXPANSION * limits.max_bytes)
+                    work = partial(served.answer, path, query, limits.timeout)
                     answer = await asyncio.get_running_loop().run_in_executor(workers, work)
         except (TimeoutError, ClientDisconnect):
             return _refuse(408, f"the request took longer than {limits.timeout:g} s; send less at once")

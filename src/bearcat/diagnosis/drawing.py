@@ -8,7 +8,7 @@ What is drawn is kept in some hundred numbers, so that results and records hold 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,20 +49,20 @@ class EvidenceDrawing:
             _bytes(text)
 
     @staticmethod
-    def of(samples: Floats, rate: float | None, physics: PhysicsEvidence | None) -> EvidenceDrawing:
-        """Of the beginning (time,) of a recording, and of what physics reads in all of it."""
+    def of(samples: Floats, rate: float | None) -> EvidenceDrawing:
+        """Of the beginning (time,) of a recording."""
         beginning = samples[: SHOWN_SAMPLES if rate is None else max(2, int(SHOWN_SECONDS * rate))]
         edges = _edges(len(beginning))
         low, high = np.minimum.reduceat(beginning, edges), np.maximum.reduceat(beginning, edges)
         peak = float(max(high.max(), -low.min())) or 1.0
         waveform = _text(127.5 + 127.5 * np.concatenate([low, high], dtype=np.float64) / peak)
-        seconds = None if rate is None else len(beginning) / rate
-        if physics is None or physics.levels is None:
-            return EvidenceDrawing(waveform, peak, seconds)
-        levels = DECIBELS * physics.levels[physics.faults[physics.likeliest_fault].row]
-        highest = np.maximum.reduceat(levels, _edges(len(levels)))  # of neighbours: no line is lost
-        last = (len(levels) - 1) / physics.turns
-        return EvidenceDrawing(waveform, peak, seconds, _text((highest - LOWEST) / STEP), last, physics.cage)
+        return EvidenceDrawing(waveform, peak, None if rate is None else len(beginning) / rate)
+
+    def with_spectrum(self, levels: Doubles, turns: float, cage: float) -> EvidenceDrawing:
+        """The same with an envelope spectrum's levels (bin,) over background, so many bins an order apart."""
+        highest = DECIBELS * np.maximum.reduceat(levels, _edges(len(levels)))  # of neighbours: no line is lost
+        last = (len(levels) - 1) / turns
+        return replace(self, levels=_text((highest - LOWEST) / STEP), last=last, cage=cage)
 
     @property
     def extremes(self) -> tuple[Doubles, Doubles]:

@@ -23,11 +23,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bearcat.data.bearing import KINEMATIC
-from bearcat.data.physical import WindowSpectra, bearing_orders
+from bearcat.data.bearing import Bearing
+from bearcat.data.inputs import find_input
 from bearcat.data.recording import HEALTHY_NAMES, Floats, change_rate, cut_samples, rate_ratio
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.lines import DECIBELS, FAULTS
@@ -53,8 +54,6 @@ FAR = "machine"  # the shift across which a network is hardly worth hearing
 FOLDER = Path(__file__).parents[1] / "general"
 LEFT_OUT = FOLDER / "left-out.safetensors"  # weights made without a bench, by its name
 SECONDS = 60.0  # of a recording that the general model reads: more says no more, and the memory stays bounded
-FEWEST_TURNS = 6.0  # of the shaft in a window
-BATCH = 32  # windows at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,88 +197,48 @@ def fuse(
     return {state: math.exp(scores[state] - total) for state in states}
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """A linear model of prepared windows (window, point): states, and what gives their log-probabilities."""
+@cache
+def general_model(without: str | None = None) -> tuple[dict[str, Any], dict[str, Doubles]]:
+    """Its metadata, and its arrays by name; `without` names a dataset whose bench shall not be in it."""
+    from safetensors.numpy import load_file
 
-    states: tuple[str, ...]
-    rate: float
-    length: int
-    step: int
-    bands: int
-    multiples: int
-    temperature: float
-    mean: Doubles  # (point,)
-    factor: Doubles  # (point,)
-    slope: Doubles  # (state, point), with the calibration
-    offset: Doubles  # (state,)
-
-    @staticmethod
-    @cache
-    def shipped(without: str | None = None) -> Weights:
-        """Those that come with the package; `without` names a dataset whose bench shall not be in them."""
-        from safetensors.numpy import load_file
-
-        card = json.loads((FOLDER / "model.json").read_text(encoding="utf-8"))
-        tensors = load_file(FOLDER / "weights.safetensors")
-        if without is not None:
-            bench = f"{without}/"
-            left_out = {name: value for name, value in load_file(LEFT_OUT).items() if name.startswith(bench)}
-            tensors = {name.removeprefix(bench): value for name, value in left_out.items()} or tensors
-        numbers = {name: value[0].astype(np.float64) for name, value in tensors.items()}
-        scale = numbers["calibration.scale"]
-        settings = dict(part.split("=") for part in card["preparation"]["input"].split(":")[1:])
-        return Weights(
-            tuple(card["classes"]), card["rate"], card["preparation"]["length"], card["preparation"]["stride"],
-            int(settings["bands"]), int(settings["multiples"]), card["pooled_temperature"],
-            numbers["network.scaling.mean"][0], numbers["network.scaling.factor"][0],
-            numbers["network.head.weight"] * scale[:, None],
-            numbers["network.head.bias"] * scale + numbers["calibration.bias"],
-        )  # fmt: skip
-
-    def log_probabilities(self, prepared: Floats) -> Doubles:
-        """(window, state) of prepared windows (window, point)."""
-        scores = ((prepared - self.mean) * self.factor) @ self.slope.T + self.offset
-        return np.asarray(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
+    metadata = json.loads((FOLDER / "model.json").read_text(encoding="utf-8"))
+    tensors = load_file(FOLDER / "weights.safetensors")
+    if without is not None:
+        bench = f"{without}/"
+        left_out = {name: value for name, value in load_file(LEFT_OUT).items() if name.startswith(bench)}
+        tensors = {name.removeprefix(bench): value for name, value in left_out.items()} or tensors
+    return metadata, {name: value[0].astype(np.float64) for name, value in tensors.items()}
 
 
-class GeneralWitness:
-    """Collects a recording for the general model; InputError where its rate or speed is outside what that reads."""
-
-    def __init__(self, rate: float, rpm: float, orders: Mapping[str, float], without: str | None = None) -> None:
-        self.weights = weights = Weights.shipped(without)
-        turns = weights.length / weights.rate * rpm / 60
-        last = (weights.multiples * max(orders["BPFI"], 2 * orders["BSF"]) + 1) * rpm / 60
-        if turns < FEWEST_TURNS or last > weights.rate / 2 / weights.bands or rate < weights.rate:
-            problem = "the general model does not read this rate, speed and bearing"
-            raise InputError(f"{problem} ({rate:g} Hz, {rpm:g} rpm)", "rpm")
-        self.rate, self.turns = rate, turns
-        self.orders = np.array([orders[name] for name in KINEMATIC])
-        self._blocks: list[Floats] = []
-        self._samples = 0
-
-    def add(self, block: Floats) -> None:
-        room = int(SECONDS * self.rate) - self._samples
-        if room > 0:
-            self._blocks.append(block[:room])
-            self._samples += len(self._blocks[-1])
-
-    def finish(self) -> GeneralEvidence | None:
-        """What it says; None of a recording that is shorter than a window, or does not change."""
-        weights, signal = self.weights, np.concatenate([*self._blocks, np.empty(0, dtype=np.float32)])
-        if self.rate != weights.rate and signal.size:
-            ratio = rate_ratio("recording", self.rate, weights.rate)
-            signal = change_rate(signal, ratio.numerator, ratio.denominator)
-        if signal.size < weights.length:
-            return None
-        windows = cut_samples(signal, weights.length, weights.step)
-        windows = windows[windows.min(axis=1) < windows.max(axis=1)]
-        if not len(windows):
-            return None
-        prepared = [
-            bearing_orders(WindowSpectra.of(batch), self.turns, weights.bands, weights.multiples, self.orders)[:, 0]
-            for batch in (windows[first : first + BATCH, None] for first in range(0, len(windows), BATCH))
-        ]
-        pooled = pool(tally(weights.log_probabilities(np.concatenate(prepared))), weights.temperature)
-        probabilities = dict(zip(weights.states, pooled.probabilities.tolist(), strict=True))
-        return GeneralEvidence(probabilities, pooled.agreement, pooled.windows)
+def general_evidence(
+    signal: Floats, rate: float, rpm: float, bearing: Bearing, without: str | None = None
+) -> GeneralEvidence | None:
+    """What the general model says of a recording (time,); None where it does not read this rate, speed and bearing, and
+    where the recording is shorter than a window or does not change.
+    """
+    metadata, arrays = general_model(without)
+    preparation, own_rate = metadata["preparation"], metadata["rate"]
+    signal = signal[: int(SECONDS * rate)]
+    if rate < own_rate:
+        return None
+    if rate != own_rate:
+        ratio = rate_ratio("recording", rate, own_rate)
+        signal = change_rate(signal, ratio.numerator, ratio.denominator)
+    if signal.size < preparation["length"]:
+        return None
+    windows = cut_samples(signal, preparation["length"], preparation["stride"])
+    windows = windows[windows.min(axis=1) < windows.max(axis=1)]
+    if not len(windows):
+        return None
+    try:
+        prepared = find_input(preparation["input"]).transform(windows[:, None], own_rate, rpm, bearing)[:, 0]
+    except InputError:
+        return None
+    scale = arrays["calibration.scale"]
+    slope = arrays["network.head.weight"] * scale[:, None]
+    offset = arrays["network.head.bias"] * scale + arrays["calibration.bias"]
+    scores = ((prepared - arrays["network.scaling.mean"][0]) * arrays["network.scaling.factor"][0]) @ slope.T + offset
+    pooled = pool(tally(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)), metadata["pooled_temperature"])
+    probabilities = dict(zip(metadata["classes"], pooled.probabilities.tolist(), strict=True))
+    return GeneralEvidence(probabilities, pooled.agreement, pooled.windows)

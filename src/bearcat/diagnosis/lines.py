@@ -42,7 +42,6 @@ SHOWN = 4  # times the highest line that half the rate must hold, so that there 
 # A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
 FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
 DECIBELS = 4.342944819  # of a natural logarithm of power
-OF_SIGNAL = ("row", "scale", "amplitude")  # fields of FaultLines that need the signal
 # Of an unknown bearing.
 FIRST_ORDER, LAST_ORDER = 1.8, 13.0  # that are tried: BPFO of five balls, BPFI of twenty rollers
 STEP = 1.5e-3  # from one order to the next, relative
@@ -61,7 +60,6 @@ class FaultLines:
     lines: tuple[float, ...]
     sidebands: float | None  # mean around the first two multiples, at the order that modulates this fault
     band: tuple[float, float]  # in Hz, that shows it best
-    # OF_SIGNAL, which a record does not keep.
     row: int = 0  # of the spectra: the band
     scale: float = 1.0  # the speed that fits, over the stated one
     amplitude: float = 0.0  # of the lines of all bands together, in units of the signal: who owns a line

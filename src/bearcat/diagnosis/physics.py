@@ -7,9 +7,9 @@ A line that was always there is no fault: bearings swell, and machines have line
 with those of recordings that are known to be healthy, or, where most recordings of the same machine at the same speed
 are quiet, with the median of those.
 
->>> spectra = line_spectra(51_200, rpm=900, orders=BEARINGS["6205"].orders())
->>> for block in stream.blocks: spectra.add(block)
->>> physics_evidence(spectra.average(), 51_200, 900, BEARINGS["6205"].orders()).line("outer race")
+>>> orders = BEARINGS["6205"].orders()
+>>> spectra = envelope_spectra(signal, 51_200, 900, last_order(orders))
+>>> physics_evidence(spectra, levels_over_background(spectra), 51_200, 900, orders).line("outer race")
 'BPFO 53.8 Hz, 24 dB'
 >>> Baseline.of(physics_of_healthy_recordings, KNOWN).compare(physics).change["outer race"]       # in dB
 11.4
@@ -29,22 +29,21 @@ from typing import Any
 
 import numpy as np
 
+from bearcat.data.bearing import Bearing
 from bearcat.diagnosis.decision import CANNOT_TELL, HEALTHY
 from bearcat.diagnosis.lines import (
     DECIBELS,
     FAULTS,
     HIGHEST,
     MULTIPLES,
-    OF_SIGNAL,
     SEARCH,
     SHOWN,
     FaultLines,
     Loudness,
     find_lines,
     last_order,
-    levels_over_background,
 )
-from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra
+from bearcat.diagnosis.spectra import Doubles, Spectra
 from bearcat.errors import InputError
 from bearcat.findings import CLEAR, IMPULSIVE, SURE, USUAL_LINE, VERY_CLEAR, Finding, line_words
 from bearcat.settings import PRIOR, to_plain
@@ -57,7 +56,6 @@ EVEN = -math.log(3)  # of each of three faults: the coefficients are made where 
 LINELESS = 0.2  # share of faults that show no line; test benches have from none to a third (docs/trust.md)
 STATES = (HEALTHY, *FAULTS)
 CLARITIES = ("faint", "clear", "strong")  # of a fault's strongest line
-OF_DRAWING = ("levels", "turns", "cage")  # fields of PhysicsEvidence that a picture needs
 COEFFICIENTS = Path(__file__).parent / "fusion.json"
 RATES, SPEEDS = (12_000.0, 64_000.0), (300.0, 3600.0)  # Hz and rpm, of the recordings the coefficients were made from
 KNOWN, QUIET = "healthy recordings", "quiet majority"
@@ -95,11 +93,6 @@ class PhysicsEvidence:
     reference_level: float  # dB that orders of no fault reach
     kurtosis: float
     windows: int
-    # OF_DRAWING, which a record does not keep: levels (band, bin) over background in natural logarithms, how many bins
-    # an order has, and the order of the cage.
-    levels: Doubles | None = None
-    turns: float = 0.0
-    cage: float = 0.0
 
     def features(self, state: str) -> list[float]:
         """What its lines say for a fault against healthy, in the order of FEATURES."""
@@ -168,40 +161,38 @@ class PhysicsEvidence:
         return abs(self.fitted_rpm / self.rpm - 1) > SEARCH - 1e-9
 
     def to_dict(self) -> dict[str, Any]:
-        """What a record keeps: all but what a drawing needs."""
-        plain: dict[str, Any] = to_plain(replace(self, levels=None))
-        for values, names in ((plain, OF_DRAWING), *((lines, OF_SIGNAL) for lines in plain["faults"].values())):
-            for name in names:
-                del values[name]
+        """What a record keeps."""
+        plain: dict[str, Any] = to_plain(self)
         return {"state": self.state, "confidence": self.confidence, "probabilities": dict(self.probabilities)} | plain
 
 
-def line_spectra(rate: float | None, rpm: float | None, orders: Mapping[str, float] | None) -> EnvelopeSpectra:
-    """What collects the spectra in which lines of a bearing, of these kinematic orders, are read."""
-    if rate is None or rpm is None or orders is None:
+def required(rate: float | None, rpm: float | None, bearing: Bearing | None) -> tuple[float, float, Bearing]:
+    """What reading lines needs; InputError where it is not known, or where no line can be read."""
+    if rate is None or rpm is None or bearing is None:
         name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
         what = {"rate": "sampling rate", "rpm": "shaft's speed"}.get(name, name)
         raise InputError(f"its {what} is not known; give it", name)
-    fastest = 60 * rate / 2 / SHOWN / last_order(orders)
+    fastest = 60 * rate / 2 / SHOWN / last_order(bearing.orders())
     if not 0 < rpm <= fastest:
         read = f"at {rate:g} Hz the lines of this bearing can be read up to {fastest:.0f} rpm, not at {rpm:g}"
         raise InputError(f"{read}; check the speed, or record at a higher rate", "rpm")
-    return EnvelopeSpectra(rate, rpm, last_order(orders))
+    return rate, rpm, bearing
 
 
-def physics_evidence(spectra: Spectra, rate: float, rpm: float, orders: Mapping[str, float]) -> PhysicsEvidence:
-    """What physics reads in the envelope spectra of one recording, or of several together."""
-    levels = levels_over_background(spectra)
+def physics_evidence(
+    spectra: Spectra, levels: Doubles, rate: float, rpm: float, orders: Mapping[str, float]
+) -> PhysicsEvidence:
+    """What physics reads in the envelope spectra of one recording, or of several together, and in their levels over
+    background.
+    """
     faults, usual = find_lines(levels, spectra, orders, rate, rpm)
-    findings = [
+    findings = tuple(
         Finding("value outside range", "check", {"value": value, "unit": unit, "low": low, "high": high})
         for value, unit, (low, high) in ((rate, "Hz", RATES), (rpm, "rpm", SPEEDS))
         if not low <= value <= high
-    ]
-    evidence = PhysicsEvidence(
-        tuple(findings), rate, rpm, rpm, faults, usual, float(spectra.kurtosis.max()), spectra.windows, levels,
-        spectra.turns, orders["FTF"],
-    )  # fmt: skip
+    )
+    kurtosis = float(spectra.kurtosis.max())
+    evidence = PhysicsEvidence(findings, rate, rpm, rpm, faults, usual, kurtosis, spectra.windows)
     evidence = replace(evidence, fitted_rpm=faults[evidence.likeliest_fault].scale * rpm)
     if evidence.state in FAULTS and evidence.at_edge:
         edge = Finding("speed at edge", "check", {"rpm": evidence.fitted_rpm})

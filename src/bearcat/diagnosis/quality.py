@@ -1,12 +1,10 @@
 """Whether a recording can be diagnosed at all, and how loud it is: dead sensors, stopped machines, clipping, dropouts,
 odd rates; root mean squares, of bands and as velocity, kurtosis, and the zone of ISO 20816-3.
 
-A quality check looks at blocks as they pass. `no_signal` says why there is nothing to diagnose, and then neither lines
-nor a model count; `findings` are what is wrong with a recording that can be diagnosed. Both ask for a person to check.
+`no_signal` says why there is nothing to diagnose, and then neither lines nor a model count; `findings` are what is
+wrong with a recording that can be diagnosed. Both ask for a person to check.
 
->>> check = QualityCheck(rate=20_480)
->>> for block in check.observe(stream.blocks): ...
->>> check.finish().no_signal
+>>> check_quality(Channel("monday.wav", signal, rate=20_480)).no_signal
 Finding(kind='few values', severity='check', values={'values': 4})
 >>> level_values(signal, rate=20_480, unit="g")["velocity"]        # mm/s, 10 to 1000 Hz
 1.8
@@ -27,12 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit, unlike_vibration
-from bearcat.data.recording import SEGMENT, Floats, Gaps, power_density
-from bearcat.data.signals import MEASURED, SignalLimits
+from bearcat.data.recording import SEGMENT, Floats, power_density
+from bearcat.data.signals import BLOCK, MEASURED, SignalLimits
 from bearcat.errors import InputError
 from bearcat.findings import (
     CLIPPED,
-    CLIPPED_MUCH,
     EDGE,
     EMPTY,
     FEWEST_BESIDE,
@@ -58,133 +55,113 @@ SLOW, SLOW_FROM = 600.0, 2.0  # rpm below which the standard asks for velocities
 ZONE_SEVERITIES: dict[str, Severity] = {"A": "ok", "B": "ok", "C": "check", "D": "alarm"}
 
 
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """One channel of a point as it was recorded, and what is stated about it."""
+
+    name: str
+    signal: Floats  # (time,)
+    rate: float | None = None
+    unit: str | None = None  # of its samples
+    gaps: int = 0  # samples that were filled
+    rpm: float | None = None
+    declared: Declared = field(default_factory=Declared)
+
+    @property
+    def beginning(self) -> Floats:
+        """(time,) of MEASURED samples at most."""
+        return self.signal[:MEASURED]
+
+    @property
+    def axis(self) -> str:
+        """Its name in the file."""
+        return self.name.rpartition("#")[2]
+
+
 @dataclass(frozen=True)
 class Quality:
-    """Of one recording of one channel."""
+    """Of one channel."""
 
     no_signal: Finding | None  # why nothing can be diagnosed; None where something can
     findings: tuple[Finding, ...]
     rms: float  # about the mean, in units of the signal
 
-    @property
-    def beyond_use(self) -> bool:
-        """Whether more is clipped than lines or a model can be believed in."""
-        return self._clipped > CLIPPED_MUCH
 
-    def check_clipping(self) -> None:
-        """Refuses a recording that is beyond use."""
-        if self.beyond_use:
-            much = f"{100 * self._clipped:.1f} % of its samples lie at the limits"
-            raise InputError(f"is clipped, {much}; record it with less gain")
-
-    @property
-    def _clipped(self) -> float:
-        """The share of samples, of the worst axis."""
-        return max((finding.values["share"] for finding in self.findings if finding.kind == "clipped"), default=0.0)
-
-
-class QualityCheck:
-    """Collects what is needed of one channel; `unit` is that of its samples, where it is known; `gaps` were filled;
-    `rpm` is stated.
-    """
-
-    def __init__(
-        self, rate: float | None = None, unit: str | None = None, gaps: Gaps | None = None, rpm: float | None = None
-    ) -> None:
-        self.rate, self.unit, self.gaps, self.rpm, self.limits = rate, unit, gaps, rpm, SignalLimits()
-        self._sums, self._offset = np.zeros(2), 0.0
-        self._still = 0  # samples in runs of one value, of STILL or more inside a block
-        self._beginning: list[Floats] = []
-
-    def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
-        """The blocks unchanged."""
-        for block in blocks:
-            if block.size:
-                self._add(block)
-            yield block
-
-    def _add(self, block: Floats) -> None:
-        if self.limits.samples == 0:
-            self._offset = float(block.mean(dtype=np.float64))  # a large offset would hide small deviations
-        if self.limits.samples < MEASURED:
-            self._beginning.append(block[: MEASURED - self.limits.samples].copy())
-        self.limits.add(block)
-        off = block.astype(np.float64) - self._offset
-        self._sums += off.sum(), np.square(off, out=off).sum()  # @ would wake threads
+def check_quality(channel: Channel) -> Quality:
+    """What is wrong with a channel."""
+    signal, limits = channel.signal, SignalLimits()
+    sums, still = np.zeros(2), 0
+    offset = float(signal[:BLOCK].mean(dtype=np.float64))  # a large offset would hide small deviations
+    for first in range(0, signal.size, BLOCK):  # which bounds the memory
+        block = signal[first : first + BLOCK]
+        limits.add(block)
+        off = block.astype(np.float64) - offset
+        sums += off.sum(), np.square(off, out=off).sum()  # @ would wake threads
         few = block[:: STILL // 2]
         if (few[1:] == few[:-1]).any():  # as in any run that long
             runs = np.diff(np.r_[-1, np.flatnonzero(np.diff(block)), block.size - 1])
-            self._still += int(runs[runs >= STILL].sum())
+            still += int(runs[runs >= STILL].sum())
+    mean, square = sums / signal.size
+    rms = float(np.sqrt(max(square - mean**2, 0.0)))
+    if (reason := _silent(limits.values, rms, channel.unit)) is not None:
+        return Quality(reason, (), rms)
+    findings = list[Finding]()
+    if limits.clipped > CLIPPED:
+        findings.append(Finding("clipped", "check", {"share": limits.clipped}))
+    if still > STUCK * signal.size:
+        findings.append(Finding("dropouts", "check", {"share": still / signal.size}))
+    if channel.gaps:
+        many = channel.gaps > STUCK * signal.size
+        findings.append(Finding("gaps", "check" if many else "remark", {"samples": channel.gaps, "of": signal.size}))
+    return Quality(None, (*findings, *_spectrum_findings(channel)), rms)
 
-    @property
-    def beginning(self) -> Floats:
-        """(time,) of MEASURED samples at most."""
-        if len(self._beginning) > 1:
-            self._beginning = [np.concatenate(self._beginning)]
-        return self._beginning[0] if self._beginning else np.empty(0, dtype=np.float32)
 
-    def finish(self) -> Quality:
-        """What all blocks so far say."""
-        count = self.limits.samples
-        if count == 0:
-            return Quality(Finding("empty", "check"), (), 0.0)
-        mean, square = self._sums / count
-        rms = float(np.sqrt(max(square - mean**2, 0.0)))
-        reason = self._silent(rms)
-        if reason is not None:
-            return Quality(reason, (), rms)
-        power = power_density(self.beginning)
-        return Quality(None, (*self._sample_findings(count), *self._spectrum_findings(power)), rms)
+def clipped_share(findings: Iterable[Finding]) -> float:
+    """The share of clipped samples, of the worst channel."""
+    return max((finding.values["share"] for finding in findings if finding.kind == "clipped"), default=0.0)
 
-    def _sample_findings(self, count: int) -> Iterator[Finding]:
-        """On clipped samples, dropouts and gaps."""
-        if self.limits.clipped > CLIPPED:
-            yield Finding("clipped", "check", {"share": self.limits.clipped})
-        if self._still > STUCK * count:
-            yield Finding("dropouts", "check", {"share": self._still / count})
-        if self.gaps is not None and self.gaps.missing:
-            many = self.gaps.missing > STUCK * count
-            yield Finding("gaps", "check" if many else "remark", {"samples": self.gaps.missing, "of": count})
 
-    def _silent(self, rms: float) -> Finding | None:
-        """Why there is no signal: it does not change, or it is noise of the converter or of the sensor alone."""
-        values = self.limits.values
-        if values is not None and values.size == 1:
-            return Finding("constant", "check", {"value": float(values[0])})
-        step = 0.0 if values is None else float(np.diff(values).min())
-        if values is not None and rms <= STEPS * step and values[-1] - values[0] <= REACH * step:
-            return Finding("few values", "check", {"values": int(values.size)})
-        least = LEAST_RMS.get((self.unit or "").lower())
-        if least is not None and rms < least:
-            return Finding("sensor noise", "check", {"rms": rms, "unit": self.unit})
-        return None
+def _silent(values: NDArray[Any] | None, rms: float, unit: str | None) -> Finding | None:
+    """Why there is no signal: it does not change, or it is noise of the converter or of the sensor alone. `values` are
+    the different ones, where they are few.
+    """
+    if values is not None and values.size == 1:
+        return Finding("constant", "check", {"value": float(values[0])})
+    step = 0.0 if values is None else float(np.diff(values).min())
+    if values is not None and rms <= STEPS * step and values[-1] - values[0] <= REACH * step:
+        return Finding("few values", "check", {"values": int(values.size)})
+    least = LEAST_RMS.get((unit or "").lower())
+    if least is not None and rms < least:
+        return Finding("sensor noise", "check", {"rms": rms, "unit": unit})
+    return None
 
-    def _spectrum_findings(self, power: NDArray[np.float64]) -> Iterator[Finding]:
-        """On signals that are no vibration, a rate that was raised, and mains hum."""
-        if unlike := unlike_vibration(self.beginning, power):
-            yield Finding("no vibration", "check", {"like": unlike})
-        if self.rate is None or power.size <= SEGMENT // 2:
-            return
-        beyond = np.maximum.accumulate(power[::-1])[::-1]  # the highest from each frequency on
-        places = np.arange(SEGMENT // 64, int(EDGE * SEGMENT / 2), SEGMENT // 256)
-        places = places[beyond[places] < EMPTY * beyond[places // 2]]  # no median is above the highest
-        if edge := next((bin for bin in places if beyond[bin] < EMPTY * np.median(power[bin // 2 : bin])), 0):
-            yield Finding("band limited", "check", {"hertz": float(edge * self.rate / SEGMENT), "rate": self.rate})
-        for mains in MAINS:
-            near = _near(mains, self.rate, power.size)
-            hums = self.rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum()
-            if hums and not self._is_of_shaft(mains, self.rate):
-                yield Finding("mains hum", "check", {"hertz": mains})
 
-    def _is_of_shaft(self, mains: float, rate: float) -> bool:
-        """Whether the line near the mains' frequency is nearer to twice the stated speed."""
-        if self.rpm is None:
-            return False
-        amplitudes = np.abs(np.fft.rfft(self.beginning * np.hanning(self.beginning.size)))
-        hertz = np.fft.rfftfreq(self.beginning.size, 1 / rate)
-        amplitudes[abs(hertz - mains) > mains / 10] = 0.0
-        line = float(hertz[amplitudes.argmax()])
-        return abs(line - self.rpm / 30) < abs(line - mains)
+def _spectrum_findings(channel: Channel) -> Iterator[Finding]:
+    """On signals that are no vibration, a rate that was raised, and mains hum."""
+    rate, power = channel.rate, power_density(channel.beginning)
+    if unlike := unlike_vibration(channel.beginning, power):
+        yield Finding("no vibration", "check", {"like": unlike})
+    if rate is None or power.size <= SEGMENT // 2:
+        return
+    beyond = np.maximum.accumulate(power[::-1])[::-1]  # the highest from each frequency on
+    places = np.arange(SEGMENT // 64, int(EDGE * SEGMENT / 2), SEGMENT // 256)
+    places = places[beyond[places] < EMPTY * beyond[places // 2]]  # no median is above the highest
+    if edge := next((bin for bin in places if beyond[bin] < EMPTY * np.median(power[bin // 2 : bin])), 0):
+        yield Finding("band limited", "check", {"hertz": float(edge * rate / SEGMENT), "rate": rate})
+    for mains in MAINS:
+        near = _near(mains, rate, power.size)
+        hums = rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum()
+        if hums and not (channel.rpm is not None and _is_of_shaft(mains, channel.beginning, rate, channel.rpm)):
+            yield Finding("mains hum", "check", {"hertz": mains})
+
+
+def _is_of_shaft(mains: float, signal: Floats, rate: float, rpm: float) -> bool:
+    """Whether the line near the mains' frequency is nearer to twice the stated speed."""
+    amplitudes = np.abs(np.fft.rfft(signal * np.hanning(signal.size)))
+    hertz = np.fft.rfftfreq(signal.size, 1 / rate)
+    amplitudes[abs(hertz - mains) > mains / 10] = 0.0
+    line = float(hertz[amplitudes.argmax()])
+    return abs(line - rpm / 30) < abs(line - mains)
 
 
 @lru_cache(maxsize=16)
@@ -221,9 +198,7 @@ def level_values(signal: NDArray[np.float64], rate: float | None, unit: str | No
     return levels
 
 
-def velocity_rms(
-    signal: NDArray[np.float64], rate: float | None, unit: str | None, low: float = VELOCITY[0]
-) -> float:  # fmt: skip
+def velocity_rms(signal: NDArray[np.float64], rate: float | None, unit: str | None, low: float = VELOCITY[0]) -> float:
     """The root mean square of the velocity (mm/s) between `low` and 1000 Hz, of accelerations integrated bin by bin;
     InputError where the recording cannot tell it.
     """

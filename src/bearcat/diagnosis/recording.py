@@ -36,6 +36,7 @@ from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.lines import FAULTS, LineFamily
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
+from bearcat.diagnosis.spectra import Spectra
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest, to_json
 from bearcat.findings import DERIVED, GROWN, Finding, capitalised, highest, percent, reasons, sentences
@@ -80,6 +81,19 @@ def clarity_of(state: str, witnesses: Witnesses) -> str | None:
 
 
 @dataclass(frozen=True, eq=False)
+class Measured:
+    """What a trend is made of: levels by name (quality.py), and envelope spectra, of recordings too short to be read
+    alone too.
+    """
+
+    levels: Mapping[str, float]
+    spectra: Spectra | None  # None: the rate is not known; turns are 0 where the speed is not
+    rate: float | None
+    orders: Mapping[str, float] | None
+    turns: float | None  # of the shaft
+
+
+@dataclass(frozen=True, eq=False)
 class Observation:
     """What is known of one recording before it is decided (bearcat.diagnosis.judging)."""
 
@@ -100,10 +114,18 @@ class Observation:
     machine_stated: bool = False
     no_signal: Finding | None = None  # why neither lines nor a model count
     problem: InputError | None = None  # why the file cannot be used
+    # What no record keeps: why no fault lines could be read, the channels of the point, and what a trend is made of.
+    no_lines: InputError | None = None
+    channels: tuple[str, ...] = ()
+    measured: Measured | None = None
 
     @property
     def physics(self) -> PhysicsEvidence | None:
         return self.witnesses.physics
+
+    @property
+    def network(self) -> NetworkEvidence | None:
+        return self.witnesses.network
 
     @property
     def masked(self) -> bool:
@@ -162,10 +184,6 @@ class Diagnosis(Observation):
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.decision.reasons
-
-    @property
-    def network(self) -> NetworkEvidence | None:
-        return self.witnesses.network
 
     @property
     def title(self) -> str:

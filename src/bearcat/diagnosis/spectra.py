@@ -1,13 +1,11 @@
-"""Spectra of the squared envelope of a recording, band by band, on an axis of shaft orders; a block at a time.
+"""Spectra of the squared envelope of a recording, band by band, on an axis of shaft orders.
 
 A damaged bearing strikes at a multiple of the shaft's speed, and each strike rings resonances of the machine. So the
 spectrum of a window is set to magnitude 1 everywhere (cepstral pre-whitening, Borghesani et al. 2013): neither tones of
 shaft, gear and supply nor gain, sensor and resonance count, while impacts, which live in the phases, stay. The squared
 envelopes of bands are transformed again and averaged over windows of equally many turns (docs/diagnose.md).
 
->>> spectra = EnvelopeSpectra(rate=51_200, rpm=900, last=20.0)
->>> for block in stream.blocks: spectra.add(block)
->>> spectra.average().power          # (band, order)
+>>> envelope_spectra(signal, rate=51_200, rpm=900, last=20.0).power          # (band, order)
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,72 +48,52 @@ class Spectra:
     loudness: Doubles = field(default_factory=lambda: np.ones(1))
     axes: int = 1  # rows are the bands of the first axis, then those of the second (`stacked`)
 
-    def sum(self, other: Spectra) -> Spectra:
-        """Sums over the windows of both; `mean` divides them."""
+    def __add__(self, other: Spectra) -> Spectra:
+        """Sums over the windows of both."""
         return Spectra(
             self.power + other.power, self.turns, self.windows + other.windows, self.kurtosis + other.kurtosis,
             self.loudness + other.loudness,
         )  # fmt: skip
 
-    def mean(self) -> Spectra:
-        """Of sums over windows."""
-        if (count := self.windows) == 1:
-            return self
-        return Spectra(self.power / count, self.turns, count, self.kurtosis / count, self.loudness / count)
+
+def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Spectra:
+    """The mean over the windows of a recording, up to the order `last`; of one shorter than a window, what there is."""
+    from scipy import fft
+
+    length, total = window_length(rate, rpm), None
+    if signal.size < length:
+        length = int(fft.prev_fast_len(signal.size, real=True))
+    plan, half = Plan(length, rate, rpm, last), length // 2
+    starts = chain(range(0, OVERLAPPING * half, half), range(OVERLAPPING * half, signal.size, length))
+    for start in starts:
+        if start + length <= signal.size and (window := plan.measure(signal[start : start + length])) is not None:
+            total = window if total is None else total + window
+    if total is None:
+        raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
+    many = total.windows
+    return Spectra(total.power / many, total.turns, many, total.kurtosis / many, total.loudness / many)
 
 
-class EnvelopeSpectra:
-    """Collects the spectra of one recording up to the order `last`."""
+def window_length(rate: float, rpm: float) -> int:
+    """Samples in TURNS turns of the shaft; InputError where they are too many."""
+    from scipy import fft
 
-    def __init__(self, rate: float, rpm: float, last: float) -> None:
-        from scipy import fft
+    length = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True))
+    if length > LONGEST:
+        least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
+        raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
+    return length
 
-        self.rate, self.rpm, self.last = rate, rpm, last
-        self.length = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True))
-        if self.length > LONGEST:
-            least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
-            raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
-        self.samples = 0
-        self._held = np.empty(0, dtype=np.float32)
-        self._sum: Spectra | None = None
-        self._measured = 0
-        self._plan = Plan(self.length, rate, rpm, last)
 
-    def add(self, block: Floats) -> None:
-        self.samples += block.size
-        held = np.concatenate([self._held, block]) if self._held.size else block
-        start = 0
-        while held.size - start >= self.length:
-            self._keep(self._plan.measure(held[start : start + self.length]))
-            self._measured += 1
-            start += self.length // 2 if self._measured <= OVERLAPPING else self.length
-        self._held = held[start:].copy()
+def turns_in(signal: Floats, rate: float, rpm: float) -> float:
+    """How often the shaft turns in a recording."""
+    return signal.size / rate * rpm / 60
 
-    def average(self) -> Spectra:
-        """Of all windows so far; of what there is, where that is shorter than a window."""
-        from scipy import fft
 
-        if self._sum is None and self.samples < self.length:
-            length = int(fft.prev_fast_len(self._held.size, real=True))
-            self._keep(Plan(length, self.rate, self.rpm, self.last).measure(self._held[:length]))
-        if self._sum is None:
-            raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
-        return self._sum.mean()
-
-    @property
-    def turns(self) -> float:
-        """Of the shaft, so far."""
-        return self.samples / self.rate * self.rpm / 60
-
-    def check_turns(self) -> None:
-        """InputError where the recording holds too few turns to be read alone."""
-        if self.turns < FEWEST_TURNS:
-            few = f"holds {self.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
-            raise InputError(f"{few}; record longer")
-
-    def _keep(self, spectra: Spectra | None) -> None:
-        if spectra is not None:
-            self._sum = spectra if self._sum is None else self._sum.sum(spectra)
+def check_turns(signal: Floats, rate: float, rpm: float) -> None:
+    """InputError where a recording holds too few turns of the shaft to be read alone."""
+    if (turns := turns_in(signal, rate, rpm)) < FEWEST_TURNS:
+        raise InputError(f"holds {turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed; record longer")
 
 
 class Plan:

@@ -52,7 +52,7 @@ FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what t
 FAULT_VOTE, FAULT_TIE = 6.0, 0.9
 HIGHEST_MULTIPLE = 6  # of a stated speed, which is never replaced by one
 # A speed that varies, and a channel that holds it.
-FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed, which bounds the memory
+FOLLOWED, MOST_FOLLOWED = 60.0, 1 << 23  # seconds and samples in which a varying speed is followed
 FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed
 PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
 PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
@@ -86,6 +86,11 @@ class SpeedCourse:
         return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
 
 
+def beginning_of(signal: Floats, rate: float | None) -> Floats:
+    """The part of a recording in which its speed is measured; none where the rate is not known."""
+    return signal[: int(min(FOLLOWED * (rate or 0.0), MOST_FOLLOWED))]
+
+
 def reading_speed(measured: SpeedEvidence, stated: float | None) -> float | None:
     """The speed in rpm at which a model's windows are prepared: the stated one, unless it was corrected or recorded."""
     return measured.rpm if measured.corrected or measured.by == "tacho" else stated
@@ -98,6 +103,7 @@ def speed_course(
     """From a channel that holds the speed (rpm over time) where that is plausible, else from the signal; what is stated
     is checked.
     """
+    signal = beginning_of(signal, rate)
     if rate is None or not signal.size:
         return SpeedCourse(_stated(stated))
     measured = measure_speed(signal, rate, orders, stated, trust)

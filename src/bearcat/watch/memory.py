@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.diagnosis.lines import FAULTS, Loudness
+from bearcat.diagnosis.lines import FAULTS, Loudness, levels_over_background
 from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import Diagnosis
@@ -238,7 +238,7 @@ def _read_together(
     power, kurtosis = (np.mean([getattr(each, name) for each in same], axis=0) for name in ("power", "kurtosis"))
     windows = sum(each.windows for each in same)
     mean = replace(same[0], power=power, kurtosis=kurtosis, windows=windows)
-    return physics_evidence(mean, last.rate, rpm, orders)
+    return physics_evidence(mean, levels_over_background(mean), last.rate, rpm, orders)
 
 
 def _enter(state: PointState, snapshot: Snapshot) -> PointState:

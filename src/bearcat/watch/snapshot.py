@@ -1,6 +1,6 @@
 """What is measured of one point at one time, what is known of the point then, and what happened to it.
 
->>> [found] = measurements_of_file(Path("2024-05-01T10-32-39.wav"))
+>>> [found] = measurements_of_file(Path("2024-05-01T10-32-39.wav"), Given())
 >>> measure(found, Given(bearing=find_bearing("6205")), time=1714559559.0, machine="pump 3")[0].values["rms"]
 0.31
 """
@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy import evidence_of, measure_points
+from bearcat.deploy import beside_each_other, measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
-from bearcat.diagnosis.recording import STATUS, Observation
-from bearcat.diagnosis.signal import Measured
+from bearcat.diagnosis.recording import STATUS, Measured, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.errors import to_json
 from bearcat.findings import (
@@ -81,33 +80,31 @@ def measure(
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
-    measured_points = measure_points(measurement, replace(given, measured=True))
-    problems = [measured.problem for measured in measured_points if measured.problem is not None]
-    if len(problems) == len(measured_points):
+    points = measure_points(measurement, replace(given, measured=True))
+    problems = [observed.problem for observed in points if observed.problem is not None]
+    if len(problems) == len(points):
         raise problems[0]
     snapshots = []
-    for axes, evidence in zip(measurement.points, measured_points, strict=True):
-        signal, first = evidence.signal, axes.recordings[0]
-        measured = signal.measured or Measured({}, None, None, None, None)
+    for axes, observed in zip(measurement.points, points, strict=True):
+        measured, first = observed.measured or Measured({}, None, None, None, None), axes.recordings[0]
         own_point = first.point or (axes.name.rpartition("#")[2] if "#" in axes.name else None)
         name = point or own_point or "1"
         if point is not None and own_point is not None and len(measurement.points) > 1:
             name = f"{point} {own_point}"
         short = measured.turns is not None and measured.turns < FEWEST_TURNS
         if short:  # it is read together with others
-            evidence = replace(evidence, signal=replace(signal, problem=None))
+            observed = replace(observed, no_lines=None)
         # Each point alone: its neighbours, which may be in other files, are compared later (alarm.py).
-        [observation] = evidence_of(replace(measurement, points=(axes,)), [evidence], given)
-        rpm = None if signal.speed is None else signal.speed.rpm
-        stated = {"rpm": rpm, "load": load, "temperature": temperature}
-        values = {name: value for name, value in stated.items() if value is not None} | dict(measured.levels)
-        values |= {} if signal.quality is None else {"rms": signal.quality.rms}
-        values |= {} if signal.physics is None else line_values(signal.physics)
-        refused = signal.problem is not None and signal.problem.field is None and not short
+        [observation] = beside_each_other([replace(observed, measured=None)])
+        rpm = None if observed.speed is None else observed.speed.rpm
+        stated = {"rpm": rpm, "load": load, "temperature": temperature, "rms": observed.rms}
+        values = dict(measured.levels) | {name: value for name, value in stated.items() if value is not None}
+        values |= {} if observed.physics is None else line_values(observed.physics)
+        refused = observed.no_lines is not None and observed.no_lines.field is None
         unit = unit_of(first.channel or "") or given.declared_of(first).unit
         snapshots.append(Snapshot(
             machine, name, time, observation, values, measured.rate, unit, measured.turns, measured.orders,
-            measured.spectra if short else None, refused=refused or evidence.problem is not None,
+            measured.spectra if short else None, refused=refused or observed.problem is not None,
         ))  # fmt: skip
     return snapshots
 

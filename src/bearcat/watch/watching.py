@@ -56,7 +56,7 @@ def measure_file(arrival: Arrival, given: Given) -> Measured:
     first = arrival.rows[0] if arrival.rows else None
     load, temperature = (None, None) if first is None else (first.load, first.temperature)
     try:
-        read = measurements_of_file(Path(arrival.path), arrival.rows, given.channel, given.channels, arrival.rpm)
+        read = measurements_of_file(Path(arrival.path), given, arrival.rows, arrival.rpm)
         about = arrival.time, arrival.machine, arrival.point, load, temperature
         return [snapshot for measurement in read for snapshot in measure(measurement, given, *about)]
     except InputError as error:
