@@ -294,10 +294,11 @@ def test_a_first_alarm_says_its_line_once_and_lists_name_machine_and_point(tmp_p
     worst = fleet[0]
     assert (worst.status, worst.severity, worst.fault) == ("alarm", "strong", "outer race")
     assert worst.level == pytest.approx(float(np.std(draw("outer", 1))), rel=1e-3)
-    assert fleet.table()[0]["reason"].count(worst.evidence) == 1
+    line = worst.reasons[0]
+    assert fleet.table()[0]["reason"].count(line) == 1
     run("report", tmp_path / "plant.db", "--out", tmp_path / "fleet.html")
     text = (tmp_path / "fleet.html").read_text("utf-8")
-    assert text.count(worst.evidence) == 3, "in the list, the story, and the event"
+    assert text.count(line) == 3, "in the list, the story, and the event"
     rows = {
         Path(row["recording"]).parent: row
         for row in bearcat.diagnose(tmp_path / "plant", rpm=RPM, bearing=BEARING).table()

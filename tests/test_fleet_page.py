@@ -52,9 +52,10 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
 
 def made_point(machine: str, point: str, status: str = "ok", **changes) -> PointStatus:
     plain = PointStatus(machine, point, status, END - 5 * DAY, operating_state="1480 rpm")
-    faulty = {"fault": "outer race", "confidence": 0.93, "evidence": "BPFO 88.3 Hz, 14 dB"}
+    faulty = {"fault": "outer race", "confidence": 0.93}
     values = {"title": "outer race lines", "band": None, "decibels": 11.0, "learnt": True}
-    faulty["findings"] = (Finding("baseline change", status, values), Finding("baseline restarted", "remark"))
+    line = {"line": "BPFO", "multiple": 1, "hertz": 88.3, "level": 14.0, "clarity": "clear"}
+    faulty["findings"] = (Finding("fault line", "remark", line), Finding("baseline change", status, values))
     return replace(plain, **(faulty if status in ("alarm", "check") else {}) | changes)
 
 
@@ -142,7 +143,7 @@ def test_a_step_names_the_command_for_this_very_point():
 def test_hostile_names_are_text(tmp_path: Path):
     points = [
         made_point(
-            name, name, "alarm", evidence=name, operating_state=name,
+            name, name, "alarm", operating_state=name,
             findings=(Finding("unreadable", "alarm", {"problem": name}),),
         )
         for name in HOSTILE

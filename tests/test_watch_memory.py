@@ -399,7 +399,7 @@ def test_a_clear_fault_is_an_alarm_at_once_and_keeps_its_name_until_another_was_
         names.append(memory.status.fault)
     assert happened == [["alarm"], *[[]] * 5]
     assert names == [*["outer race"] * 5, "inner race"]
-    assert "BPFI" in memory.status.evidence
+    assert "BPFI" in memory.status.reasons[0]
 
 
 def test_lines_of_a_bearing_that_nobody_names_are_an_alarm_too():

@@ -251,6 +251,7 @@ class DiagnoseRequest(PointRequest):
 class WatchRequest(PointRequest):
     """Of `watch`."""
 
+    rpm: float | None = option(None, "Speed of the shaft.", "RPM")  # type: ignore[assignment]  # no channel
     false_alarms: float = option(1.0, "Accepted false alarms of a point in a year.", "N")
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
     baseline_days: float = option(2.0, "Days of running of a baseline.", "N")

@@ -18,6 +18,7 @@ from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
+from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
@@ -150,13 +151,12 @@ def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
 
 def _shows_fault(reading: Reading) -> bool:
     """Whether a recording shows what a fault makes, and not a neighbour's: a clear line, or impulses that are new."""
-    physics = reading.physics
-    if physics is not None:
-        for fault, lines in physics.faults.items():
-            if physics.clarity(fault) != "faint" and lines.level - physics.reference_level >= SHOWN_LINE:
-                return True
-    impulsive = reading.row is not None and reading.row[KURTOSIS] > IMPULSIVE
-    return bool(impulsive and np.any(reading.change[IS_KURTOSIS] > MARGINS[IS_KURTOSIS]))
+    physics, impulsive = reading.physics, reading.row is not None and reading.row[KURTOSIS] > IMPULSIVE
+    clear = physics is not None and any(
+        physics.clarity(fault) != "faint" and lines.level - physics.reference_level >= SHOWN_LINE
+        for fault, lines in physics.faults.items()
+    )
+    return clear or bool(impulsive and np.any((reading.change > MARGINS)[IS_KURTOSIS]))
 
 
 # What becomes of the point.
@@ -183,8 +183,6 @@ def _weigh(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointS
 def _update_alarm(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, str | None]:
     """Raises an alarm, a second where it has grown, and says when it is over: the kind of event."""
     alarm, level, limit, time = state.alarm, state.level, state.limit(rule), reading.snapshot.time
-    if alarm is not None and alarm.over and alarm.acknowledged is not None:
-        alarm = None
     if state.reference.learnt:
         high = np.any((level >= GROWN) & (reading.change >= GROWN))  # nothing else need show a fault
         lasting = state.evidence >= limit / 2
@@ -192,16 +190,15 @@ def _update_alarm(state: PointState, reading: Reading, rule: WatchRule) -> tuple
     else:  # what has grown clearly since the first recordings
         strong = lasting = _has_grown(level)
     strong, lasting = strong or reading.alarming, lasting or reading.alarming
+    if alarm is not None and alarm.over and (strong or alarm.acknowledged is not None):  # it has come again, or is done
+        alarm = None
     state = replace(state, alarm=alarm, quiet_blocks=0 if strong or lasting else state.quiet_blocks + 1)
     if alarm is None:
         return (replace(state, alarm=OpenAlarm(time, state.onset or time, level)), "alarm") if strong else (state, None)
-    if alarm.over:  # it may come again, when nobody has looked yet
-        return replace(state, alarm=replace(alarm, over=not strong)), None
-    if np.any(level >= alarm.change + GROWN):
+    if not alarm.over and np.any(level >= alarm.change + GROWN):
         return replace(state, alarm=replace(alarm, change=np.fmax(alarm.change, level), acknowledged=None)), "grown"
-    if state.quiet_blocks >= PERSISTENCE:
-        event = None if alarm.announced else "over"
-        return replace(state, alarm=replace(alarm, over=True, announced=True)), event
+    if not alarm.over and state.quiet_blocks >= PERSISTENCE:
+        return replace(state, alarm=replace(alarm, over=True)), "over"
     return state, None
 
 
@@ -245,38 +242,45 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> PointState:
 def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus:
     """The status after a recording."""
     before, alarm, open_alarm, time = state.status, state.alarm, state.open_alarm, reading.snapshot.time
-    findings = unique([*_judge(state, reading, rule), *state.state.missing(rule, state.interval)])
+    fault, confidence = _named(state, reading)
+    why, line = _judge(state, reading, rule), None if fault is None else _line(fault, reading.physics)
+    severity = None if fault is None else before.severity if line is None else line.values["clarity"]
+    if line is not None and all(finding.kind != line.kind for finding in why):
+        why = [line, *why]
+    findings = unique([*why, *state.state.missing(rule, state.interval)])
     status, values = status_of(findings), reading.snapshot.values
     measure, unit = ("velocity", "mm/s") if "velocity" in values else ("rms", reading.snapshot.unit)
     since = before.since if status == before.status and before.since is not None else time
     if status == ALARM and alarm is not None:
         since = alarm.since
     return replace(
-        before, status=status, since=since, **_cause(state, reading), level=values.get(measure), unit=unit, time=time,
-        findings=findings, recordings=before.recordings + 1, operating_state=state.state.label,
-        alarm=None if open_alarm is None else open_alarm.time,
+        before, status=status, since=since, fault=fault, severity=severity, confidence=confidence,
+        level=values.get(measure), unit=unit, time=time, findings=findings, recordings=before.recordings + 1,
+        operating_state=state.state.label, alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
         p_value=reading.p_value, change=state.evidence / state.limit(rule),
     )  # fmt: skip
 
 
-def _cause(state: PointState, reading: Reading) -> dict[str, Any]:
-    """The fault that is named, how clear and sure it is, and its line; of an open alarm it stays until another one was
-    named three times in a row.
-    """
-    before, diagnosis, physics = state.status, reading.diagnosis, reading.physics
-    fault, severity, confidence, evidence = None, None, None, None
-    if state.open_alarm is not None or reading.waits:
-        fault, severity, confidence, evidence = before.fault, before.severity, before.confidence, before.evidence
-    if diagnosis is not None:
-        named = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
-        if named or (diagnosis.state == UNCLEAR and fault is None):
-            fault, confidence = diagnosis.state, diagnosis.decision.expected or None
-    if physics is not None:
-        loudest = max(physics.faults, key=lambda name: physics.faults[name].level)
-        shown = fault if fault in physics.faults else loudest
-        evidence, severity = physics.line(shown), None if fault is None else physics.clarity(shown)
-    return {"fault": fault, "severity": severity, "confidence": confidence, "evidence": evidence}
+def _named(state: PointState, reading: Reading) -> tuple[str | None, float | None]:
+    """The fault that is named, and how sure that is; of an open alarm it stays until another was named three times."""
+    stays, diagnosis = state.open_alarm is not None or reading.waits, reading.diagnosis
+    fault, confidence = (state.status.fault, state.status.confidence) if stays else (None, None)
+    if diagnosis is None:
+        return fault, confidence
+    known = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
+    if known or (diagnosis.state == UNCLEAR and fault is None):
+        return diagnosis.state, diagnosis.decision.expected or None
+    return fault, confidence
+
+
+def _line(fault: str, physics: PhysicsEvidence | None) -> Finding | None:
+    """The clearest line of the fault, or of the loudest one where its type is unclear."""
+    if physics is None:
+        return None
+    loudest = max(physics.faults, key=lambda name: physics.faults[name].level)
+    shown = fault if fault in physics.faults else loudest
+    return Finding("fault line", "remark", physics.strongest_line(shown) | {"clarity": physics.clarity(shown)})
 
 
 def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding]:
@@ -361,10 +365,9 @@ def unreadable(state: PointState, time: float, problem: str) -> PointState:
     if status.time is not None and time <= status.time:
         return state
     unusable = Finding("unreadable", "check", {"problem": problem})
-    others = [finding for finding in status.findings if status.status != NO_SIGNAL or finding.severity == "remark"]
-    findings = (unusable, *(finding for finding in others if finding.kind != "unreadable"))
-    since = status.since if status.status == ALARM else status.since or time
-    return replace(state, status=replace(status, status=status_of(findings), since=since, findings=findings))
+    findings = (unusable, *(finding for finding in status.findings if finding.kind != "unreadable"))
+    status = replace(status, status=status_of(findings), since=status.since or time, findings=findings)
+    return replace(state, status=status)
 
 
 def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:

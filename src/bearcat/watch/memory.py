@@ -57,7 +57,6 @@ class OpenAlarm:
     change: Doubles  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
     acknowledged: float | None = None
     over: bool = False  # its cause has gone
-    announced: bool = False  # that it is over: it may come and go
 
 
 @dataclass(frozen=True, eq=False)

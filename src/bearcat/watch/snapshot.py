@@ -164,7 +164,6 @@ class PointStatus:
     level: float | None = None  # of the last recording: its velocity, or its root mean square
     unit: str | None = None  # of the level
     findings: tuple[Finding, ...] = ()  # the most important first; the status is the highest severity
-    evidence: str | None = None  # the lead evidence in words: BPFO 236.4 Hz, 14 dB
     time: float | None = None  # of the last recording
     recordings: int = 0
     operating_state: str = "any"
@@ -184,12 +183,6 @@ class PointStatus:
     def written_level(self) -> str:
         """The level with its unit."""
         return "" if self.level is None else f"{self.level:.3g} {self.unit or ''}".strip()
-
-    @property
-    def lead(self) -> str:
-        """The evidence for a fault, where no reason says it."""
-        repeated = any(finding.kind == "fault line" for finding in self.findings)
-        return self.evidence if self.evidence and self.fault and not repeated else ""
 
     def __post_init__(self) -> None:
         if self.severity not in (None, *CLARITIES):
@@ -269,7 +262,7 @@ class Fleet(list[PointStatus]):
                 "since": written_time(point.since)[:16].replace("T", " "), "fault": point.fault or "",
                 "severity": point.severity or "", "confidence": percent(point.confidence if point.fault else None),
                 "level": point.written_level,
-                "reason": "; ".join(filter(None, [point.lead, *point.reasons])) or point.baseline or "",
+                "reason": "; ".join(point.reasons) or point.baseline or "",
             }
             for point in self
         ]  # fmt: skip

@@ -37,18 +37,10 @@ from bearcat.watch.usual import WatchRule
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 POLL = 10.0  # seconds from one look at the folder to the next
+STATED = [field.name for field in fields(PointRequest)]  # how all files are read
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 
 Measured = list[Snapshot] | InputError
-
-
-def given_of(request: WatchRequest) -> Given:
-    """How files are read: what a user says of all of them."""
-    stated = {field.name: getattr(request, field.name) for field in fields(PointRequest)}
-    given = Given.of(DiagnoseRequest(**stated))
-    if given.speed is not None:
-        raise InputError(f"'{given.speed}' is not a number; a manifest's column rpm may name a channel", "rpm")
-    return given
 
 
 def measure_file(arrival: Arrival, given: Given) -> Measured:
@@ -63,38 +55,6 @@ def measure_file(arrival: Arrival, given: Given) -> Measured:
         return error
     except OSError as error:
         return InputError(f"{arrival.path}: {error.strerror or error}")
-
-
-def judge(
-    store: Store,
-    machine: str,
-    measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]],
-    rule: WatchRule,
-    sent: bool = False,
-) -> tuple[list[PointStatus], list[str]]:
-    """Takes files of a machine and one time in, in one transaction: points whose status is another, and those whose
-    recording came late. `sent`: nobody waits for notifications.
-    """
-    with store.transaction():
-        states, late, events = store.states(machine), list[str](), list[Event]()
-        before, readings = {point: state.status for point, state in states.items()}, dict[str, Reading]()
-        for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
-            point = snapshot.point
-            state = states.get(point) or PointState(PointStatus(machine, point))
-            if point in readings or (state.status.time is not None and snapshot.time <= state.status.time):
-                late.append(point)
-            else:
-                states[point], readings[point] = observe(state, snapshot)
-        for point, reading in readings.items():
-            beside = [state for other, state in states.items() if other != point]
-            states[point], happened = assess(states[point], reading, rule, beside)
-            events += happened
-        judged = {id(reading.snapshot): states[point].status for point, reading in readings.items()}
-        for file, snapshots in measured:
-            store.add(file, [(snapshot, judged.get(id(snapshot))) for snapshot in snapshots])
-        store.keep([states[point] for point in readings], events, sent)
-    statuses = [states[point].status for point in readings]
-    return [now for now in statuses if now.point not in before or before[now.point].status != now.status], late
 
 
 @dataclass
@@ -182,12 +142,35 @@ class Watching:
                     for note in sentences(remarks):
                         self._say_once(f"{machine}/{snapshot.point}: {note}")
         if measured:
-            changed, late = judge(self.store, machine, measured, self.rule, self.notifier is None)
-            for point in late:
-                self._say_once(f"{machine}/{point}: {LATE}")
-            for status in changed:
-                self.show(status)
+            self._judge(machine, measured)
             self._notify()
+
+    def _judge(self, machine: str, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]]) -> None:
+        """Takes files of a machine and one time in, in one transaction, and shows points whose status is another."""
+        late, events, readings = list[str](), list[Event](), dict[str, Reading]()
+        with self.store.transaction():
+            states = self.store.states(machine)
+            before = {point: state.status for point, state in states.items()}
+            for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
+                point = snapshot.point
+                state = states.get(point) or PointState(PointStatus(machine, point))
+                if point in readings or (state.status.time is not None and snapshot.time <= state.status.time):
+                    late.append(point)
+                else:
+                    states[point], readings[point] = observe(state, snapshot)
+            for point, reading in readings.items():
+                beside = [state for other, state in states.items() if other != point]
+                states[point], happened = assess(states[point], reading, self.rule, beside)
+                events += happened
+            judged = {id(reading.snapshot): states[point].status for point, reading in readings.items()}
+            for file, snapshots in measured:
+                self.store.add(file, [(snapshot, judged.get(id(snapshot))) for snapshot in snapshots])
+            self.store.keep([states[point] for point in readings], events, sent=self.notifier is None)
+        for point in late:
+            self._say_once(f"{machine}/{point}: {LATE}")
+        for status in judged.values():
+            if status.point not in before or before[status.point].status != status.status:
+                self.show(status)
 
     def _problem(self, arrival: Arrival, file: RecordingFile, problem: InputError) -> None:
         """A file that cannot be used is named, its points are to be checked, and it is tried again when it or the
@@ -223,7 +206,8 @@ def watching_into(
     store: str | Path, folder: Path, request: WatchRequest, notifier: Notifier | None, say: Callable[[str, str], None]
 ) -> Iterator[Watching]:
     """A folder to be read into a store, which no other process reads another one into meanwhile."""
-    watched, given = WatchedFolder(folder, request.timezone), given_of(request)
+    watched, stated = WatchedFolder(folder, request.timezone), {name: getattr(request, name) for name in STATED}
+    given = Given.of(DiagnoseRequest(**stated))
     with Store.open(store, create=True) as opened, opened.watching():
         if notifier is None:  # nobody waits for what happened before
             opened.mark_sent()
