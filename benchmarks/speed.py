@@ -14,7 +14,6 @@ ratio of their medians, of wall and of processor time.
 from __future__ import annotations
 
 import argparse
-import copy
 import itertools
 import json
 import os
@@ -78,9 +77,9 @@ def recipe(epochs: int) -> Any:
 def ready(runs: int) -> Iterator[Callable[[], None]]:
     """A warm step, which may be called any number of times. The losses must be numbers afterwards."""
     from bearcat.cat.algorithm import train_step
-    from bearcat.cat.evaluate import calibrate
+    from bearcat.cat.evaluate import calibrate, predict
     from bearcat.cat.state import begin
-    from bearcat.cat.teacher import SelfTraining, set_thresholds
+    from bearcat.cat.teacher import SelfTraining, copy_of, set_thresholds
     from bearcat.fast.device import Feed, Recorder, torch_settings
     from bearcat.fast.stacked import path_of
 
@@ -90,8 +89,8 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     with torch_settings(state.precision, device()):
         state.epoch = trained.schedule.epochs
         calibrate(state)
-        state.teacher = copy.deepcopy(state.student).requires_grad_(False)
-        set_thresholds(trained.find(SelfTraining), state, None)
+        state.teacher = copy_of(state.student)
+        set_thresholds(trained.find(SelfTraining), state, predict(state.teacher, state.batches.target_train)[0])
         feed, recorder = Feed(state.batches), Recorder(device(), True)
         step = partial(train_step, state, feed, state.epoch, (BATCH, BATCH))
         feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in trained.ingredients})

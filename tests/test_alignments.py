@@ -15,7 +15,7 @@ from bearcat.cat.ingredient import View
 from bearcat.cat.recipes import RECIPES
 from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError
-from bearcat.fast.stacked import Randomness, StackedDense
+from bearcat.fast.stacked import uniform
 from bearcat.methods import StrongView, TransCal, views
 from bearcat.methods.alignments import (
     ClassifierDiscrepancy,
@@ -36,127 +36,115 @@ RANDOM = np.random.default_rng(0)
 SIZES = 6, 5  # windows of a batch, of the source and of the target
 
 
-def draws(runs: int = 2) -> Randomness:
-    randomness = Randomness(torch.arange(runs))
-    randomness.next()
-    return randomness
-
-
 @pytest.fixture(scope="module")
 def view() -> View:
-    """Two runs of a source batch and a smaller target batch."""
-    features = torch.from_numpy(RANDOM.standard_normal((2, sum(SIZES), 4)))
-    logits = torch.from_numpy(2 * RANDOM.standard_normal((2, sum(SIZES), 3)))
-    labels, pseudo = (torch.from_numpy(RANDOM.integers(0, 3, (2, size))) for size in SIZES)
-    selected = torch.tensor([True, False, True, False, True]).expand(2, -1)
-    head = StackedDense(2, 4, 3).double()
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.from_numpy(RANDOM.standard_normal(tuple(parameter.shape))))
-    ramp, likely = torch.tensor([0.5], dtype=torch.float64), logits[:, SIZES[0] :].softmax(-1)
-    return View(SIZES[0], logits, features, labels, pseudo, selected, likely, head, draws(), ramp)
+    """A source batch and a smaller target batch."""
+    features, logits, head, bias = (
+        torch.from_numpy(RANDOM.standard_normal(shape)) for shape in ((sum(SIZES), 4), (sum(SIZES), 3), (3, 4), (3,))
+    )
+    labels, pseudo = (torch.from_numpy(RANDOM.integers(0, 3, size)) for size in SIZES)
+    selected, likely = torch.tensor([True, False, True, False, True]), logits[SIZES[0] :].softmax(-1)
+    draw, ramp = torch.tensor(7), torch.tensor(0.5, dtype=torch.float64)
+    return View(SIZES[0], 2 * logits, features, labels, pseudo, selected, likely, head, bias, draw, ramp)
 
 
-def parts(values: torch.Tensor, run: int) -> tuple[np.ndarray, np.ndarray]:
-    """A run's source and target windows."""
-    array = values[run].detach().numpy()
+def parts(values: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target windows."""
+    array = values.detach().numpy()
     return array[: SIZES[0]], array[SIZES[0] :]
 
 
 def test_moment_matching_is_the_twins(view):
-    for run in range(2):
-        (source, target), logits = parts(view.features, run), parts(view.logits, run)
-        likely = [softmax(part, axis=1) for part in logits]
-        for kind, expected in (
-            (KernelMatching, reference.kernel_discrepancy([source], [target], [None])),
-            (JointMatching, reference.kernel_discrepancy([source, likely[0]], [target, likely[1]], [None, [1.68]])),
-            (CovarianceMatching, reference.coral(*logits)),
-        ):
-            found = kind(weight=3.0).loss(view)
-            assert float(found[run]) == pytest.approx(1.5 * expected, rel=1e-6), kind
+    (source, target), logits = parts(view.features), parts(view.logits)
+    likely = [softmax(part, axis=1) for part in logits]
+    for kind, expected in (
+        (KernelMatching, reference.kernel_discrepancy([source], [target], [None])),
+        (JointMatching, reference.kernel_discrepancy([source, likely[0]], [target, likely[1]], [None, [1.68]])),
+        (CovarianceMatching, reference.coral(*logits)),
+    ):
+        assert float(kind(weight=3.0).loss(view)) == pytest.approx(1.5 * expected, rel=1e-6), kind
 
 
 def test_transport_costs_what_linear_programming_says(view):
     sharp = Transport(features=0.1, labels=0.7, smoothing=0.002, rounds=2000)
     smooth = Transport(features=0.1, labels=0.7)
     full = replace(view, ramp=torch.ones_like(view.ramp))
-    for run in range(2):
-        (source, target), (_, logits) = parts(view.features, run), parts(view.logits, run)
-        labels = view.labels[run].numpy()
-        least = reference.least_transport(reference.joint_cost(source, labels, target, logits, 0.1, 0.7))
-        assert float(sharp.loss(full)[run]) == pytest.approx(least, rel=0.01)
-        assert float(smooth.loss(full)[run]) == pytest.approx(least, rel=0.2)
+    (source, target), (_, logits) = parts(view.features), parts(view.logits)
+    least = reference.least_transport(reference.joint_cost(source, view.labels.numpy(), target, logits, 0.1, 0.7))
+    assert float(sharp.loss(full)) == pytest.approx(least, rel=0.01)
+    assert float(smooth.loss(full)) == pytest.approx(least, rel=0.2)
 
 
 def test_triplets_are_the_twins(view):
-    found = Triplet(2.0, 0.4).loss(view)
-    for run in range(2):
-        labels = [*view.labels[run].tolist(), *view.pseudo_labels[run].tolist()]
-        counts = [True] * SIZES[0] + view.selected[run].tolist()
-        features = view.features[run].numpy()
-        features = features / np.linalg.norm(features, axis=1, keepdims=True)
-        expected = reference.triplet(features, labels, counts, 0.4)
-        assert float(found[run]) == pytest.approx(2 * expected)
+    labels = [*view.labels.tolist(), *view.pseudo_labels.tolist()]
+    counts = [True] * SIZES[0] + view.selected.tolist()
+    features = view.features.numpy()
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    expected = reference.triplet(features, labels, counts, 0.4)
+    assert float(Triplet(2.0, 0.4).loss(view)) == pytest.approx(2 * expected)
 
 
 def test_uniformity_is_the_twins_and_least_for_equal_shares(view):
-    for run in range(2):
-        expected = reference.uniformity(parts(view.logits, run)[1])
-        assert float(Uniformity(1.0).loss(view)[run]) == pytest.approx(expected)
-        share = view.selected[run].double().mean().item()
-        assert float(Uniformity(1.0, scaled=True).loss(view)[run]) == pytest.approx(share * expected)
-    nothing = Uniformity(1.0, scaled=True).loss(replace(view, selected=None))
-    assert torch.equal(nothing, torch.zeros_like(nothing))
-    even = Uniformity(1.0).loss(replace(view, logits=torch.zeros_like(view.logits)))
-    assert (even < Uniformity(1.0).loss(view)).all()
+    plain, scaled = Uniformity(1.0), Uniformity(1.0, scaled=True)
+    expected = reference.uniformity(parts(view.logits)[1])
+    assert float(plain.loss(view)) == pytest.approx(expected)
+    assert float(scaled.loss(view)) == pytest.approx(view.selected.double().mean().item() * expected)
+    assert scaled.loss(replace(view, selected=None)) == 0
+    assert plain.loss(replace(view, logits=torch.zeros_like(view.logits))) < plain.loss(view)
 
 
 def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
     reads = []
-    asked = replace(view, module=lambda joint, _: reads.append(joint) or joint.sum(dim=-1))
+    asked = replace(view, module=lambda joint: reads.append(joint) or joint.sum(dim=-1))
     plain, weighted = (ConditionalAdversarial(entropy=entropy).loss(asked) for entropy in (False, True))
-    for run in range(2):
-        means, entropies = [], []
-        for truth, features, logits in zip((1, 0), parts(view.features, run), parts(view.logits, run), strict=True):
-            likely = softmax(logits, axis=1)
-            joint = np.array([np.outer(p, f).ravel() for p, f in zip(likely, features, strict=True)])
-            place = slice(0, SIZES[0]) if truth else slice(SIZES[0], None)
-            np.testing.assert_allclose(reads[0][run, place].detach().numpy(), joint)
-            chance = 1 / (1 + np.exp(-joint.sum(axis=1)))
-            means.append(-np.log(chance if truth else 1 - chance))
-            entropies.append(1 + np.exp((likely * np.log(likely)).sum(axis=1)))
-        assert plain[run].item() == pytest.approx(np.concatenate(means).mean())
-        expected = np.mean([np.average(each, weights=sure) for each, sure in zip(means, entropies, strict=True)])
-        assert weighted[run].item() == pytest.approx(expected)
+    means, entropies = [], []
+    for truth, features, logits in zip((1, 0), parts(view.features), parts(view.logits), strict=True):
+        likely = softmax(logits, axis=1)
+        joint = np.array([np.outer(p, f).ravel() for p, f in zip(likely, features, strict=True)])
+        np.testing.assert_allclose(parts(reads[0])[1 - truth], joint)
+        chance = 1 / (1 + np.exp(-joint.sum(axis=1)))
+        means.append(-np.log(chance if truth else 1 - chance))
+        entropies.append(1 + np.exp((likely * np.log(likely)).sum(axis=1)))
+    assert plain.item() == pytest.approx(np.concatenate(means).mean())
+    expected = np.mean([np.average(each, weights=sure) for each, sure in zip(means, entropies, strict=True)])
+    assert weighted.item() == pytest.approx(expected)
 
 
 def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
-    second = StackedDense(2, 4, 3).double()
-    with torch.no_grad():
-        for parameter in second.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(1))
-    features = view.features.clone().requires_grad_()
+    second, features = torch.nn.Linear(4, 3).double(), view.features.clone().requires_grad_()
     loss = ClassifierDiscrepancy().loss(replace(view, features=features, module=second))
-    for run in range(2):
-        outputs = [head(view.features)[run].softmax(-1).detach().numpy() for head in (view.head, second)]
-        gap = np.abs(outputs[0] - outputs[1])[SIZES[0] :].mean()
-        right = outputs[1][np.arange(SIZES[0]), view.labels[run]]
-        assert loss[run].item() == pytest.approx(-np.log(right).mean() - gap)
-    (of_features,) = torch.autograd.grad(loss.sum(), features, retain_graph=True)
-    plain = features.detach()[:, SIZES[0] :].requires_grad_()
-    gap = (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean((1, 2))
-    (towards,) = torch.autograd.grad(gap.sum(), plain)
-    torch.testing.assert_close(of_features[:, SIZES[0] :], 0.5 * towards)  # the ramp's half; downhill in the gap
+    first, other = (head(view.features).softmax(-1).detach().numpy() for head in (view.head, second))
+    right = other[np.arange(SIZES[0]), view.labels]
+    assert loss.item() == pytest.approx(-np.log(right).mean() - np.abs(first - other)[SIZES[0] :].mean())
+    (of_features,) = torch.autograd.grad(loss, features)
+    plain = features.detach()[SIZES[0] :].requires_grad_()
+    gap = (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean()
+    (towards,) = torch.autograd.grad(gap, plain)
+    torch.testing.assert_close(of_features[SIZES[0] :], 0.5 * towards)  # the ramp's half; downhill in the gap
 
 
 def test_the_critic_is_scored_by_means_and_its_slope(view):
-    critic = torch.nn.Linear(4, 1).double()
-    asked = replace(view, module=lambda features, _: critic(features)[..., 0])
-    found = Wasserstein(penalty=10.0).loss(asked)
+    class Critic(torch.nn.Linear):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            return super().forward(features)[:, 0]
+
+        def gradient(self, features: torch.Tensor) -> torch.Tensor:
+            return self.weight.expand(len(features), -1)
+
+    critic = Critic(4, 1).double()
+    found = Wasserstein(penalty=10.0).loss(replace(view, module=critic))
+    source, target = (critic(torch.from_numpy(part)).mean().item() for part in parts(view.features))
     slope = ((critic.weight.norm() - 1) ** 2).item()  # of a linear critic, everywhere
-    for run in range(2):
-        source, target = (critic(torch.from_numpy(part)).detach().numpy().mean() for part in parts(view.features, run))
-        assert found[run].item() == pytest.approx(target - source + 10 * slope, rel=1e-5)
+    assert found.item() == pytest.approx(target - source + 10 * slope, rel=1e-5)
+
+
+def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
+    chosen = SelfTraining(3.0, objective="squared")
+    asked = replace(view, probabilities=view.source_logits[: SIZES[1]].softmax(-1))
+    source, target = (softmax(part, axis=1) for part in parts(view.logits))
+    each = ((target - source[: SIZES[1]]) ** 2).mean(axis=1)[view.selected.numpy()]
+    assert float(chosen.loss(asked)) == pytest.approx(3 * each.sum() / SIZES[1])
+    assert chosen.loss(replace(view, probabilities=view.target_logits.softmax(-1))) == 0
 
 
 def test_adabn_is_source_only_with_the_targets_statistics():
@@ -170,17 +158,6 @@ def test_adabn_is_source_only_with_the_targets_statistics():
     assert not torch.equal(adapted.network.encoder.norms[0].running_mean, source.student.encoder.norms[0].running_mean)
 
 
-def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
-    chosen = SelfTraining(3.0, objective="squared")
-    asked = replace(view, probabilities=view.source_logits[:, : SIZES[1]].softmax(-1))
-    for run in range(2):
-        source, target = (softmax(part, axis=1) for part in parts(view.logits, run))
-        each = ((target - source[: SIZES[1]]) ** 2).mean(axis=1)[view.selected[run].numpy()]
-        assert float(chosen.loss(asked)[run]) == pytest.approx(3 * each.sum() / SIZES[1])
-    own = replace(view, probabilities=view.target_logits.softmax(-1))
-    assert torch.equal(chosen.loss(own), torch.zeros(2, dtype=torch.float64))
-
-
 def test_views_without_any_change_are_at():
     """With the dropout that their draws make, so without dropout."""
     nothing = {"resample": 0.0, "shift": 0.0, "stop": 0.0, "scale": 0.0, "snr": 0.0, "mask": 0.0}
@@ -191,25 +168,22 @@ def test_views_without_any_change_are_at():
 
 
 def test_perturbations_are_the_twins():
-    windows = torch.from_numpy(RANDOM.standard_normal((2, 3, 1, 40)))
-    randomness = draws()
-    uniform = {layer: randomness.uniform(layer, 3).numpy() for layer in range(7)}
-    assert all(0 <= value < 1 for values in uniform.values() for value in values.flat)
-    moved = views.resampled(windows, randomness, 0.02, 1.0)
-    stopped = views.band_stopped(windows, randomness, 0.2)  # 4 of 21 lines
-    scaled = views.scaled(windows, randomness, 0.2)
-    masked = views.masked(windows, randomness, 0.25)
-    for run in range(2):
-        for place in range(3):
-            window = windows[run, place, 0].numpy()
-            start, speed = int(uniform[0][run, place] * 40), 1 + 0.02 * (2 * uniform[1][run, place] - 1)
-            np.testing.assert_allclose(moved[run, place, 0], reference.moved(window, start, speed))
-            expected = reference.band_stopped(window, int(uniform[2][run, place] * 18), 4)
-            np.testing.assert_allclose(stopped[run, place, 0], expected, atol=1e-9)
-            np.testing.assert_allclose(scaled[run, place, 0], window * (0.8 + 0.4 * uniform[3][run, place]))
-            first = int(uniform[6][run, place] * 31)
-            expected = np.where((np.arange(40) >= first) & (np.arange(40) < first + 10), 0, window)
-            np.testing.assert_allclose(masked[run, place, 0], expected)
+    windows, draw = torch.from_numpy(RANDOM.standard_normal((3, 1, 40))), torch.tensor(11)
+    drawn = {layer: uniform(draw, layer, 3).numpy() for layer in range(7)}
+    assert all(0 <= value < 1 for values in drawn.values() for value in values)
+    moved = views.resampled(windows, draw, 0.02, 1.0)
+    stopped = views.band_stopped(windows, draw, 0.2)  # 4 of 21 lines
+    scaled = views.scaled(windows, draw, 0.2)
+    masked = views.masked(windows, draw, 0.25)
+    for place, window in enumerate(windows[:, 0].numpy()):
+        start, speed = int(drawn[0][place] * 40), 1 + 0.02 * (2 * drawn[1][place] - 1)
+        np.testing.assert_allclose(moved[place, 0], reference.moved(window, start, speed))
+        expected = reference.band_stopped(window, int(drawn[2][place] * 18), 4)
+        np.testing.assert_allclose(stopped[place, 0], expected, atol=1e-9)
+        np.testing.assert_allclose(scaled[place, 0], window * (0.8 + 0.4 * drawn[3][place]))
+        first = int(drawn[6][place] * 31)
+        expected = np.where((np.arange(40) >= first) & (np.arange(40) < first + 10), 0, window)
+        np.testing.assert_allclose(masked[place, 0], expected)
 
 
 def test_transcal_is_as_sure_of_the_target_as_the_weighted_source_suggests():

@@ -51,7 +51,7 @@ def test_the_grid_of_the_page_is_one(tmp_path):
 def test_the_paper_is_960_runs_as_the_published_code_does_them_without_reading_data(tmp_path):
     planned = plan(read_grid(GRIDS / "paper.toml"), tmp_path / "nowhere")
     assert len({spec.cell for spec in planned}) == 960
-    assert (planned[-1].recipe.passes, planned[-1].recipe.precision) == ("separate", "float32")
+    assert (planned[-1].recipe.published, planned[-1].recipe.precision) == (True, "float32")
 
 
 def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_path):

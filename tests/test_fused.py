@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES
 from tests.test_native import CASES, assert_alike, assert_same_dropout, far, made
@@ -40,8 +41,9 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
-def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
+def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path, monkeypatch):
     """To the same bits: recorded and unrecorded steps are the same kernels."""
+    monkeypatch.setattr(state, "SAVE_EVERY", 0)
     recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
     runs, path = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)], tmp_path / "checkpoint.safetensors"
 
@@ -50,7 +52,7 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(runs, DEVICE, progress=interrupt, checkpoint=path, identity="a", checkpoint_seconds=0)
+        train(runs, DEVICE, progress=interrupt, checkpoint=path, identity="a")
     resumed, whole = train(runs, DEVICE, checkpoint=path, identity="a"), train(runs, DEVICE)
     for name, value in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], value), name

@@ -1,62 +1,65 @@
-"""Losses and thresholds against their slow twins, run by run."""
+"""Losses and thresholds against their slow twins, and how a loss of one run becomes one of a stack."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from bearcat.cat import View, loss_of, losses, teacher
+from bearcat.cat.algorithm import of_each_run
 from bearcat.cat.losses import reverse_gradient
 from bearcat.cat.sam import climb
-from bearcat.fast import Randomness
+from bearcat.fast.stacked import ModuleOfRun, Randomness
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
 
 
+def view_of(features: torch.Tensor, labels: torch.Tensor) -> View:
+    """What a stack (run, batch, feature) offers, or one run (batch, feature)."""
+    nothing, ramp = features.new_zeros(len(features)), features.new_full(features.shape[:-2], 0.5)
+    draw = torch.zeros_like(ramp, dtype=torch.int64)
+    return View(labels.shape[-1], features, features, labels, None, None, None, nothing, nothing, draw, ramp)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
 def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
-    logits = LOGITS.clone().requires_grad_()
-    result = losses.class_confusion(logits, temperature)
-    result.sum().backward()
-    for run in range(3):
-        alone = LOGITS[run].clone().requires_grad_()
-        expected = reference.mcc_loss(alone, temperature)
-        expected.backward()
-        torch.testing.assert_close(result[run].detach(), expected.detach())
-        torch.testing.assert_close(logits.grad[run], alone.grad)
+    ours, theirs = (LOGITS[0].clone().requires_grad_() for _ in range(2))
+    result, expected = losses.class_confusion(ours, temperature), reference.mcc_loss(theirs, temperature)
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(*pair) for pair in ((result, ours), (expected, theirs))))
 
 
 @pytest.mark.parametrize("sure", [100.0, 300.0, 1000.0])
 def test_class_confusion_is_a_number_where_a_class_is_given_nothing_at_all(sure):
     """The last class has no window; in float32 the quotient is 0/0 from a difference of logits of about 210 on."""
-    wide = sure * functional.one_hot(torch.arange(12) % 4, 5).double() + LOGITS[0, :12, :5].double()
+    wide = sure * functional.one_hot(torch.arange(12) % 4, 5).double() + LOGITS[0].double()
     assert torch.isfinite(reference.mcc_loss(wide.float())) == (sure < 200)
-    expected, result = wide.clone().requires_grad_(), wide.float()[None].requires_grad_()
+    expected, result = wide.clone().requires_grad_(), wide.float().requires_grad_()
     reference.mcc_loss(expected).backward()
     found = losses.class_confusion(result, 2.0)
-    found.sum().backward()
-    torch.testing.assert_close(found[0].detach().double(), reference.mcc_loss(wide), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(result.grad[0].double(), expected.grad, rtol=1e-3, atol=1e-6)
+    found.backward()
+    torch.testing.assert_close(found.detach().double(), reference.mcc_loss(wide), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result.grad.double(), expected.grad, rtol=1e-3, atol=1e-6)
 
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
     probabilities = torch.tensor([[[0.6, 0.4], [0.4, 0.6]]])
     label, selected = teacher.select(probabilities, torch.tensor([[0.5, 0.7]]))
-    assert label.tolist() == [[0, 1]]
-    assert selected.tolist() == [[True, False]]
+    assert (label.tolist(), selected.tolist()) == ([[0, 1]], [[True, False]])
     assert teacher.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
 
 
-def test_the_gradient_is_reversed_and_scaled_for_each_run():
-    values = torch.ones(2, 3, 4, requires_grad=True)
-    result = reverse_gradient(values, torch.tensor([0.5, 0.0]))
+def test_the_gradient_is_reversed_and_scaled():
+    values = torch.randn(3, 4, requires_grad=True)
+    result = reverse_gradient(values, torch.tensor(0.5))
     assert torch.equal(result, values)
     result.sum().backward()
-    assert values.grad is not None
-    torch.testing.assert_close(values.grad[0], torch.full((3, 4), -0.5))
-    assert torch.equal(values.grad[1], torch.zeros(3, 4))
+    torch.testing.assert_close(values.grad, torch.full((3, 4), -0.5))
 
 
 def test_a_climb_goes_as_far_as_the_radius_in_every_run():
@@ -71,19 +74,43 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run():
 
 
 def squared_gap(view: View) -> torch.Tensor:
-    return view.ramp * (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
+    gap = (view.source_features.mean(0) - view.target_features.mean(0)).square().sum()
+    return view.ramp * gap if gap.item() > 0 else 0 * gap  # which asks for a number
 
 
-def test_a_loss_of_one_run_is_taken_of_each():
+class Scaled(nn.Module):
+    """A number of each run's, times the sum of squares of each window's features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+
+    def forward(self, values: torch.Tensor, randomness: Randomness) -> torch.Tensor:
+        return self.weight[:, None] * values.square().sum(dim=2)
+
+
+def test_a_loss_of_one_run_and_a_module_of_a_stack_are_taken_of_each_run():
     random = torch.Generator().manual_seed(0)
     features = torch.randn(3, 14, 5, generator=random, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(2, (3, 8), generator=random)
-    randomness, ramp = Randomness(torch.zeros(3).long()), torch.tensor([0.5], dtype=torch.float64)
-    view = View(8, features, features, labels, None, None, None, torch.nn.Identity(), randomness, ramp)
-    found = loss_of(squared_gap, weight=2.0).loss(view)
+    stack, scaled = view_of(features, torch.randint(2, (3, 8), generator=random)), Scaled()
+    module, loss = ModuleOfRun(scaled, Randomness(torch.zeros(3).long())), loss_of(squared_gap, weight=2.0)
+
+    def one_run(views, ramps):
+        (view,) = views
+        slope = module.gradient(view.features).square().sum()
+        return loss.loss(replace(view, ramp=ramps["gap"])), module(view.features).sum(), slope
+
+    gap, answers, slopes = of_each_run(one_run, [stack], {"gap": stack.ramp})
     for run in range(3):
         expected = (features[run, :8].mean(0) - features[run, 8:].mean(0)).square().sum()
-        torch.testing.assert_close(found[run], expected)
-    (gradient,) = torch.autograd.grad(found[0], features)
-    assert gradient[0].any()
-    assert not gradient[1:].any()
+        torch.testing.assert_close(gap[run], expected)
+        torch.testing.assert_close(answers[run], (run + 1) * features[run].square().sum())
+        torch.testing.assert_close(slopes[run], 4 * (run + 1) ** 2 * features[run].square().sum())
+    for values in (gap, answers):
+        (gradient,) = torch.autograd.grad(values[0], features, retain_graph=True)
+        assert gradient[0].any()
+        assert not gradient[1:].any()
+    (twice,) = torch.autograd.grad(slopes.sum(), scaled.weight)
+    torch.testing.assert_close(twice, 2 * slopes.detach() / scaled.weight.detach())
+    with pytest.raises(RuntimeError, match="inside"):
+        module(features)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, run_seed, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
@@ -111,7 +112,8 @@ def test_it_is_the_module_itself():
         build_network("resnet", runs=2, channels=1, points=48, classes=3)
 
 
-def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+def test_a_run_goes_on_from_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "SAVE_EVERY", 0)
     run = Run(recipe_of("resnet"), toy(1, dtype=np.float64), 1)
     before, whole = torch.random.get_rng_state(), train([run], CPU)
 
@@ -121,8 +123,8 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
 
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train([run], CPU, progress=interrupt, checkpoint=path, identity="a", checkpoint_seconds=0)
-    same_weights(train([run], CPU, checkpoint=path, identity="a", checkpoint_seconds=0), whole)
+        train([run], CPU, progress=interrupt, checkpoint=path, identity="a")
+    same_weights(train([run], CPU, checkpoint=path, identity="a"), whole)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

@@ -54,7 +54,7 @@ def test_every_number_is_the_papers():
     assert recipe.find(Sharpness) == Sharpness(radius=0.05)
     assert recipe.find(Confusion) == Confusion(weight=1, temperature=2)
     assert recipe.find(Adversarial) == Adversarial(weight=1, slope=10)
-    assert (recipe.dropout, recipe.encoder, recipe.passes, recipe.balance) == (0.5, "cnn", "shared", False)
+    assert (recipe.dropout, recipe.encoder, recipe.published, recipe.balance) == (0.5, "cnn", False, False)
 
 
 def test_a_shorter_course_keeps_every_phases_share_and_the_teachers_memory():
@@ -66,26 +66,18 @@ def test_a_shorter_course_keeps_every_phases_share_and_the_teachers_memory():
         RECIPES["DANN"].in_epochs(0)
 
 
-COMMON = {"calibrate": "end", "precision": "float32", "alignment.progress": "iterations from 1"}
-WITH_TEACHER = COMMON | {
-    "passes": "separate", "doubled": "true", "teacher.early": "true", "labels.first_counts": "early",
-    "labels.counts_mode": "training", "labels.relabel": "true",
-}  # fmt: skip
-CPCS = {"calibration.bounds": "none", "calibration.solver": "scikit-learn"}
-PUBLISHED = {
-    "DANN*": COMMON | {"passes": "joint", "target_pass": "true"},
-    "CAT*-CPCS": WITH_TEACHER | CPCS | {"confusion.climbed": "labels"},
-    "CAT-Vector": WITH_TEACHER | {"calibration.solver": "sgd"},
-}
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_stands_for_every_option_of_the_published_code_and_other_settings_win(name):
-    recipe = RECIPES[name]
-    assert recipe.with_settings({"published": "true"}) == recipe.with_settings(PUBLISHED[name]) != recipe
-    with_another = {"published": "true", "passes": "shared", "doubled": "false", "schedule.batch": "32"}
-    changed = recipe.with_settings(with_another)
-    assert (changed.passes, changed.doubled, changed.schedule.batch, changed.calibrate) == ("shared", False, 32, "end")
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("DANN*", {}), ("CAT-Vector", {"calibration.solver": "sgd"}), ("PCG-CNN", {"uniformity.scaled": "true"}),
+        ("CAT*-CPCS", {"calibration.bounds": "none", "calibration.solver": "scikit-learn"}),
+    ],
+)  # fmt: skip
+def test_published_brings_settings_along_and_others_that_are_given_win(name, more):
+    recipe, chosen = RECIPES[name], {"published": "true"}
+    expected = replace(recipe.with_settings({"precision": "float32"} | more), published=True)
+    assert recipe.with_settings(chosen) == expected
+    assert recipe.with_settings(chosen | {"precision": "tf32"}) == replace(expected, precision="tf32")
     assert recipe.with_settings({"published": "false"}) == recipe
 
 
@@ -98,11 +90,11 @@ def test_every_method_can_be_as_published(name):
     ("name", "text", "word"),
     [
         ("MCC.weight", "2", r"use confusion\.weight"),
-        ("techer.dropout", "false", "did you mean 'teacher'"), ("passes", "both", "'passes'"),
+        ("techer.dropout", "false", "did you mean 'teacher'"), ("passes", "both", "unknown setting 'passes'"),
         ("teacher.dropuot", "false", "did you mean 'dropout'"), ("confusion.weight", "2", "no 'confusion'"),
         ("teacher.statistics", "averaged", "unknown setting"), ("calibration.bounds", "1,2", "no 'calibration'"),
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
-        ("labels.first_counts", "early", r"teacher\.early"), ("published", "yes", "published"), ("doubled", "true", "doubled"),
+        ("published", "yes", "published"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),
     ],
 )  # fmt: skip
@@ -129,6 +121,5 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     counterpart, plain = recipe.unadapted()
     assert not plain.adapts
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
-                            calibrate=recipe.calibrate, precision=recipe.precision,
-                            input=recipe.input)  # fmt: skip
+                            precision=recipe.precision, input=recipe.input)  # fmt: skip
     assert recipe.adapts == (not name.endswith("source-only") and name != UNSEEN_RECIPE)

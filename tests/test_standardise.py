@@ -51,7 +51,7 @@ def recipe(standardise: Standardise) -> Recipe:
 def test_each_domain_is_centred_and_scaled_by_itself(domains):
     data = points(domains=domains)
     prepared = Standardise("domain").prepare(data)
-    moved, module = prepared.data, prepared.module
+    moved, module = prepared.data, prepared.scaling
     for part in range(domains):
         values = moved.source_train.values[moved.source_train.domain == part]
         scaled = module(torch.from_numpy(values)[None])[0].numpy()
@@ -64,7 +64,7 @@ def test_each_domain_is_centred_and_scaled_by_itself(domains):
 def test_by_the_source_the_target_keeps_its_offset():
     data = points()
     prepared = Standardise("source").prepare(data)
-    module = prepared.module
+    module = prepared.scaling
     assert prepared.data is data
     source = module(torch.from_numpy(data.source_train.values)[None])[0].numpy()
     np.testing.assert_allclose(source.mean(axis=0), 0, atol=1e-5)
@@ -113,7 +113,7 @@ def test_a_point_that_never_changes_does_no_harm():
     for part in (data.source_train, data.target_train):
         part.values[:, :, 2] = 7.0
     prepared = Standardise("domain").prepare(data)
-    moved, module = prepared.data, prepared.module
+    moved, module = prepared.data, prepared.scaling
     scaled = module(torch.from_numpy(moved.source_train.values)[None])
     assert torch.isfinite(scaled).all()
     assert torch.allclose(scaled[..., 2], torch.zeros(()))

@@ -50,7 +50,7 @@ def folder(tmp_path_factory) -> Path:
     [
         ("--help", f"{HEAVY} {PARTS}", 12),
         ("adapt --help", f"{HEAVY} {PARTS}", 12),
-        ("methods", "torch scipy sklearn matplotlib pandas", 18),
+        ("methods", "matplotlib pandas", 45),
         (f"diagnose {DIAGNOSE}", SPECTRA, 36),
         (f"predict model {DIAGNOSE}", SPECTRA, 40),
         (f"predict general {DIAGNOSE}", SPECTRA, 40),

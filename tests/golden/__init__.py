@@ -8,6 +8,8 @@
 
 Changed on purpose since v0.3, value by value and without making the rest anew:
 
+- Losses and logits of DANN, AT, CAT and their starred forms: the last digits (2e-13 of a number at most), since losses
+  are functions of one run under torch.vmap, and gradients are added up in another order. Others are bit for bit as before.
 - `diagnose by orders`: a data sheet's orders are given as the bearing (`--bearing bpfo=…,bpfi=…`), so `bearing` says
   them where it said nothing; every number is the same. `predict windows` went with `--by window`.
 - `watch`: a confidence is that of `diagnose` on the last recording beside the baseline, no longer of pooled spectra, and

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
-from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.errors import InputError, csv_cell, library
 from bearcat.findings import count
@@ -175,7 +174,7 @@ def score_table(results: Sequence[Result], missing: Sequence[Missing], compariso
         comparison.rule,
         f"Bold: the best mean of a column, as printed; of ranks, the best{equals}.",
     ]
-    if any(method in RECIPES and "*" in method for method in methods):
+    if any("*" in method for method in methods):
         note.append("* = with MCC and SDAT.")
     if any(numbered(task) != task for task in tasks):
         note.append("Domains: " + ", ".join(f"{number} = {name}" for number, name in enumerate(CONDITIONS)) + ".")

@@ -14,46 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError, suggest
+from bearcat.fast.stacked import ModuleOfRun, of_all_runs, uniform
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-    from torch.nn import functional
-
-    from bearcat.cat import evaluate, networks, scaling
+    from bearcat.cat.networks import InputScaling
     from bearcat.cat.recipes import Schedule
     from bearcat.cat.state import TrainingState
-    from bearcat.data import tasks
     from bearcat.data.inputs import Input
-    from bearcat.diagnosis import accuracy as check_models
-    from bearcat.fast import device, stacked
-else:
-
-    class Deferred:
-        """A module that is imported when something of it is used: recipes are listed without waiting for torch."""
-
-        def __init__(self, module: str) -> None:
-            self._module = module
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(import_module(self._module), name)
-
-    Tensor, nn = Any, Any
-    torch, functional, tasks, check_models = map(
-        Deferred, ("torch", "torch.nn.functional", "bearcat.data.tasks", "bearcat.diagnosis.accuracy")
-    )
-    evaluate, networks, scaling = map(Deferred, ("bearcat.cat.evaluate", "bearcat.cat.networks", "bearcat.cat.scaling"))
-    device, stacked = map(Deferred, ("bearcat.fast.device", "bearcat.fast.stacked"))
-
-# What modules of recipes import from here, without loading torch.
-__all__ = [
-    "Tensor", "check_models", "device", "evaluate", "functional", "networks", "nn", "scaling", "stacked", "tasks",
-    "torch",
-]  # fmt: skip
 
 
 def choice(*known: str, default: str | None = None) -> Any:
@@ -76,45 +51,47 @@ def check_choices(settings: Any, prefix: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels (run,
-    batch). The windows of the source come first. A function of one run (`loss_of`) is given it without the run axis:
+    """What a training step offers to a loss, of one run. The windows of the source come first in a batch.
 
     >>> gap = loss_of(lambda view: (view.source_features.mean(0) - view.target_features.mean(0)).norm(), name="gap")
     """
 
     size: int  # windows of the source; the target's come behind them
-    logits: Tensor  # of the student, in training mode
-    features: Tensor
-    labels: Tensor  # of the source
-    pseudo_labels: Tensor | None  # of the target; None while nobody makes any
+    logits: Tensor  # (batch, class) of the student, in training mode
+    features: Tensor  # (batch, feature)
+    labels: Tensor  # (batch,) of the source
+    pseudo_labels: Tensor | None  # (batch,) of the target; None while nobody makes any
     selected: Tensor | None  # which of the pseudo-labels are used
-    probabilities: Tensor | None  # (run, batch, class) of the target, from which the pseudo-labels were made
-    head: Callable[[Tensor], Tensor]  # the student's: features → logits, of all runs
-    randomness: stacked.Randomness  # for modules with dropout
-    ramp: Tensor  # (1,) this ingredient's `ramp` at this step
-    module: nn.Module | None = None  # what the ingredient's `build` made
+    probabilities: Tensor | None  # (batch, class) of the target, from which the pseudo-labels were made
+    head_weight: Tensor  # (class, feature)
+    head_bias: Tensor  # (class,)
+    draw: Tensor  # () where the step's random numbers come from
+    ramp: Tensor  # () this ingredient's `ramp` at this step
+    module: ModuleOfRun = None  # type: ignore[assignment]  # what the ingredient's `build` made, called with (batch, any)
 
     @property
     def source_logits(self) -> Tensor:
-        return self.logits[..., : self.size, :]
+        return self.logits[: self.size]
 
     @property
     def source_features(self) -> Tensor:
-        return self.features[..., : self.size, :]
+        return self.features[: self.size]
 
     @property
     def target_logits(self) -> Tensor:
-        return self.logits[..., self.size :, :]
+        return self.logits[self.size :]
 
     @property
     def target_features(self) -> Tensor:
-        return self.features[..., self.size :, :]
+        return self.features[self.size :]
 
-    def of_run(self, run: int) -> View:
-        """The same of one run, without the run axis."""
-        tensors = {name: value for name, value in vars(self).items() if torch.is_tensor(value)}
-        parts: dict[str, Any] = {name: value[0 if name == "ramp" else run] for name, value in tensors.items()}
-        return replace(self, **parts)
+    def head(self, features: Tensor) -> Tensor:
+        """The student's logits of features (batch, feature)."""
+        return functional.linear(features, self.head_weight, self.head_bias)
+
+    def uniform(self, layer: int, count: int) -> Tensor:
+        """(count,) random numbers from 0 to below 1, others for each layer."""
+        return uniform(self.draw, layer, count)
 
 
 @dataclass(frozen=True)
@@ -128,15 +105,14 @@ class Ingredient:
     name: ClassVar[str]  # in settings (`--method-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
     phase: ClassVar[str | None] = None  # with which it begins: "alignment" (T_DA), "labels" (T_PL); None: with training
     uses_target: ClassVar[bool] = False  # whether a step needs target windows for it
-    reads_target: ClassVar[bool] = True  # whether it uses the target at all
 
     def __post_init__(self) -> None:
         check_choices(self, f"{self.name}.")
 
     @property
     def adapts(self) -> bool:
-        """Whether it uses the target."""
-        return self.reads_target
+        """Whether it uses the target at all."""
+        return True
 
     def start(self, schedule: Schedule) -> int:
         """The first epoch in which it is on."""
@@ -153,7 +129,7 @@ class Ingredient:
 
 @dataclass(frozen=True)
 class Loss(Ingredient):
-    """A term of the loss; by default one on the target that is on from T_DA to the end. `loss` is given all runs.
+    """A term of the loss; by default one on the target that is on from T_DA to the end.
 
     >>> [loss.name for loss in RECIPES["CAT*-Temperature"].on(Loss, epoch=50)]
     ['labels', 'alignment', 'confusion']
@@ -161,47 +137,46 @@ class Loss(Ingredient):
 
     phase: ClassVar[str | None] = "alignment"
     uses_target = True
-    # Whether it compares the domains: SDAT does not climb it, and with passes="separate" it reads a joint pass.
-    aligns: ClassVar[bool] = False
+    aligns: ClassVar[bool] = False  # whether it compares the domains, so that SAM does not climb it
     recordable: ClassVar[bool] = True  # whether it asks the device for nothing, so that steps can be recorded
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
 
     def loss(self, view: View) -> Tensor:
-        """Its term, (run,)."""
+        """Its term in one run, a scalar."""
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
-        """A module that is trained with the losses, for a stack of runs (bearcat.fast.stacked)."""
+        """A module that is trained with the losses, for a stack of runs (bearcat.fast.stacked): it is called with
+        values (run, batch, any) and the randomness of dropout.
+        """
         return None
 
     def ramp(self, progress: float) -> float:
-        """The number `view.ramp` has at a step, by the progress from `start` (0) to the end (1); not of one run."""
+        """The number `view.ramp` has at a step, by the progress from `start` (0) to the end (1)."""
         return progress
 
-    def ramps(self, schedule: Schedule, epoch: int, iterations: int) -> list[float]:
-        """`ramp` at each step of an epoch, whose progress counts iterations from 0."""
-        start = self.start(schedule)
-        done, steps = (epoch - start) * iterations, (schedule.epochs - start) * iterations
-        return [self.ramp((done + step) / steps) for step in range(iterations)]
 
-    def climbs(self, schedule: Schedule, epoch: int) -> bool:  # noqa: ARG002
-        """Whether it is in the loss that SDAT climbs."""
-        return not self.aligns
-
-
-RunLoss = Callable[[View], "Tensor"]
+RunLoss = Callable[[View], Tensor]
 
 
 @dataclass(frozen=True)
 class LossOfRun(Loss):
-    """A function of one run, taken of each run of a stack."""
+    """`weight` times a function of one run, which may do what torch.vmap cannot, such as ask for a number: it is called
+    run by run.
+    """
 
     recordable = False
     function: ClassVar[RunLoss]
     weight: float = 1.0
 
     def loss(self, view: View) -> Tensor:
-        return self.weight * torch.stack([type(self).function(view.of_run(run)) for run in range(len(view.logits))])
+        tensors = {name: value for name, value in vars(view).items() if isinstance(value, Tensor)}
+
+        def of_each(*stacked: Tensor) -> Tensor:
+            runs = (dict(zip(tensors, of_run, strict=True)) for of_run in zip(*stacked, strict=True))
+            return torch.stack([type(self).function(replace(view, **of_run)) for of_run in runs])
+
+        return self.weight * of_all_runs(of_each, *tensors.values())
 
 
 def loss_of(
@@ -243,16 +218,15 @@ class TargetFinding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the record; fields without a value are left out."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None and value != ()}
+        return {name: value for name, value in vars(self).items() if value is not None and value != ()}
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """What a preparation makes of a run's data."""
 
-    data: tasks.TrainingData
-    module: nn.Module | None = None  # what the network begins with; buffers alone, whose first axis is the run
+    data: TrainingData
+    scaling: InputScaling | None = None  # what the network begins with
     finding: TargetFinding | None = None
 
 
@@ -264,7 +238,7 @@ class BeforeTraining(Ingredient):
     'matching'
     """
 
-    def prepare(self, data: tasks.TrainingData) -> Prepared:
+    def prepare(self, data: TrainingData) -> Prepared:
         """The data to train with, what the network begins with, and what was found."""
         raise NotImplementedError(f"{type(self).__name__} prepares nothing")
 
@@ -281,8 +255,8 @@ class Augmentation(Ingredient):
     uses_target = True
     of_teacher: ClassVar[bool] = False  # whether the teacher sees it too
 
-    def change(self, windows: Tensor, randomness: stacked.Randomness) -> Tensor:
-        """The view of windows (run, batch, channel, point)."""
+    def change(self, windows: Tensor, draw: Tensor) -> Tensor:
+        """The view of one run's windows (batch, channel, point); random numbers by fast.stacked.uniform(draw, …)."""
         raise NotImplementedError(f"{type(self).__name__} changes nothing")
 
 

@@ -1,10 +1,11 @@
-"""What the published code does otherwise than its text or than our default: all of it, and nothing else.
+"""What the published code does otherwise than our default: all of it, and nothing else.
 
-`published=true` sets these options; docs/method.md has a table of what each of them costs. The loop calls the functions
-below where an option asks for them.
+`published=true` is one switch; docs/method.md has a table of what each difference costs. The loop (algorithm.py) calls
+`start_epoch`, `steps_counted`, `follows_from`, `climbs` and `passes`, makes pseudo-labels anew for SAM's second
+pass, and fits the calibration at an epoch's end instead of its start; the calibrators' searches are at the end.
 
->>> RECIPES["CAT*-Temperature"].with_settings({"published": "true"}).passes
-'separate'
+>>> RECIPES["CAT*-Temperature"].with_settings({"published": "true"}).calibration
+'Temperature:bounds=none'
 """
 
 from __future__ import annotations
@@ -13,73 +14,115 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat.ingredient import Tensor, device, functional, scaling, stacked, torch
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bearcat.cat import scaling, teacher
+from bearcat.cat.teacher import SelfTraining
+from bearcat.fast.device import Batch, gather
+from bearcat.fast.stacked import Randomness, mixed
 
 if TYPE_CHECKING:
     from bearcat.cat.calibration import Sample
+    from bearcat.cat.ingredient import Loss
     from bearcat.cat.networks import Network
     from bearcat.cat.recipes import Recipe
     from bearcat.cat.state import TrainingState
 
-OPTIONS = {
-    "teacher.dropout": "true", "teacher.early": "true", "labels.counts": "uncalibrated",
-    "labels.counts_mode": "training", "labels.first_counts": "early", "labels.relabel": "true",
-    "uniformity.scaled": "true", "alignment.progress": "iterations from 1", "cdan.progress": "iterations from 1",
-    "mk-mmd.progress": "epochs", "jmmd.progress": "epochs", "coral.progress": "epochs", "calibrate": "end",
-    "precision": "float32",
-}  # fmt: skip
-WITH_TEACHER = {"passes": "separate", "doubled": "true", "confusion.climbed": "labels"}
-WITHOUT_TEACHER = {"passes": "joint", "target_pass": "true", "confusion.climbed": "on"}
+# Labels of the source (run, batch), and windows of each pass with the sizes of parts that have statistics of their own.
+Passes = tuple[Tensor, list[tuple[Tensor, tuple[int, ...]]]]
+# Settings that go with it, of the recipe, of its ingredients and of its calibrator.
+OPTIONS = {"precision": "float32", "uniformity.scaled": "true"}
 CALIBRATORS_OPTIONS = {
     "Temperature": {"bounds": "none"},
     "CPCS": {"bounds": "none", "solver": "scikit-learn"},
     "Vector": {"solver": "sgd"},
     "Matrix": {"solver": "sgd"},
 }
+BY_EPOCH = ("mk-mmd", "jmmd", "coral")  # losses whose ramp advances by epoch
+FROM_ONE = ("alignment", "cdan")  # losses whose ramp counts iterations from 1
 SGD_STEPS, SGD_RATE, SGD_MOMENTUM = 5000, 0.01, 0.9  # of vector and matrix scaling
 
 
-def settings_of(recipe: Recipe, with_teacher: bool) -> dict[str, str]:
-    """The options that apply to a recipe, by the names that `--method-set` takes."""
-    calibrator = (recipe.calibration or "").partition(":")[0]
-    parts = {ingredient.name for ingredient in recipe.ingredients} | ({"teacher"} if with_teacher else set())
-    options = OPTIONS | (WITH_TEACHER if with_teacher else WITHOUT_TEACHER)
-    return {name: text for name, text in options.items() if name.partition(".")[0] in parts or "." not in name} | {
-        f"calibration.{name}": text for name, text in CALIBRATORS_OPTIONS.get(calibrator, {}).items()
-    }
+def settings_of(recipe: Recipe) -> dict[str, str]:
+    """The settings that go with `published=true`, by the names that `--method-set` takes."""
+    calibrator, parts = (recipe.calibration or "").partition(":")[0], {part.name for part in recipe.ingredients}
+    options = {name: text for name, text in OPTIONS.items() if "." not in name or name.partition(".")[0] in parts}
+    return options | {f"calibration.{name}": text for name, text in CALIBRATORS_OPTIONS.get(calibrator, {}).items()}
 
 
-def passes(recipe: Recipe, source: Tensor, target: Tensor, joint: bool) -> list[tuple[Tensor, tuple[int, ...]]]:
-    """Windows of each pass of the student, and the sizes of its parts with statistics of their own.
+def steps_counted(loss: Loss, step: int) -> int:
+    """How many steps of this epoch a loss's ramp has behind it at a step."""
+    return 0 if loss.name in BY_EPOCH else step + (loss.name in FROM_ONE)
 
-    Ours is one pass of both domains, each with its own. `passes=joint`: from T_DA on one batch of both, with statistics
-    of both together. `passes=separate`: losses of alignment read such a pass, the others one of each domain.
+
+def follows_from(recipe: Recipe) -> int:
+    """The first epoch in which the teacher follows the student."""
+    return min(recipe.schedule.align_from, recipe.schedule.label_from)
+
+
+def climbs(recipe: Recipe, loss: Loss, epoch: int) -> bool:
+    """Whether SAM climbs a loss on the target: with a teacher not MCC before T_PL."""
+    return recipe.find(SelfTraining) is None or loss.name != "confusion" or epoch >= recipe.schedule.label_from
+
+
+def start_epoch(state: TrainingState) -> None:
+    """Begins every epoch with a pass of the target's training windows in training mode, of which no loss knows.
+
+    A method with a teacher has it from the first epoch on, as an untrained copy: the pass goes through it, so that its
+    running statistics become its own, and the thresholds count what it predicts; at T_PL it is overwritten by the
+    student after it has counted. Without a teacher the pass goes through the student.
     """
-    both, sizes = torch.cat([source, target], dim=1), (source.shape[1], target.shape[1])
-    if joint:
-        return [(both, ())]
-    if not sizes[1]:
-        return [(source, ())]
-    return [(source, ()), (target, ())] if recipe.doubled else [(both, sizes)]
+    from bearcat.cat import evaluate  # which knows all recipes, and they this module
+
+    recipe, schedule, epoch = state.recipe, state.recipe.schedule, state.epoch
+    if recipe.calibration and epoch > schedule.calibrate_from and state.calibration is None:
+        evaluate.calibrate(state)  # what the epoch before a resume ended with
+    labels = recipe.find(SelfTraining)
+    if labels is None:
+        predict_in_training(state, state.student, live=True)
+        return
+    if state.teacher is None:
+        state.teacher = teacher.copy_of(state.student)
+    counted = predict_in_training(state, state.teacher, labels.teacher.dropout)
+    if epoch >= schedule.label_from:
+        teacher.set_thresholds(labels, state, counted)
+    if epoch == schedule.label_from:
+        teacher.ema_update(state.teacher, state.student, 0.0)
 
 
 def predict_in_training(state: TrainingState, network: Network, live: bool) -> Tensor:
     """Logits of the target's training windows, batch by batch in an order of the epoch, of a network in training mode:
     with batch statistics, which move its own, and `live` dropout, whose draws are a function of the epoch.
-
-    `target_pass=true`: each epoch begins with such a pass of the student, which no loss reads.
-    `labels.counts_mode=training`: the teacher counts in one, and its running statistics become its own.
     """
     data, epoch = state.batches, state.epoch
-    draws = stacked.Randomness(stacked.mixed(state.randomness.key + 1))
+    draws = Randomness(mixed(state.randomness.key + 1))
     draws.draw.fill_(epoch << 20)
     logits = []
     with torch.no_grad():
         for places in data.target_pass(epoch):
             draws.next()
-            windows = device.gather(data.target_train, torch.from_numpy(places).to(state.finite.device))
+            windows = gather(data.target_train, torch.from_numpy(places).to(state.finite.device))
             logits.append(network(windows, True, draws if live else None)[0])
     return torch.cat(logits, dim=1)
+
+
+def passes(recipe: Recipe, batch: Batch, losses: Sequence[Loss]) -> list[Passes]:
+    """What goes through the student for these losses: labels of the source, and windows pass by pass. The last entry is
+    for losses that compare the domains, the first for all others.
+
+    Without a teacher both domains are one joint batch from T_DA on. With one the source goes through twice, for two
+    draws of dropout, then the target, and both jointly for the losses that compare them.
+    """
+    source, target, labels = batch.source, batch.target, batch.labels
+    joint: Passes = labels, [(torch.cat([source, target], dim=1), ())]
+    if recipe.find(SelfTraining) is None:
+        return [joint]
+    others = [loss for loss in losses if loss.uses_target and not loss.aligns]
+    doubled = [torch.cat([part, part], dim=1) for part in (labels, source)]
+    apart: Passes = doubled[0], [(windows, ()) for windows in (doubled[1], target)[: 1 + bool(others)]]
+    return [apart, joint] if any(loss.aligns for loss in losses) else [apart]
 
 
 def searched(

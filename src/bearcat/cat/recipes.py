@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from bearcat.cat import published
-from bearcat.cat.ingredient import KINDS, Ingredient, check_choices, choice
+from bearcat.cat.ingredient import KINDS, Ingredient
 from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.sam import Sharpness
 from bearcat.cat.teacher import SelfTraining, Teacher
@@ -78,24 +78,13 @@ class Recipe:
     input: str = "time"  # a row of INPUTS, where a user names none
     schedule: Schedule = field(default_factory=Schedule)
     dropout: float = 0.5
-    # "shared": source and target pass once through the student, each with its own batch statistics, and alignment reads
-    # those features. "separate": alignment reads a joint pass of both domains (authors' code with a teacher).
-    # "joint": from T_DA on both domains pass once, as one batch, and every loss reads that (authors' code without one).
-    passes: str = choice("shared", "separate", "joint")
-    doubled: bool = False  # the supervised loss reads the source batch twice, with two draws of dropout (authors' code)
-    calibrate: str = choice("start", "end")  # of each epoch; authors' code: at its end, and used in the next one
-    # Every epoch begins with a pass of the target's training windows through the student in training mode, which moves
-    # its running statistics and nothing else (authors' code without a teacher).
-    target_pass: bool = False
+    published: bool = False  # whatever the published code does otherwise (published.py), which our default does not
     precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
     # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
     # has. Not in the paper, whose classes are of one size.
     balance: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self, "")
-        if self.doubled and self.passes != "separate":
-            raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
         names = [ingredient.name for ingredient in self.ingredients]
         for ingredient in self.ingredients:
             if not isinstance(ingredient, (*KINDS, Sharpness)):
@@ -131,7 +120,7 @@ class Recipe:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
         scaling = (Standardise("source"),) if self.find(Standardise) else ()
         name = f"{str(self.encoder).partition(':')[0]}-source-only"
-        plain = replace(self, ingredients=scaling, passes="shared", doubled=False, target_pass=False)
+        plain = replace(self, ingredients=scaling, published=False)
         return name if name in RECIPES else "source-only", plain
 
     def for_input(self, text: str) -> Recipe:
@@ -163,10 +152,10 @@ class Recipe:
     def with_settings(self, texts: Mapping[str, str]) -> Recipe:
         """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
         recipe = self
-        for name in (name for name in texts if name != "published"):
-            recipe = recipe._with_setting(name, texts[name])
-        if find_name(texts.get("published", "false"), ("true", "false"), "value of 'published'") == "true":
-            options = published.settings_of(recipe, with_teacher=recipe.find(SelfTraining) is not None)
+        for name, text in texts.items():
+            recipe = recipe._with_setting(name, text)
+        if "published" in texts and recipe.published:
+            options = published.settings_of(recipe)
             recipe = recipe.with_settings({name: text for name, text in options.items() if name not in texts})
         return recipe
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bearcat.cat.ingredient import Ingredient, Tensor, torch
+import torch
+from torch import Tensor
+
+from bearcat.cat.ingredient import Ingredient
 
 
 @dataclass(frozen=True)
@@ -23,19 +26,19 @@ class Sharpness(Ingredient):
     """
 
     name = "sharpness"
-    reads_target = False
+    adapts = False
     radius: float = 0.05
 
 
+@torch.no_grad()
 def climb(weights: Sequence[Tensor], gradients: Sequence[Tensor], radius: float) -> list[Tensor]:
-    """Moves every run's weights uphill by the radius (SAM, Foret et al. 2021): w + radius · g/‖g‖, the norm over all of
-    a run's weights. Returns what they were.
+    """Moves every run's weights uphill by the radius: w + radius · g/‖g‖, the norm over all of a run's weights. Returns
+    what they were.
     """
-    with torch.no_grad():
-        before = [weight.detach().clone() for weight in weights]
-        norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients]
-        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-        scale = torch.full_like(norm, radius) / (norm + 1e-12)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
+    before = [weight.detach().clone() for weight in weights]
+    norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    scale = torch.full_like(norm, radius) / (norm + 1e-12)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
     return before

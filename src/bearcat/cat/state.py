@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 import time
@@ -18,12 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bearcat.cat import published
 from bearcat.cat.calibration import Calibration
 from bearcat.cat.evaluate import find_calibrator
 from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
-from bearcat.cat.networks import DenseEncoder, Network, PlainModule, build_network, find_encoder, initialise, run_seed
+from bearcat.cat.networks import (
+    DenseEncoder,
+    InputScaling,
+    Network,
+    PlainModule,
+    build_network,
+    find_encoder,
+    initialise,
+    run_seed,
+)
 from bearcat.cat.recipes import Recipe
-from bearcat.data.tasks import TrainingData
+from bearcat.cat.teacher import copy_of
 from bearcat.errors import InputError
 from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, stack_data
 from bearcat.fast.stacked import Randomness, path_of, use_path
@@ -38,6 +47,7 @@ FEW_RUNS = 4  # of a dense network, whose products are too small to share
 SMALL_MODULE = 100_000
 RESULT_VERSION = 9  # raise it whenever the same settings, seed and data give another result
 EVERY = 60.0  # seconds from one line of progress in a log to the next
+SAVE_EVERY = 20.0  # seconds from one checkpoint to the next
 STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
 
 
@@ -114,13 +124,25 @@ class TrainingState:
 
     def with_target(self, epoch: int) -> bool:
         """Whether a batch has target windows."""
-        joint = self.recipe.passes == "joint" and epoch >= self.recipe.schedule.align_from
+        joint = self.recipe.published and epoch >= self.recipe.schedule.align_from
         return joint or any(part.uses_target for part in self.recipe.on(Ingredient, epoch))
 
     def ramps(self, epoch: int) -> dict[str, list[float]]:
-        """The numbers that losses rise by, one for each step of the epoch."""
-        schedule, steps = self.recipe.schedule, self.batches.iterations
-        return {loss.name: loss.ramps(schedule, epoch, steps) for loss in self.recipe.on(Loss, epoch)}
+        """The numbers that losses rise by, one for each step of the epoch, as iterations proceed."""
+        recipe, steps = self.recipe, self.batches.iterations
+        found: dict[str, list[float]] = {}
+        for loss in recipe.on(Loss, epoch):
+            start = loss.start(recipe.schedule)
+            done, whole = (epoch - start) * steps, (recipe.schedule.epochs - start) * steps
+            counted = [published.steps_counted(loss, step) if recipe.published else step for step in range(steps)]
+            found[loss.name] = [loss.ramp((done + step) / whole) for step in counted]
+        return found
+
+    def start_epoch(self, epoch: int) -> None:
+        """Sets the epoch and its learning rate; in place where that lies on a GPU, so that recorded steps see it."""
+        self.epoch, rate = epoch, self.recipe.schedule.learning_rate(epoch)
+        for group in (group for optimiser in self.optimisers.values() for group in optimiser.param_groups):
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
 
     def start_totals(self, epoch: int) -> None:
         """Begins to add up an epoch's numbers; in a new phase there may be others."""
@@ -170,48 +192,18 @@ class TrainingState:
 
 
 def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None) -> TrainingState:
-    """The state before the first step."""
+    """The state before the first step: the data as preparations leave it, networks, modules and optimisers, each run's
+    from its own seed.
+    """
     recipe = runs[0].recipe
     for text in filter(None, (recipe.calibration, recipe.final)):
         find_calibrator(text)
     if any(run.recipe != recipe for run in runs):
         raise InputError("runs of a stack need the same method; train these in stacks of their own")
-    data, scaling, findings = prepare(runs)
-    batches = stack_data(data, [run.seed for run in runs], recipe.schedule.batch, device, recipe.balance)
-    state = new_state(recipe, batches, len(runs[0].data.classes))
-    state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
-    state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
-    if path is None:
-        single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
-        path = fast_path(device) if single or device.type == "cpu" else "plain"
-    encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
-    state.precision, state.findings = choose_precision(precision or recipe.precision, encoder_path, device), findings
-    use_path([state.student, *state.modules.values()], path, state.precision)
-    return state
-
-
-def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[TargetFinding | None]]:
-    """The data of a stack as its preparations leave them, the module the network begins with, and what was found."""
-    data, modules, findings = [], [], []
-    for run in runs:
-        prepared = Prepared(run.data)
-        finding = None
-        for ingredient in run.recipe.on(BeforeTraining, 0):
-            prepared = ingredient.prepare(prepared.data)
-            finding = prepared.finding or finding
-            modules += [] if prepared.module is None else [prepared.module]
-        data.append(prepared.data)
-        findings.append(finding)
-    if len(modules) not in (0, len(runs)):
-        raise InputError("a method scales its input by one ingredient; leave the others out")
-    buffers = zip(*(module.buffers() for module in modules), strict=True)
-    together = type(modules[0])(*(torch.cat(list(tensors)) for tensors in buffers)) if modules else None
-    return data, together, findings
-
-
-def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
-    """Networks, modules and optimisers before the first step, each run's from its own seed."""
-    seeds, device, dtype = list(batches.seeds), batches.source_train.device, batches.source_train.dtype
+    prepared = [prepare(run) for run in runs]
+    seeds = [run.seed for run in runs]
+    batches = stack_data([run.data for run in prepared], seeds, recipe.schedule.batch, device, recipe.balance)
+    classes, dtype = len(runs[0].data.classes), batches.source_train.dtype
     _, _, channels, points = batches.source_train.shape
     student = build_network(
         recipe.encoder, len(seeds), channels, points, classes, recipe.dropout, run_seed(seeds[0], STUDENT)
@@ -223,8 +215,13 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
         if module is not None:
             initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
             modules[loss.name] = module
+    scaling = [run.scaling for run in prepared if run.scaling is not None]
+    if scaling:
+        parts = zip(*(part.buffers() for part in scaling), strict=True)
+        student.scaling = InputScaling(*(torch.cat(list(tensors)) for tensors in parts))
 
     def adam(network: nn.Module) -> torch.optim.Adam:
+        network.to(device, dtype)
         schedule = recipe.schedule
         rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
         learning = [weight for weight in network.parameters() if weight.requires_grad]
@@ -232,13 +229,32 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
             learning, lr=rate, weight_decay=schedule.weight_decay, fused=True, capturable=device.type == "cuda"
         )
 
-    for network in (student, *modules.values()):
-        network.to(device, dtype)
-    keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
     optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
-    randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
-    finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
-    return TrainingState(recipe, student, modules, optimisers, batches, classes, randomness, finite)
+    keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
+    if path is None:
+        single = dtype == torch.float32  # Triton's kernels are for nothing else
+        path = fast_path(device) if single or device.type == "cpu" else "plain"
+    encoder_path = path if getattr(student.encoder, "narrow", False) else "plain"
+    precision = choose_precision(precision or recipe.precision, encoder_path, device)
+    use_path([student, *modules.values()], path, precision)
+    return TrainingState(
+        recipe, student, modules, optimisers, batches, classes,
+        Randomness(torch.tensor(keys, dtype=torch.int64, device=device)),
+        finite=torch.ones(len(seeds), dtype=torch.bool, device=device), precision=precision,
+        checks=[Checked.of(run.checks, run.data.target_train) for run in runs],
+        findings=[run.finding for run in prepared],
+    )  # fmt: skip
+
+
+def prepare(run: Run) -> Prepared:
+    """A run's data as its preparations leave it, what the network begins with, and what was found."""
+    whole = Prepared(run.data)
+    for ingredient in run.recipe.on(BeforeTraining, 0):
+        part = ingredient.prepare(whole.data)
+        if part.scaling is not None and whole.scaling is not None:
+            raise InputError("a method scales its input by one ingredient; leave the others out")
+        whole = Prepared(part.data, part.scaling or whole.scaling, part.finding or whole.finding)
+    return whole
 
 
 class Checkpoint:
@@ -248,8 +264,8 @@ class Checkpoint:
     of the seed, so weights, moments and a count suffice.
     """
 
-    def __init__(self, state: TrainingState, path: Path | None, seconds: float, identity: str) -> None:
-        self.state, self.path, self.seconds, self.saved_at = state, path, seconds, time.monotonic()
+    def __init__(self, state: TrainingState, path: Path | None, identity: str) -> None:
+        self.state, self.path, self.saved_at = state, path, time.monotonic()
         self.identity = digest_json([identity, state.precision])
         if path is not None and not identity:
             raise InputError("a checkpoint needs an identity that names what is trained; give one")
@@ -258,7 +274,7 @@ class Checkpoint:
 
     def save_if_due(self) -> None:
         """Writes it after the first and the last epoch, and where enough time has passed."""
-        state, due = self.state, time.monotonic() - self.saved_at > self.seconds
+        state, due = self.state, time.monotonic() - self.saved_at > SAVE_EVERY
         if self.path is None or not (due or state.epoch + 1 in (1, state.recipe.schedule.epochs)):
             return
         tensors = {"draw": state.randomness.draw, "finite": state.finite}
@@ -288,7 +304,7 @@ class Checkpoint:
 
         state = self.state
         if metadata["teacher"]:
-            state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+            state.teacher = copy_of(state.student)
         try:
             for name, network in state.networks().items():
                 network.load_state_dict(part(f"{name}."))
@@ -304,15 +320,6 @@ class Checkpoint:
             state.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
-
-
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate from here on; in place where it lies on a GPU, so that recorded steps see it."""
-    for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 @contextmanager

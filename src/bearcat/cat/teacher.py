@@ -8,15 +8,19 @@ The order of an iteration is in algorithm.py; here are the settings and what eac
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from bearcat.cat import losses
-from bearcat.cat.ingredient import Loss, Tensor, View, choice, evaluate, torch
+from bearcat.cat.ingredient import Loss, View, choice
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
-    from bearcat.cat.recipes import Schedule
+    from bearcat.cat.networks import Network
     from bearcat.cat.state import TrainingState
     from bearcat.fast.device import Batch
 
@@ -33,7 +37,6 @@ class Teacher:
 
     momentum: float = 0.999  # α
     dropout: bool = True  # live while labelling
-    early: bool = False  # exists from the first epoch on (cat/published.py)
 
 
 @dataclass(frozen=True)
@@ -55,83 +58,75 @@ class SelfTraining(Loss):
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
-    # What the published code does otherwise (cat/published.py): who counts, from when on, and whether SAM's second pass
-    # has labels of its own.
-    counts_mode: str = choice("evaluation", "training")
-    first_counts: str = choice("student", "early")
-    relabel: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.samples < 1:
             raise InputError("labels.samples must be at least 1")
-        if self.first_counts == "early" and not self.teacher.early:
-            raise InputError("labels.first_counts=early needs a teacher from the start; add teacher.early=true")
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
         """The teacher's memory keeps its share of the training, or in a tenth of the steps it would hardly move."""
         return replace(self, teacher=replace(self.teacher, momentum=self.teacher.momentum ** (before / after)))
 
-    def follows_from(self, schedule: Schedule) -> int:
-        """The first epoch in which the teacher follows the student."""
-        return min(schedule.align_from, schedule.label_from) if self.teacher.early else schedule.label_from
-
     def loss(self, view: View) -> Tensor:
-        """L_PL (Eq. 16): cross-entropy of the student's predictions and the selected pseudo-labels, (run,)."""
+        """L_PL (Eq. 16): cross-entropy of the student's predictions and the selected pseudo-labels."""
         if view.pseudo_labels is None or view.selected is None or view.probabilities is None:
             raise RuntimeError("the loss of pseudo-labels needs a teacher that has labelled the batch")
         if self.objective == "squared":
-            values = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
+            values = (view.target_logits.softmax(dim=1) - view.probabilities).square().mean(dim=1)
         else:
             values = losses.cross_entropy(view.target_logits, view.pseudo_labels)
         # The mean over the batch: unselected windows count zero (authors' code).
-        return self.weight * torch.where(view.selected, values, 0).mean(dim=1)
+        return self.weight * torch.where(view.selected, values, 0).mean()
 
 
+def copy_of(student: Network) -> Network:
+    """θ_teacher ← θ: a network that learns by `ema_update` alone."""
+    return copy.deepcopy(student).requires_grad_(False)
+
+
+@torch.no_grad()
 def ema_update(teacher: Any, student: Any, alpha: float) -> None:
     """θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20)."""
     followers, leaders = list(teacher.parameters()), list(student.parameters())
-    with torch.no_grad():
-        torch._foreach_mul_(followers, alpha)
-        torch._foreach_add_(followers, leaders, alpha=1 - alpha)
+    torch._foreach_mul_(followers, alpha)
+    torch._foreach_add_(followers, leaders, alpha=1 - alpha)
 
 
-def set_thresholds(labels: SelfTraining, state: TrainingState, counted: Tensor | None) -> None:
-    """The class-wise thresholds T_t(k) of this epoch, (run, class), from the teacher's predictions on the target.
+def set_thresholds(labels: SelfTraining, state: TrainingState, logits: Tensor) -> None:
+    """The class-wise thresholds T_t(k) of this epoch, (run, class), from the teacher's logits of all target windows.
 
-    `counted` are logits of a counting pass, where one has been made. Recorded steps keep reading the same memory.
+    Recorded steps keep reading the same memory.
     """
-    limits = state.batches.target_train.new_full((state.runs, state.classes), labels.tau)
+    limits = torch.full_like(logits[:, 0], labels.tau)
     if labels.threshold == "per-class":
-        logits = evaluate.predict(state.network, state.batches.target_train)[0] if counted is None else counted
         if labels.counts == "calibrated" and state.calibration is not None:
             logits = state.calibration.apply(logits)
         limits = per_class(confident_counts(logits.softmax(dim=-1), labels.tau), labels.tau)
     if state.thresholds is None or state.pseudo_labels is None:
-        windows = state.batches.target_train.shape[:2]
         state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
-        state.pseudo_labels = torch.empty(windows, dtype=torch.int64, device=limits.device)
+        state.pseudo_labels = torch.empty(logits.shape[:2], dtype=torch.int64, device=limits.device)
     state.thresholds.copy_(limits)
     state.pseudo_labels.fill_(-1)
 
 
+@torch.no_grad()
 def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Labels of a target batch, which of them are used (Eqs. 13, 14), and the probabilities they come from (Eq. 5)."""
     if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
         raise RuntimeError("a teacher labels from T_PL on")
-    with torch.no_grad():
-        randomness = state.randomness if labels.teacher.dropout else None
-        passes = []
-        for _ in range(labels.samples):
-            state.randomness.next()
-            logits, _ = state.teacher(batch.target, True, randomness)
-            logits = logits if state.calibration is None else state.calibration.apply(logits)
-            passes.append(logits.softmax(dim=-1))
-        probabilities = torch.stack(passes).mean(dim=0)
-        label, selected = select(probabilities, state.thresholds)
-        for likely in passes if labels.agree else ():
-            selected = selected & (label == likely.argmax(dim=-1))
-        state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, label, -1))
+    randomness = state.randomness if labels.teacher.dropout else None
+    passes = []
+    for _ in range(labels.samples):
+        state.randomness.next()
+        logits, _ = state.teacher(batch.target, True, randomness)
+        logits = logits if state.calibration is None else state.calibration.apply(logits)
+        passes.append(logits.softmax(dim=-1))
+    probabilities = torch.stack(passes).mean(dim=0)
+    label, selected = select(probabilities, state.thresholds)
+    for likely in passes if labels.agree else ():
+        selected = selected & (label == likely.argmax(dim=-1))
+    state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, label, -1))
     return label, selected, probabilities
 
 

@@ -137,8 +137,8 @@ class Feed:
         )  # fmt: skip
 
     def ramp(self, name: str) -> Tensor:
-        """The step's number of this ramp, (1,)."""
-        return self.ramps[name].index_select(0, self.number)
+        """The step's number of this ramp, the same in every run, (run,)."""
+        return self.ramps[name].index_select(0, self.number).expand(len(self.batches.seeds))
 
     def _now(self, memory: Tensor, size: int) -> Tensor:
         return memory.index_select(0, self.number)[0, :, :size]

@@ -94,7 +94,8 @@ class StackedDense(nn.Module):
         self.weight = nn.Parameter(torch.empty(runs, outputs, inputs))
         self.bias = nn.Parameter(torch.empty(runs, outputs))
 
-    def forward(self, values: Tensor) -> Tensor:
+    def forward(self, values: Tensor, randomness: Randomness | None = None) -> Tensor:
+        del randomness  # nothing is dropped here
         if torch.is_grad_enabled() and self.weight.requires_grad:
             result: Tensor = _Dense.apply(values, self.weight, self.bias)  # type: ignore[no-untyped-call]
             return result
@@ -125,14 +126,13 @@ class Randomness:
 
     >>> randomness = Randomness(torch.tensor([7, 8]))
     >>> randomness.next()  # a forward pass
-    >>> randomness.uniform(layer=0, count=5).shape
+    >>> uniform(randomness.now, layer=0, count=5).shape
     torch.Size([2, 5])
     """
 
     def __init__(self, key: Tensor) -> None:
         self.key = key
         self.draw = torch.zeros((), dtype=torch.int64, device=key.device)
-        self._positions: dict[int, Tensor] = {}  # hashes of 0 … count − 1, made once
 
     def next(self, first: int = 0, missing: int = 0) -> None:
         """The next forward pass."""
@@ -140,15 +140,16 @@ class Randomness:
         self.draw += 1
         self.now = mixed(self.key + self.draw * 0x9E3779B1)
 
-    def bits(self, layer: int, count: int) -> Tensor:
-        """(run, count) random 32-bit words, the same for the same key, draw, layer and position."""
-        if count not in self._positions:
-            self._positions[count] = mixed(torch.arange(count, device=self.key.device) * 0x9E3779B1 + 0x165667B1)
-        return mixed(self._positions[count][None] ^ (self.now ^ (layer + 1) * 0x05EBCA77)[:, None])
 
-    def uniform(self, layer: int, count: int) -> Tensor:
-        """(run, count) numbers from 0 to below 1, in float64."""
-        return self.bits(layer, count).double() / 2**32
+def random_words(draw: Tensor, layer: int, count: int) -> Tensor:
+    """(…, count) random 32-bit words, the same for the same draw (…), layer and position."""
+    positions = mixed(torch.arange(count, device=draw.device) * 0x9E3779B1 + 0x165667B1)
+    return mixed(positions ^ (draw ^ (layer + 1) * 0x05EBCA77)[..., None])
+
+
+def uniform(draw: Tensor, layer: int, count: int) -> Tensor:
+    """(…, count) numbers from 0 to below 1, in float64."""
+    return random_words(draw, layer, count).double() / 2**32
 
 
 def mixed(value: Tensor) -> Tensor:
@@ -167,10 +168,57 @@ def dropped(values: Tensor, probability: float, randomness: Randomness | None, l
         return values
     runs, batch, features = values.shape
     missing = randomness.missing if batch > randomness.first else 0
-    bits = randomness.bits(layer, (batch + missing) * features).view(runs, -1, features)
+    bits = random_words(randomness.now, layer, (batch + missing) * features).view(runs, -1, features)
     if missing:
         bits = torch.cat([bits[:, : randomness.first], bits[:, randomness.first + missing :]], dim=1)
     return values * ((bits >= round(probability * 2**32)) * (1 / (1 - probability)))
+
+
+class ModuleOfRun:
+    """A module of a stack, to be called inside torch.vmap: what it is given and what it returns are of one run.
+
+    >>> layer, draws = StackedDense(runs=2, inputs=16, outputs=3), Randomness(torch.zeros(2, dtype=torch.int64))
+    >>> torch.vmap(lambda values: ModuleOfRun(layer, draws)(values).sum())(torch.zeros(2, 8, 16)).shape
+    torch.Size([2])
+    """
+
+    def __init__(self, module: nn.Module, randomness: Randomness) -> None:
+        self.module, self.randomness = module, randomness
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return of_all_runs(lambda every: self.module(every, self.randomness), values)
+
+    def gradient(self, values: Tensor) -> Tensor:
+        """That of the sum of its answers, at these values; it can be differentiated in the module's weights."""
+
+        def gradient(every: Tensor) -> Tensor:
+            every = every.detach().requires_grad_()
+            answers = self.module(every, self.randomness)
+            return torch.autograd.grad(answers.sum(), every, create_graph=True)[0]
+
+        return of_all_runs(gradient, values)
+
+
+def of_all_runs(function: Callable[..., Tensor], *values: Tensor) -> Tensor:
+    """Calls a function of all runs' values (run, …) from inside torch.vmap, where each value is that of one run."""
+    result: Tensor = _OutsideVmap.apply(function, *values)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _OutsideVmap(torch.autograd.Function):
+    """What `vmap` does here is followed by ordinary autograd, so there is nothing else to define."""
+
+    @staticmethod
+    def forward(*_: Any) -> Tensor:
+        raise RuntimeError("a function of all runs is called inside torch.vmap")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keeps nothing."""
+
+    @staticmethod
+    def vmap(_info: Any, axes: Any, function: Callable[..., Tensor], *values: Tensor) -> tuple[Tensor, int]:
+        return function(*(value.movedim(axis, 0) for value, axis in zip(values, axes[1:], strict=True))), 0
 
 
 class RectifiedDropout(torch.autograd.Function):

@@ -8,15 +8,19 @@ Class balance and triplets are of the systems in the paper's Table 1. DANN is th
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.cat import losses, teacher
-from bearcat.cat.ingredient import AfterEpoch, Loss, Tensor, View, functional, networks, nn, stacked, torch
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bearcat.cat import losses, networks, teacher
+from bearcat.cat.ingredient import AfterEpoch, Loss, View
 from bearcat.cat.losses import Alignment
+from bearcat.fast.stacked import StackedDense
 
 if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
@@ -40,21 +44,17 @@ class ConditionalAdversarial(Alignment):
         return networks.DomainClassifier(runs, features * classes, dropout)
 
     def loss(self, view: View) -> Tensor:
-        classifier: Any = view.module
-        probabilities = view.logits.detach().softmax(dim=-1)  # the gradient goes by the features alone
+        probabilities = view.logits.detach().softmax(dim=1)  # the gradient goes by the features alone
         features = losses.reverse_gradient(view.features, self.weight * view.ramp)
-        joint = (probabilities[..., None] * features[:, :, None]).flatten(2)  # (run, batch, class × feature)
-        answers = classifier(joint, view.randomness)
-        source, target = answers[:, : view.size], answers[:, view.size :]
+        answers = view.module((probabilities[:, :, None] * features[:, None]).flatten(1))  # of (batch, class × feature)
         if not self.entropy:
-            return losses.domain(source, target)
-        each = torch.cat([functional.softplus(-source), functional.softplus(target)], dim=1)
+            return losses.domain(answers, view.size).mean()
         # As in the original, the reversed gradient goes by the weights too, but not by their sums.
-        entropy = torch.special.entr(view.logits.softmax(dim=-1)).sum(dim=-1, keepdim=True)
-        sure = 1 + torch.exp(-losses.reverse_gradient(entropy, self.weight * view.ramp)[..., 0])
-        domains = slice(view.size), slice(view.size, None)
-        parts = ((sure * each)[:, part].sum(dim=1) / sure[:, part].sum(dim=1).detach() for part in domains)
-        return sum(parts, torch.zeros_like(each[:, 0])) / 2
+        entropy = torch.special.entr(view.logits.softmax(dim=1)).sum(dim=1)
+        sure = 1 + torch.exp(-losses.reverse_gradient(entropy, self.weight * view.ramp))
+        weighted = sure * losses.domain(answers, view.size)
+        (source, target), (of_source, of_target) = (part.tensor_split([view.size]) for part in (weighted, sure))
+        return (source.sum() / of_source.sum().detach() + target.sum() / of_target.sum().detach()) / 2
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,12 @@ class ClassifierDiscrepancy(Alignment):
     name = "mcd"
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        return stacked.StackedDense(runs, features, classes)
+        return StackedDense(runs, features, classes)
 
     def loss(self, view: View) -> Tensor:
-        second: Any = view.module
         features = losses.reverse_gradient(view.target_features, self.weight * view.ramp)
-        gap: Tensor = (view.head(features).softmax(dim=-1) - second(features).softmax(dim=-1)).abs().mean(dim=-1)
-        supervised = losses.supervised(second(view.source_features), view.labels)
-        return supervised - gap.mean(dim=1)
+        gap = (view.head(features).softmax(dim=1) - view.module(features).softmax(dim=1)).abs().mean()
+        return losses.cross_entropy(view.module(view.source_features), view.labels).mean() - gap
 
 
 @dataclass(frozen=True)
@@ -97,16 +95,13 @@ class Wasserstein(Alignment):
         return networks.DomainClassifier(runs, features, 0.0)  # dropout would change the slope between two passes
 
     def loss(self, view: View) -> Tensor:
-        critic: Any = view.module
-        answers = critic(losses.reverse_gradient(view.features, self.weight * view.ramp), None)
-        source: Tensor = answers[:, : view.size].mean(dim=1)
-        target: Tensor = answers[:, view.size :].mean(dim=1)
-        pairs = min(view.size, answers.shape[1] - view.size)
+        answers = view.module(losses.reverse_gradient(view.features, self.weight * view.ramp))
+        pairs = min(view.size, len(answers) - view.size)
         with torch.no_grad():  # a random point between each source window and the target window of its place
-            share = view.randomness.uniform(4, pairs).to(answers.dtype)[..., None]
-            between = share * view.source_features[:, :pairs] + (1 - share) * view.target_features[:, :pairs]
-        between.requires_grad_()
-        return target - source + self.penalty * gradient_penalty(between, critic(between, None))
+            share = view.uniform(4, pairs).to(answers.dtype)[:, None]
+            between = share * view.source_features[:pairs] + (1 - share) * view.target_features[:pairs]
+        slope = (view.module.gradient(between).square().sum(dim=1) + 1e-12).sqrt()
+        return answers[view.size :].mean() - answers[: view.size].mean() + self.penalty * (slope - 1).square().mean()
 
 
 @dataclass(frozen=True)
@@ -120,11 +115,10 @@ class KernelMatching(Alignment):
     name = "mk-mmd"
 
     def loss(self, view: View) -> Tensor:
-        kernel = self.kernel(view)
-        return self.weight * view.ramp * mean_discrepancy(kernel, view.size)
+        return self.weight * view.ramp * mean_discrepancy(self.kernel(view), view.size)
 
     def kernel(self, view: View) -> Tensor:
-        """Of all pairs of windows, (run, batch, batch)."""
+        """Of all pairs of windows, (batch, batch)."""
         return gaussian_kernels(view.features, FACTORS)
 
 
@@ -139,8 +133,7 @@ class JointMatching(KernelMatching):
     name = "jmmd"
 
     def kernel(self, view: View) -> Tensor:
-        probabilities = view.logits.softmax(dim=-1)
-        of_probabilities = gaussian_kernels(probabilities, (1.0,), PROBABILITY_BANDWIDTH)
+        of_probabilities = gaussian_kernels(view.logits.softmax(dim=1), (1.0,), PROBABILITY_BANDWIDTH)
         return super().kernel(view) * of_probabilities
 
 
@@ -156,7 +149,7 @@ class CovarianceMatching(Alignment):
 
     def loss(self, view: View) -> Tensor:
         gap = covariance(view.source_logits) - covariance(view.target_logits)
-        return self.weight * view.ramp * (gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2))
+        return self.weight * view.ramp * gap.square().sum() / (4 * len(gap) ** 2)
 
 
 @dataclass(frozen=True)
@@ -176,11 +169,10 @@ class Transport(Alignment):
 
     def loss(self, view: View) -> Tensor:
         gap = squared_distances(view.source_features, view.target_features)
-        surprise = -view.target_logits.log_softmax(dim=-1).mT  # (run, class, target window)
-        surprise = surprise.gather(1, view.labels[..., None].expand_as(gap))
+        surprise = -view.target_logits.log_softmax(dim=1).T[view.labels]  # (source window, target window)
         cost = self.features * gap + self.labels * surprise
         plan = transport_plan(cost.detach(), self.smoothing, self.rounds)
-        return self.weight * view.ramp * (plan * cost).sum(dim=(1, 2))
+        return self.weight * view.ramp * (plan * cost).sum()
 
 
 @dataclass(frozen=True)
@@ -197,11 +189,11 @@ class Uniformity(Loss):
     scaled: bool = False  # by the share of the batch whose pseudo-labels are used (French et al. 2018)
 
     def loss(self, view: View) -> Tensor:
-        mean = view.target_logits.softmax(dim=-1).mean(dim=1).clamp(1e-6, 1 - 1e-6)
-        uniform = 1 / mean.shape[-1]
-        loss = -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
+        mean = view.target_logits.softmax(dim=1).mean(dim=0).clamp(1e-6, 1 - 1e-6)
+        uniform = 1 / len(mean)
+        loss = -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean()
         if self.scaled and view.selected is not None:
-            return loss * view.selected.to(loss.dtype).mean(dim=1)
+            return loss * view.selected.to(loss.dtype).mean()
         return 0 * loss if self.scaled else loss  # before T_PL no label is used
 
 
@@ -223,9 +215,9 @@ class Triplet(Loss):
     def loss(self, view: View) -> Tensor:
         if view.pseudo_labels is None or view.selected is None:
             raise RuntimeError("the triplet loss needs pseudo-labels; put it behind self-training")
-        labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
-        counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
-        features = functional.normalize(view.features, dim=-1)
+        labels = torch.cat([view.labels, view.pseudo_labels])
+        counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected])
+        features = functional.normalize(view.features, dim=1)
         return self.weight * hardest_triplets(features, labels, counts, self.margin)
 
 
@@ -241,8 +233,7 @@ class TargetStatistics(AfterEpoch):
 
     def end_epoch(self, state: TrainingState) -> None:
         """Copies the student's weights and passes the target through the copy, as many batches as an epoch has."""
-        if state.teacher is None:
-            state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+        state.teacher = state.teacher or teacher.copy_of(state.student)
         teacher.ema_update(state.teacher, state.student, 0.0)
         windows, size, steps = state.batches.target_train, state.batches.size, state.batches.iterations
         place = torch.arange(size, device=windows.device)
@@ -253,64 +244,56 @@ class TargetStatistics(AfterEpoch):
 
 
 def squared_distances(first: Tensor, second: Tensor) -> Tensor:
-    """Of all pairs: (run, n, feature), (run, m, feature) → (run, n, m)."""
-    middle = torch.cat([first, second], dim=1).mean(dim=1, keepdim=True).detach()  # small numbers keep their digits
+    """Of all pairs: (n, feature), (m, feature) → (n, m)."""
+    middle = torch.cat([first, second]).mean(dim=0).detach()  # small numbers keep their digits
     first, second = first - middle, second - middle
-    squares = first.square().sum(dim=-1)[:, :, None] + second.square().sum(dim=-1)[:, None]
-    return (squares - 2 * first @ second.mT).clamp(min=0)
+    squares = first.square().sum(dim=1)[:, None] + second.square().sum(dim=1)
+    return (squares - 2 * first @ second.T).clamp(min=0)
 
 
 def gaussian_kernels(values: Tensor, factors: Sequence[float], bandwidth: float | None = None) -> Tensor:
-    """Σ exp(−‖x − y‖² / (factor · bandwidth)), (run, batch, batch); the bandwidth is the mean of ‖x − y‖² if None."""
-    squared, count = squared_distances(values, values), values.shape[1]
+    """Σ exp(−‖x − y‖² / (factor · bandwidth)), (batch, batch); the bandwidth is the mean of ‖x − y‖² if None."""
+    squared, count = squared_distances(values, values), len(values)
     width: Any = bandwidth
     if bandwidth is None:  # of different windows
-        width = squared.detach().sum(dim=(1, 2), keepdim=True).clamp(min=1e-12) / (count * (count - 1))
+        width = squared.detach().sum().clamp(min=1e-12) / (count * (count - 1))
     return torch.stack([torch.exp(-squared / (factor * width)) for factor in factors]).sum(dim=0)
 
 
 def mean_discrepancy(kernel: Tensor, size: int) -> Tensor:
     """Maximum mean discrepancy, squared: the mean of the kernel in both domains less twice that across."""
-    source, target, across = kernel[:, :size, :size], kernel[:, size:, size:], kernel[:, :size, size:]
-    return source.mean(dim=(1, 2)) + target.mean(dim=(1, 2)) - 2 * across.mean(dim=(1, 2))
+    return kernel[:size, :size].mean() + kernel[size:, size:].mean() - 2 * kernel[:size, size:].mean()
 
 
 def covariance(features: Tensor) -> Tensor:
-    """Unbiased: (run, batch, feature) → (run, feature, feature)."""
-    centred = features - features.mean(dim=1, keepdim=True)
-    return centred.mT @ centred / max(features.shape[1] - 1, 1)
+    """Unbiased: (batch, feature) → (feature, feature)."""
+    centred = features - features.mean(dim=0)
+    return centred.T @ centred / max(len(features) - 1, 1)
 
 
 def transport_plan(cost: Tensor, smoothing: float, rounds: int) -> Tensor:
-    """The plan (run, n, m) that moves n windows to m windows at least cost plus entropy, which counts `smoothing` times
-    the mean cost: Sinkhorn's iterations on logarithms.
+    """The plan (n, m) that moves n windows to m windows at least cost plus entropy, which counts `smoothing` times the
+    mean cost: Sinkhorn's iterations on logarithms.
     """
-    kernel = -cost / (smoothing * cost.mean(dim=(1, 2), keepdim=True).clamp(min=1e-12))
-    row, column = -math.log(cost.shape[1]), -math.log(cost.shape[2])
-    left = torch.zeros_like(cost[:, :, 0])
+    kernel = -cost / (smoothing * cost.mean().clamp(min=1e-12))
+    row, column = -math.log(cost.shape[0]), -math.log(cost.shape[1])
+    left = torch.zeros_like(cost[:, 0])
     for _ in range(rounds):
-        right = column - (kernel + left[..., None]).logsumexp(dim=1)
-        left = row - (kernel + right[:, None]).logsumexp(dim=2)
-    return (kernel + left[..., None] + right[:, None]).exp()
+        right = column - (kernel + left[:, None]).logsumexp(dim=0)
+        left = row - (kernel + right).logsumexp(dim=1)
+    return (kernel + left[:, None] + right).exp()
 
 
 def hardest_triplets(features: Tensor, labels: Tensor, counts: Tensor, margin: float) -> Tensor:
-    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (run, batch): the farthest window of the
-    same label should be nearer than the nearest one of another, by the margin.
+    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (batch,): the farthest window of the same
+    label should be nearer than the nearest one of another, by the margin.
     """
     distance = (squared_distances(features, features) + 1e-12).sqrt()
-    pairs = counts[:, :, None] & counts[:, None]
-    same = labels[:, :, None] == labels[:, None]
-    itself = torch.eye(labels.shape[1], dtype=torch.bool, device=labels.device)
+    pairs, same = counts[:, None] & counts, labels[:, None] == labels
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     alike, different = pairs & same & ~itself, pairs & ~same
-    farthest = distance.masked_fill(~alike, 0).amax(dim=2)
-    nearest = distance.masked_fill(~different, torch.inf).amin(dim=2)
-    anchors = alike.any(dim=2) & different.any(dim=2)
+    farthest = distance.masked_fill(~alike, 0).amax(dim=1)
+    nearest = distance.masked_fill(~different, torch.inf).amin(dim=1)
+    anchors = alike.any(dim=1) & different.any(dim=1)
     losses = torch.where(anchors, (farthest - nearest + margin).clamp(min=0), 0)
-    return losses.sum(dim=1) / anchors.sum(dim=1).clamp(min=1)
-
-
-def gradient_penalty(values: Tensor, critic_of: Tensor) -> Tensor:
-    """The mean of (‖∇‖ − 1)², ∇ the gradient of the critic's answers (run, batch) at values (run, batch, feature)."""
-    (gradient,) = torch.autograd.grad(critic_of.sum(), values, create_graph=True)
-    return ((gradient.square().sum(dim=-1) + 1e-12).sqrt() - 1).square().mean(dim=1)
+    return losses.sum() / anchors.sum().clamp(min=1)

@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, choice, networks, tasks, torch
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, choice
+from bearcat.cat.networks import InputScaling
+from bearcat.data import tasks
 from bearcat.errors import InputError
 from bearcat.settings import find_name
 
@@ -71,7 +74,7 @@ class Standardise(BeforeTraining):
         # A point that is zero in every window has been ignored; the network is not to read it later.
         ignored = ~np.any([(part.values != 0).any(axis=0) for part in (parts[0], data.target_train)], axis=0)
         factor = np.where(ignored, 0, 1 / deviation).astype(np.float32)
-        scaling = networks.InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(factor)[None])
+        scaling = InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(factor)[None])
         return Prepared(data, scaling)
 
 
@@ -143,7 +146,7 @@ class KnownStates(BeforeTraining):
     """
 
     name = "known-states"
-    reads_target = False
+    adapts = False
     without: tuple[str, ...] = ()  # benches that are left out, so that the recipe can be tested on them
 
     def __post_init__(self) -> None:

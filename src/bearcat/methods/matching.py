@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, check_models, tasks
+from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding
+from bearcat.data import tasks
+from bearcat.diagnosis import accuracy as check_models
 from bearcat.methods.before_training import States, source_states
 
 Floats = NDArray[np.float64]

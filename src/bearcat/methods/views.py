@@ -1,21 +1,21 @@
 """Views: the teacher labels a weak view of a target window, the student learns a strong one.
 
-Changes of windows (run, batch, channel, point) have a draw for every window of every run: `draws` gives numbers for
-(layer, count), and each function has a layer of its own, so that they are independent.
+Changes of windows (batch, channel, point) have random numbers for every window, which `draw` determines; each function
+has a layer of its own, so that they are independent.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from bearcat.cat.ingredient import Augmentation, Tensor, torch
+import torch
+from torch import Tensor
+
+from bearcat.cat.ingredient import Augmentation
+from bearcat.data.inputs import Input, Waveform
 from bearcat.errors import InputError
-
-if TYPE_CHECKING:
-    from bearcat.data.inputs import Input
-    from bearcat.fast.stacked import Randomness
+from bearcat.fast.stacked import uniform
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,13 @@ class StrongView(Augmentation):
 
     def for_input(self, kind: Input) -> StrongView:
         """Shift and band-stop are for samples in time; where points are lines of a spectrum, masking stops bands."""
-        from bearcat.data.inputs import Waveform
-
         return self if isinstance(kind, Waveform) else replace(self, shift=0.0, stop=0.0)
 
-    def change(self, windows: Tensor, randomness: Randomness) -> Tensor:
+    def change(self, windows: Tensor, draw: Tensor) -> Tensor:
         if self.resample or self.shift:
-            windows = resampled(windows, randomness, self.resample, self.shift)
+            windows = resampled(windows, draw, self.resample, self.shift)
         for share, changed in ((self.stop, band_stopped), (self.scale, scaled), (self.snr, noisy), (self.mask, masked)):
-            windows = changed(windows, randomness, share) if share else windows
+            windows = changed(windows, draw, share) if share else windows
         return windows
 
 
@@ -71,48 +69,47 @@ class WeakView(StrongView):
     mask: float = 0.0
 
 
-def _drawn(draws: Randomness, layer: int, windows: Tensor) -> Tensor:
-    """A number between 0 and 1 for each window, (run, batch, 1, 1)."""
-    return draws.uniform(layer, windows.shape[1]).to(windows.dtype)[..., None, None]
+def _drawn(draw: Tensor, layer: int, windows: Tensor) -> Tensor:
+    """A number between 0 and 1 for each window, (batch, 1, 1)."""
+    return uniform(draw, layer, len(windows)).to(windows.dtype)[:, None, None]
 
 
-def resampled(windows: Tensor, draws: Randomness, resample: float, shift: float) -> Tensor:
+def resampled(windows: Tensor, draw: Tensor, resample: float, shift: float) -> Tensor:
     """Read from another start and at another speed, by linear interpolation on the window as a circle."""
     length = windows.shape[-1]
-    start = torch.floor(_drawn(draws, 0, windows) * shift * length)
-    speed = 1 + resample * (2 * _drawn(draws, 1, windows) - 1)
+    start = torch.floor(_drawn(draw, 0, windows) * shift * length)
+    speed = 1 + resample * (2 * _drawn(draw, 1, windows) - 1)
     place = (start + speed * torch.arange(length, device=windows.device, dtype=windows.dtype)) % length
     before = place.floor()
     part = place - before
     index = before.long().clamp(max=length - 1).expand_as(windows)
-    return (1 - part) * windows.gather(3, index) + part * windows.gather(3, (index + 1) % length)
+    return (1 - part) * windows.gather(2, index) + part * windows.gather(2, (index + 1) % length)
 
 
-def band_stopped(windows: Tensor, draws: Randomness, share: float) -> Tensor:
+def band_stopped(windows: Tensor, draw: Tensor, share: float) -> Tensor:
     """Without the lines of a band of this share of the spectrum."""
     lines = torch.fft.rfft(windows)
-    inside = _interval(_drawn(draws, 2, windows), lines.shape[-1], share)
+    inside = _interval(_drawn(draw, 2, windows), lines.shape[-1], share)
     stopped: Tensor = torch.fft.irfft(lines * ~inside, n=windows.shape[-1])
     return stopped
 
 
-def scaled(windows: Tensor, draws: Randomness, share: float) -> Tensor:
+def scaled(windows: Tensor, draw: Tensor, share: float) -> Tensor:
     """Louder or quieter."""
-    return windows * (1 + share * (2 * _drawn(draws, 3, windows) - 1))
+    return windows * (1 + share * (2 * _drawn(draw, 3, windows) - 1))
 
 
-def noisy(windows: Tensor, draws: Randomness, snr: float) -> Tensor:
+def noisy(windows: Tensor, draw: Tensor, snr: float) -> Tensor:
     """With white Gaussian noise, so many dB below the window's own power (Box and Muller 1958)."""
-    count = windows[0].numel()
-    first, second = (draws.uniform(layer, count).view(windows.shape) for layer in (4, 5))
+    first, second = (uniform(draw, layer, windows.numel()).view(windows.shape) for layer in (4, 5))
     normal = (-2 * (1 - first).log()).sqrt() * torch.cos(2 * math.pi * second)
-    level = windows.square().mean(dim=(2, 3), keepdim=True).sqrt() * 10 ** (-snr / 20)
+    level = windows.square().mean(dim=(1, 2), keepdim=True).sqrt() * 10 ** (-snr / 20)
     return windows + level * normal.to(windows.dtype)
 
 
-def masked(windows: Tensor, draws: Randomness, share: float) -> Tensor:
+def masked(windows: Tensor, draw: Tensor, share: float) -> Tensor:
     """With an interval of this share of the window set to 0."""
-    return windows * ~_interval(_drawn(draws, 6, windows), windows.shape[-1], share)
+    return windows * ~_interval(_drawn(draw, 6, windows), windows.shape[-1], share)
 
 
 def _interval(drawn: Tensor, length: int, share: float) -> Tensor:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.cat.recipes import RECIPES
 from bearcat.data.benches import CONDITIONS
 from bearcat.data.splits import SENTENCES, specimens_sentence
 from bearcat.errors import InputError, from_csv_cell
@@ -141,6 +140,8 @@ def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
+    from bearcat.cat.recipes import RECIPES
+
     order = list(RECIPES)
     return tuple(sorted(set(methods), key=lambda name: (order.index(name) if name in RECIPES else len(order), name)))
 
