@@ -32,17 +32,15 @@ from tests.reference import alignments as reference
 from tests.test_train import CPU, live, same_weights, still, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
-RANDOM = np.random.default_rng(0)
 SIZES = 6, 5  # windows of a batch, of the source and of the target
 
 
 @pytest.fixture(scope="module")
 def view() -> View:
     """A source batch and a smaller target batch."""
-    features, logits, head, bias = (
-        torch.from_numpy(RANDOM.standard_normal(shape)) for shape in ((sum(SIZES), 4), (sum(SIZES), 3), (3, 4), (3,))
-    )
-    labels, pseudo = (torch.from_numpy(RANDOM.integers(0, 3, size)) for size in SIZES)
+    random, shapes = np.random.default_rng(0), ((sum(SIZES), 4), (sum(SIZES), 3), (3, 4), (3,))
+    features, logits, head, bias = (torch.from_numpy(random.standard_normal(shape)) for shape in shapes)
+    labels, pseudo = (torch.from_numpy(random.integers(0, 3, size)) for size in SIZES)
     selected, likely = torch.tensor([True, False, True, False, True]), logits[SIZES[0] :].softmax(-1)
     draw, ramp = torch.tensor(7), torch.tensor(0.5, dtype=torch.float64)
     return View(SIZES[0], 2 * logits, features, labels, pseudo, selected, likely, head, bias, draw, ramp)
@@ -168,7 +166,7 @@ def test_views_without_any_change_are_at():
 
 
 def test_perturbations_are_the_twins():
-    windows, draw = torch.from_numpy(RANDOM.standard_normal((3, 1, 40))), torch.tensor(11)
+    windows, draw = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 1, 40))), torch.tensor(11)
     drawn = {layer: uniform(draw, layer, 3).numpy() for layer in range(7)}
     assert all(0 <= value < 1 for values in drawn.values() for value in values)
     moved = views.resampled(windows, draw, 0.02, 1.0)

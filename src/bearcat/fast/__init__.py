@@ -5,6 +5,6 @@
 torch.Size([2, 8, 3])
 """
 
-from bearcat.fast.stacked import Randomness, StackedDense
+from bearcat.fast.stacked import Randomness, StackedDense, uniform
 
-__all__ = ["Randomness", "StackedDense"]
+__all__ = ["Randomness", "StackedDense", "uniform"]

@@ -237,29 +237,25 @@ def fast_path(device: torch.device) -> str:
 
 def _agrees(path: str, device: torch.device) -> bool:
     """Whether this path's dropout, and on a CPU a small encoder forward and back, compute what the plain one does."""
-    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder
+    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder, initialise
 
     draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
     draws.next()
     values = torch.ones(1, 1, 64, device=device)
-    if not torch.equal(stacked.rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0)):
-        return False
-    if device.type != "cpu":
-        return True
-    chance = torch.Generator().manual_seed(0)
+    found, wanted = stacked.rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0)
+    if device.type != "cpu" or not torch.equal(found, wanted):
+        return torch.equal(found, wanted)
     plain = ConvolutionalEncoder(2, 1, probability=0.0)
-    with torch.no_grad():
-        for parameter in plain.parameters():
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=chance))
+    initialise(plain, [0, 1], 0)
     other = copy.deepcopy(plain)
     other.path = path
-    found: list[list[Tensor]] = []
-    windows = torch.randn(2, 10, 1, SHORTEST + 20, generator=chance)
+    results: list[list[Tensor]] = []
+    windows = torch.randn(2, 10, 1, SHORTEST + 20, generator=torch.Generator().manual_seed(0))
     for encoder in (plain, other):
         features = encoder(windows, True, None)
         weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder.layers)]
-        found.append([features, *torch.autograd.grad(features.square().sum(), weights)])
-    return all(torch.dist(expected, got) <= 1e-3 * expected.norm() for expected, got in zip(*found, strict=True))
+        results.append([features, *torch.autograd.grad(features.square().sum(), weights)])
+    return all(torch.dist(expected, got) <= 1e-3 * expected.norm() for expected, got in zip(*results, strict=True))
 
 
 def chosen_device(name: str) -> torch.device:

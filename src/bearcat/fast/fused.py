@@ -60,7 +60,6 @@ class Kept:
     """The sizes of a pass, and what its way back needs."""
 
     windows: Tensor
-    count: Tensor
     weights: Sequence[Tensor]
     precision: str
     runs: int
@@ -76,17 +75,16 @@ class Kept:
 
 
 def forward(
-    windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
+    windows: Tensor, domains: int, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
     batch_statistics: bool, keep: bool, precision: str,
 ) -> tuple[Tensor, Kept | None]:  # fmt: skip
     """As fast.stacked.convolved says; with `keep`, also what `backward` needs."""
     windows = windows.contiguous()
     runs, number, channels, length = windows.shape
-    domains = count.shape[1]
     first = length - 14
     pairs = (first - 2) // 2
     times = (length, first, first - 2, pairs - 2, pairs - 4)
-    kept = Kept(windows, count, weights, precision, runs, (number, number // domains, domains), times)
+    kept = Kept(windows, weights, precision, runs, (number, number // domains, domains), times)
     stored, device, raw, applied = STORED[precision], windows.device, kept.raw, kept.applied
     for layer, weight in enumerate(weights, start=1):
         outputs, inputs, taps = weight.shape[1:]
@@ -99,12 +97,12 @@ def forward(
             padded[:, :, :taps] = weight.permute(0, 2, 3, 1)
             del common["BLOCK_N"]
             kernels.convolve_first[kept.grid](
-                windows, padded, y, partial, count, *kept.sizes, channels, length, times[1], WIDTH=WIDTH, **common
+                windows, padded, y, partial, number, channels, length, times[1], WIDTH=WIDTH, **common
             )
         else:
             turned = weight.permute(0, 3, 2, 1).to(stored, memory_format=torch.contiguous_format).contiguous()
             kernels.convolve[(*kept.grid, outputs // tiles["BLOCK_N"])](
-                raw[-1], applied[-1].scale, applied[-1].shift, turned, y, partial, count, *kept.sizes,
+                raw[-1], applied[-1].scale, applied[-1].shift, turned, y, partial, *kept.sizes,
                 times[layer - 1], times[layer], INPUTS=inputs, POOL=layer == 3, **common,
             )  # fmt: skip
         raw.append(y)
@@ -117,7 +115,7 @@ def forward(
     place = torch.empty(runs, number, 128 * PARTS, dtype=torch.int32, device=device)
     peak = torch.empty_like(pooled)
     kernels.pool[kept.grid](
-        raw[-1], applied[-1].scale, applied[-1].shift, pooled, place, peak, count, *kept.sizes, times[4],
+        raw[-1], applied[-1].scale, applied[-1].shift, pooled, place, peak, *kept.sizes, times[4],
         CHANNELS=128, PARTS=PARTS, BLOCK=32, num_warps=4,
     )  # fmt: skip
     kept.pooled = pooled, place, peak
@@ -128,7 +126,7 @@ def _statistics(partial: Tensor, kept: Kept, norm: StackedNorm, bias: Tensor, ti
     (windows, batch, domains), channels = kept.sizes, norm.weight.shape[1]
     made = [torch.empty(kept.runs, domains, channels, device=partial.device) for _ in range(4)]
     kernels.statistics[(kept.runs,)](
-        partial, kept.count, norm.weight, norm.bias, bias, norm.running_mean, norm.running_var, *made, windows, batch,
+        partial, norm.weight, norm.bias, bias, norm.running_mean, norm.running_var, *made, windows, batch,
         time, norm.momentum, norm.epsilon, DOMAINS=domains, CHANNELS=channels, BLOCK=32,
     )  # fmt: skip
     return Applied(*made)
@@ -145,7 +143,7 @@ def _running(norm: StackedNorm, bias: Tensor, domains: int) -> Applied:
 
 def backward(gradient: Tensor, kept: Kept) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of the four weights, and of gamma and beta of the four norms, alternating."""
-    count, weights, precision = kept.count, kept.weights, kept.precision
+    weights, precision = kept.weights, kept.precision
     (pooled, place, peak), last = kept.pooled, kept.applied[-1]
     partial = torch.empty(kept.runs, kept.sizes[0], 2, 128, device=gradient.device)
     kernels.pool_backward_sums[kept.grid](
@@ -154,7 +152,7 @@ def backward(gradient: Tensor, kept: Kept) -> tuple[list[Tensor], list[Tensor]]:
     coefficient, *of_norm = _statistics_backward(partial, kept, 4)
     change = kept.raw[3]
     kernels.pool_backward[kept.grid](
-        change, gradient, pooled, place, coefficient, count, *kept.sizes, kept.times[4], CHANNELS=128, PARTS=PARTS,
+        change, gradient, pooled, place, coefficient, *kept.sizes, kept.times[4], CHANNELS=128, PARTS=PARTS,
         BLOCK=32, num_warps=4,
     )  # fmt: skip
     of_norms, of_weights = [of_norm], [_of_weight(4, change, coefficient, kept)]
@@ -168,7 +166,7 @@ def backward(gradient: Tensor, kept: Kept) -> tuple[list[Tensor], list[Tensor]]:
         tiles = _tiles(BACKWARD_INPUT, layer, precision)
         kernels.backward_input[(*kept.grid, inputs // tiles["BLOCK_N"])](
             change, kept.raw[layer - 1], coefficient, turned, kept.raw[layer - 2], before.scale, before.shift,
-            before.mean, before.deviation, found, partial, count, *kept.sizes, kept.times[layer - 1],
+            before.mean, before.deviation, found, partial, *kept.sizes, kept.times[layer - 1],
             kept.times[layer], INPUTS=inputs, OUTPUTS=outputs, POOL=layer == 3, READY=layer == 4,
             PRECISION=PRODUCTS[precision], **tiles,
         )  # fmt: skip
@@ -186,7 +184,7 @@ def _statistics_backward(partial: Tensor, kept: Kept, layer: int) -> tuple[Tenso
     of_gamma = torch.empty(kept.runs, channels, device=partial.device)
     of_beta = torch.empty_like(of_gamma)
     kernels.statistics_backward[(kept.runs,)](
-        partial, kept.count, applied.scale, applied.mean, applied.deviation, coefficient, of_gamma, of_beta, windows,
+        partial, applied.scale, applied.mean, applied.deviation, coefficient, of_gamma, of_beta, windows,
         batch, kept.times[layer], DOMAINS=domains, CHANNELS=channels, BLOCK=32,
     )  # fmt: skip
     return coefficient, of_gamma, of_beta
@@ -205,14 +203,14 @@ def _of_weight(layer: int, change: Tensor, coefficient: Tensor, kept: Kept) -> T
         partial = torch.empty(runs, splits, inputs, WIDTH, outputs, device=weight.device)
         del common["BLOCK_N"]
         kernels.backward_weight_first[(splits, runs, inputs)](
-            kept.windows, change, raw, coefficient, partial, kept.count, *kept.sizes, each, inputs, kept.times[0],
+            kept.windows, change, raw, coefficient, partial, *kept.sizes, each, inputs, kept.times[0],
             kept.times[1], WIDTH=WIDTH, **common,
         )  # fmt: skip
         return partial.sum(dim=1)[:, :, :taps].permute(0, 3, 1, 2).contiguous()
     before = kept.applied[layer - 2]
     partial = torch.empty(runs, splits, taps, inputs, outputs, device=weight.device)
     kernels.backward_weight[(splits, runs, outputs // tiles["BLOCK_N"])](
-        kept.raw[layer - 2], before.scale, before.shift, change, raw, coefficient, partial, kept.count, *kept.sizes,
+        kept.raw[layer - 2], before.scale, before.shift, change, raw, coefficient, partial, *kept.sizes,
         each, kept.times[layer - 1], kept.times[layer], INPUTS=inputs, POOL=layer == 3, READY=layer == 4, **common,
     )  # fmt: skip
     return partial.sum(dim=1).permute(0, 3, 2, 1).contiguous()

@@ -6,7 +6,7 @@ One program does one window of one run (or some windows, for the weights' gradie
 
 Only the convolutions' raw outputs y are stored. Normalisation and ReLU are y ↦ max(scale·y + shift, 0) with numbers per
 (run, domain, channel), applied wherever y is read, and so is the maximum of pairs. Statistics are summed where y is
-made. A window that is only padding (its place in its domain's part of the batch is not below `count`) is skipped.
+made. A run has as many windows of each domain, and its domains have statistics of their own.
 
 Sums are per window and added up in a fixed order afterwards: no atomics, the same result every time.
 """
@@ -23,14 +23,6 @@ import triton.language as tl
 # Compiled once, not anew for sizes that happen to be multiples of 16: the machine code is the same.
 SIZES = ("windows", "batch", "domains", "each", "channels", "time", "time_in", "time_out", "size", "salt", "least")
 kernel = triton.jit(do_not_specialize=SIZES)
-
-
-@triton.jit
-def _end(count, run, window, batch, domains, time):
-    """The number of points in time to process; 0 for padding."""
-    domain = window // batch
-    present = window - domain * batch < tl.load(count + run * domains + domain)
-    return tl.where(present, time, 0)
 
 
 @triton.jit
@@ -51,16 +43,15 @@ def _activation(y, places, inside, scale, shift, CHANNELS: tl.constexpr, POOL: t
 
 @kernel
 def convolve_first(
-    x, weight, y, partial, count, windows, batch, domains, channels, time_in, time_out,
+    x, weight, y, partial, windows, channels, time_in, time_out,
     OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """x (run, window, channel, time) float32, weight (run, channel, WIDTH, OUTPUTS) padded with zeros → y."""
     window, run = tl.program_id(0), tl.program_id(1)
     whole = (run * windows + window).to(tl.int64)
     output, tap = tl.arange(0, OUTPUTS), tl.arange(0, WIDTH)
-    end = _end(count, run, window, batch, domains, time_out)
     total, squares = tl.zeros([OUTPUTS], tl.float32), tl.zeros([OUTPUTS], tl.float32)
-    for start in range(0, end, BLOCK):
+    for start in range(0, time_out, BLOCK):
         time = start + tl.arange(0, BLOCK)
         inside = time < time_out
         sums = tl.zeros([BLOCK, OUTPUTS], tl.float32)
@@ -80,7 +71,7 @@ def convolve_first(
 
 @kernel
 def convolve(
-    x, scale, shift, weight, y, partial, count, windows, batch, domains, time_in, time_out,
+    x, scale, shift, weight, y, partial, windows, batch, domains, time_in, time_out,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -90,13 +81,12 @@ def convolve(
     group = run * domains + window // batch
     output, channel = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, INPUTS)
     scales, shifts = tl.load(scale + group * INPUTS + channel), tl.load(shift + group * INPUTS + channel)
-    end = _end(count, run, window, batch, domains, time_out)
     total, squares = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
     factors = weight + run * 3 * INPUTS * OUTPUTS + channel[:, None] * OUTPUTS + output[None, :]
     tap_0, tap_1 = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS)
     tap_2 = tl.load(factors + 2 * INPUTS * OUTPUTS)
     before = x + whole * time_in * INPUTS
-    for start in range(0, end, BLOCK):
+    for start in range(0, time_out, BLOCK):
         time = start + tl.arange(0, BLOCK)
         inside = time < time_out
         value = _activation(before, time, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
@@ -115,7 +105,7 @@ def convolve(
 
 @kernel
 def statistics(
-    partial, count, gamma, beta, bias, running_mean, running_var, scale, shift, mean_out, deviation_out, windows, batch,
+    partial, gamma, beta, bias, running_mean, running_var, scale, shift, mean_out, deviation_out, windows, batch,
     time, momentum, epsilon, DOMAINS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Sums of a layer → scale and shift of its normalisation (run, domain, channel), and its running statistics.
@@ -126,6 +116,7 @@ def statistics(
     channel = tl.arange(0, CHANNELS)
     at = run * CHANNELS + channel
     average, variance = tl.load(running_mean + at), tl.load(running_var + at)
+    number = (batch * time).to(tl.float64)
     for domain in tl.static_range(DOMAINS):
         total, squares = tl.zeros([CHANNELS], tl.float64), tl.zeros([CHANNELS], tl.float64)
         for start in range(0, batch, BLOCK):
@@ -134,7 +125,6 @@ def statistics(
             row = (run * windows + domain * batch + window)[:, None] * 2 * CHANNELS + channel[None, :]
             total += tl.sum(tl.load(partial + row, mask=inside, other=0.0).to(tl.float64), axis=0)
             squares += tl.sum(tl.load(partial + row + CHANNELS, mask=inside, other=0.0).to(tl.float64), axis=0)
-        number = tl.load(count + run * DOMAINS + domain).to(tl.float64) * time
         mean = total / number
         spread = tl.maximum(squares / number - mean * mean, 0.0)
         deviation = (1.0 / tl.sqrt((spread + epsilon).to(tl.float32))).to(tl.float32)
@@ -152,7 +142,7 @@ def statistics(
 
 @kernel
 def pool(
-    y, scale, shift, pooled, place, raw, count, windows, batch, domains, time,
+    y, scale, shift, pooled, place, raw, windows, batch, domains, time,
     CHANNELS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Adaptive maximum over PARTS stretches of time: pooled (run, window, channel × PARTS), its place, and y there."""
@@ -161,11 +151,10 @@ def pool(
     channel = tl.arange(0, CHANNELS)
     group = run * domains + window // batch
     scales, shifts = tl.load(scale + group * CHANNELS + channel), tl.load(shift + group * CHANNELS + channel)
-    end = _end(count, run, window, batch, domains, time)
     rows = y + whole * time * CHANNELS
     for part in tl.static_range(PARTS):
-        first = part * end // PARTS
-        last = ((part + 1) * end + PARTS - 1) // PARTS
+        first = part * time // PARTS
+        last = ((part + 1) * time + PARTS - 1) // PARTS
         best = tl.full([BLOCK, CHANNELS], -float("inf"), tl.float32)
         best_at = tl.zeros([BLOCK, CHANNELS], tl.int32)
         for start in range(first, last, BLOCK):
@@ -177,9 +166,9 @@ def pool(
             best = tl.where(better, value, best)
         most = tl.max(best, axis=0)
         most_at = tl.min(tl.where(best == most[None, :], best_at, time), axis=0)  # the first of equals
-        most_at = tl.where(most_at < end, most_at, 0)  # nothing is equal to NaN
+        most_at = tl.where(most_at < time, most_at, 0)  # nothing is equal to NaN
         at = (whole * CHANNELS + channel) * PARTS + part
-        found = tl.load(rows + most_at * CHANNELS + channel, mask=channel < CHANNELS * (end > 0), other=0.0)
+        found = tl.load(rows + most_at * CHANNELS + channel)
         tl.store(pooled + at, tl.maximum(most, 0.0))
         tl.store(place + at, most_at)
         tl.store(raw + at, found.to(tl.float32))
@@ -208,13 +197,14 @@ def pool_backward_sums(
 
 @kernel
 def statistics_backward(
-    partial, count, scale, mean, deviation, coefficient, gamma_gradient, beta_gradient, windows, batch, time,
+    partial, scale, mean, deviation, coefficient, gamma_gradient, beta_gradient, windows, batch, time,
     DOMAINS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Σ dz, Σ dz·ŷ → gradients of gamma and beta, and dy = c₀·dz + c₁ + c₂·y: coefficient (run, domain, 3, channel)."""
     run = tl.program_id(0)
     channel = tl.arange(0, CHANNELS)
     of_gamma, of_beta = tl.zeros([CHANNELS], tl.float64), tl.zeros([CHANNELS], tl.float64)
+    number = (batch * time).to(tl.float64)
     for domain in tl.static_range(DOMAINS):
         first, second = tl.zeros([CHANNELS], tl.float64), tl.zeros([CHANNELS], tl.float64)
         for start in range(0, batch, BLOCK):
@@ -223,7 +213,6 @@ def statistics_backward(
             row = (run * windows + domain * batch + window)[:, None] * 2 * CHANNELS + channel[None, :]
             first += tl.sum(tl.load(partial + row, mask=inside, other=0.0).to(tl.float64), axis=0)
             second += tl.sum(tl.load(partial + row + CHANNELS, mask=inside, other=0.0).to(tl.float64), axis=0)
-        number = tl.load(count + run * DOMAINS + domain).to(tl.float64) * time
         place = (run * DOMAINS + domain) * CHANNELS + channel
         factor, deviations = tl.load(scale + place), tl.load(deviation + place)
         slope = -factor * deviations * (second / number).to(tl.float32)
@@ -241,7 +230,7 @@ def statistics_backward(
 
 @kernel
 def pool_backward(
-    y, gradient, pooled, place, coefficient, count, windows, batch, domains, time,
+    y, gradient, pooled, place, coefficient, windows, batch, domains, time,
     CHANNELS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Puts the last layer's dy into y's place."""
@@ -251,15 +240,14 @@ def pool_backward(
     group = (run * domains + window // batch) * 3 * CHANNELS + channel
     factor, level = tl.load(coefficient + group), tl.load(coefficient + group + CHANNELS)
     slope = tl.load(coefficient + group + 2 * CHANNELS)
-    end = _end(count, run, window, batch, domains, time)
     rows = y + whole * time * CHANNELS
     earlier_at, earlier = tl.zeros([CHANNELS], tl.int32) - 1, tl.zeros([CHANNELS], tl.float32)
     for part in tl.static_range(PARTS):  # a part may begin with the row the one before ends with
         chosen = (whole * CHANNELS + channel) * PARTS + part
         given = tl.where(tl.load(pooled + chosen) > 0, tl.load(gradient + chosen) * factor, 0.0)
         given_at = tl.load(place + chosen)
-        last = (part + 1) * end // PARTS
-        for start in range(part * end // PARTS, last, BLOCK):
+        last = (part + 1) * time // PARTS
+        for start in range(part * time // PARTS, last, BLOCK):
             times = (start + tl.arange(0, BLOCK))[:, None]
             at = rows + times * CHANNELS + channel[None, :]
             change = tl.load(at, mask=times < last, other=0.0).to(tl.float32) * slope[None, :] + level[None, :]
@@ -288,7 +276,7 @@ def _change(
 
 @kernel
 def backward_input(
-    dz, y, coefficient, weight, x, scale, shift, mean, deviation, dx, partial, count, windows, batch, domains, time_in,
+    dz, y, coefficient, weight, x, scale, shift, mean, deviation, dx, partial, windows, batch, domains, time_in,
     time_out, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, READY: tl.constexpr,
     BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -304,13 +292,12 @@ def backward_input(
     factor, level = tl.load(coefficient + of_output), tl.load(coefficient + of_output + OUTPUTS)
     slope = tl.load(coefficient + of_output + 2 * OUTPUTS)
     length = time_out + 2
-    end = _end(count, run, window, batch, domains, length)
     first, second = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
     factors = weight + run * 3 * INPUTS * OUTPUTS + output[:, None] * INPUTS + channel[None, :]
     tap_0, tap_1 = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS)
     tap_2 = tl.load(factors + 2 * INPUTS * OUTPUTS)
     out, before = whole * time_out * OUTPUTS, whole * time_in * INPUTS
-    for start in range(0, end, BLOCK):
+    for start in range(0, length, BLOCK):
         time = start + tl.arange(0, BLOCK)
         change = _change(dz + out, y + out, time, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
         sums = tl.dot(change.to(tap_0.dtype), tap_0, input_precision=PRECISION)
@@ -351,7 +338,7 @@ def backward_input(
 
 @kernel
 def backward_weight(
-    x, scale, shift, dz, y, coefficient, partial, count, windows, batch, domains, each, time_in, time_out,
+    x, scale, shift, dz, y, coefficient, partial, windows, batch, domains, each, time_in, time_out,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, BLOCK_N: tl.constexpr, POOL: tl.constexpr, READY: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -368,9 +355,8 @@ def backward_weight(
         of_output = group * 3 * OUTPUTS + output
         factor, level = tl.load(coefficient + of_output), tl.load(coefficient + of_output + OUTPUTS)
         slope = tl.load(coefficient + of_output + 2 * OUTPUTS)
-        end = _end(count, run, window, batch, domains, time_out)
         before, out = x + whole * time_in * INPUTS, whole * time_out * OUTPUTS
-        for start in range(0, end, BLOCK):
+        for start in range(0, time_out, BLOCK):
             time = start + tl.arange(0, BLOCK)
             inside = time < time_out
             change = _change(dz + out, y + out, time, time_out, factor, level, slope, column, OUTPUTS, BLOCK_N, READY)
@@ -389,7 +375,7 @@ def backward_weight(
 
 @kernel
 def backward_weight_first(
-    x, dz, y, coefficient, partial, count, windows, batch, domains, each, channels, time_in, time_out,
+    x, dz, y, coefficient, partial, windows, batch, domains, each, channels, time_in, time_out,
     OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The same for the first layer: partial (run, split, channel, WIDTH, OUTPUTS)."""
@@ -401,9 +387,8 @@ def backward_weight_first(
         of_output = (run * domains + window // batch) * 3 * OUTPUTS + output
         factor, level = tl.load(coefficient + of_output), tl.load(coefficient + of_output + OUTPUTS)
         slope = tl.load(coefficient + of_output + 2 * OUTPUTS)
-        end = _end(count, run, window, batch, domains, time_out)
         out, before = whole * time_out * OUTPUTS, x + (whole * channels + place) * time_in
-        for start in range(0, end, BLOCK):
+        for start in range(0, time_out, BLOCK):
             time = start + tl.arange(0, BLOCK)
             change = _change(dz + out, y + out, time, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, False)
             change = change.to(y.dtype.element_ty)

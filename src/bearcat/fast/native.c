@@ -33,7 +33,6 @@ static const long TAPS[LAYERS] = {15, 3, 3, 3};
 struct plan {
     long runs, windows, domains, channels, length, threads, batch_statistics, scratch_size;
     double momentum, epsilon;
-    const long *count;                                  /* (run, domain): windows that are there */
     const real *input;                                  /* (window, channel, time) */
     const real *weight[LAYERS];                         /* (tap × input, output) */
     const real *turned[LAST];                           /* (tap backwards × output, input) */
@@ -219,16 +218,15 @@ static void normalise(const struct plan *p, int layer) {
                 double mean = p->running_mean[layer][here] - p->bias[layer][here], variance = p->running_var[layer][here];
                 if (p->batch_statistics) {
                     const real *sums = p->sums + (run * p->windows + domain * batch) * 2 * MOST + c;
-                    long count = p->count[run * p->domains + domain];
                     double squares = 0;
                     mean = 0;
-                    for (long w = 0; w < count; w++) mean += sums[w * 2 * MOST];
-                    mean /= (double)count;
-                    for (long w = 0; w < count; w++) {
+                    for (long w = 0; w < batch; w++) mean += sums[w * 2 * MOST];
+                    mean /= (double)batch;
+                    for (long w = 0; w < batch; w++) {
                         double away = sums[w * 2 * MOST] - mean;
                         squares += sums[w * 2 * MOST + MOST] + time * away * away;
                     }
-                    double number = time * (double)count, step = p->momentum;
+                    double number = time * (double)batch, step = p->momentum;
                     variance = squares / number;
                     double before = p->running_mean[layer][here], spread = p->running_var[layer][here];
                     p->running_mean[layer][here] = (real)(before + step * (mean + p->bias[layer][here] - before));
@@ -274,11 +272,7 @@ static void pool(const struct plan *p, long at, long domain) {
     }
 }
 
-static int absent(const struct plan *p, long at, long *domain) {
-    long run = at / p->windows, window = at % p->windows, batch = p->windows / p->domains;
-    *domain = run * p->domains + window / batch; /* of all runs */
-    return window % batch >= p->count[*domain];
-}
+static long domain_of(const struct plan *p, long at) { return at / (p->windows / p->domains); } /* of all runs */
 
 extern int omp_get_thread_num(void);
 
@@ -287,8 +281,7 @@ void forward(const struct plan *p) {
         long inputs = inputs_of(p, layer), outputs = OUTPUTS[layer], time = time_out(p, layer);
 #pragma omp parallel for schedule(static) num_threads(p->threads)
         for (long at = 0; at < p->runs * p->windows; at++) {
-            long domain;
-            if (absent(p, at, &domain)) continue;
+            long domain = domain_of(p, at);
             real *z = p->scratch + omp_get_thread_num() * p->scratch_size;
             real *y = layer < LAST ? p->y[layer] + at * time * outputs : z + time_in(p, layer) * inputs;
             load(p, layer, at, domain, z);
@@ -302,9 +295,7 @@ void forward(const struct plan *p) {
     }
 #pragma omp parallel for schedule(static) num_threads(p->threads)
     for (long at = 0; at < p->runs * p->windows; at++) {
-        long domain;
-        if (absent(p, at, &domain)) memset(p->pooled + at * MOST * PARTS, 0, MOST * PARTS * sizeof(real));
-        else pool(p, at, domain);
+        pool(p, at, domain_of(p, at));
     }
 }
 
@@ -318,14 +309,14 @@ static void normalise_back(const struct plan *p, int layer) {
         for (long c = 0; c < channels; c++) {
             double of_beta = 0, of_gamma = 0;
             for (long domain = 0; domain < p->domains; domain++) {
-                long there = (run * p->domains + domain) * channels + c, count = p->count[run * p->domains + domain];
+                long there = (run * p->domains + domain) * channels + c;
                 const real *sums = p->sums + (run * p->windows + domain * batch) * 2 * MOST + c;
                 double first = 0, second = 0;
-                for (long w = 0; w < count; w++) {
+                for (long w = 0; w < batch; w++) {
                     first += sums[w * 2 * MOST];
                     second += sums[w * 2 * MOST + MOST];
                 }
-                double each = p->scale[layer][there] / (time * (double)count);
+                double each = p->scale[layer][there] / (time * (double)batch);
                 real *found = p->coefficient[layer] + (run * p->domains + domain) * 2 * channels + c;
                 found[0] = (real)(-each * first);
                 found[channels] = (real)(-each * second * p->deviation[layer][there]);
@@ -443,8 +434,7 @@ static __attribute__((noinline)) void store_back(const struct plan *p, int layer
 void begin_backward(const struct plan *p) {
 #pragma omp parallel for schedule(static) num_threads(p->threads)
     for (long at = 0; at < p->runs * p->windows; at++) {
-        long domain;
-        if (!absent(p, at, &domain)) sum_of_pooled(p, at, domain);
+        sum_of_pooled(p, at, domain_of(p, at));
     }
     normalise_back(p, LAST);
 }
@@ -461,7 +451,7 @@ void backward(const struct plan *p) {
             real *z = p->scratch + omp_get_thread_num() * p->scratch_size, *dy = z + before * inputs;
             real *dx = dy + time * outputs + 2 * around, *dw = p->of_weight[layer] + group * size;
             real *lags = p->lags + group * INPUTS * AROUND;
-            if (end > p->count[domain]) end = p->count[domain];
+            if (end > batch) end = batch;
             memset(dw, 0, size * sizeof(real));
             if (layer == LAST) memset(lags, 0, INPUTS * AROUND * sizeof(real));
             memset(dy, 0, around * sizeof(real));

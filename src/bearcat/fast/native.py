@@ -42,24 +42,15 @@ GROUP, MOST, PARTS, INPUTS, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last 
 class KernelPlan(ctypes.Structure):
     """`struct plan` of native.c, field by field."""
 
-    _fields_ = (
-        *((name, ctypes.c_long) for name in (
-            "runs", "windows", "domains", "channels", "length", "threads", "batch_statistics", "scratch_size",
-        )),
-        *((name, ctypes.c_double) for name in ("momentum", "epsilon")),
-        *((name, ctypes.c_void_p) for name in ("count", "input")),
-        ("weight", ctypes.c_void_p * 4),
-        ("turned", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p * 4) for name in (
-            "bias", "gamma", "beta", "running_mean", "running_var",
-        )),
-        ("y", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p * 4) for name in ("scale", "shift", "mean", "deviation")),
-        *((name, ctypes.c_void_p) for name in ("sums", "pooled", "best", "place", "last_mean", "scratch", "gradient")),
-        ("change", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p * 4) for name in ("coefficient", "of_weight", "of_gamma", "of_beta")),
-        *((name, ctypes.c_void_p) for name in ("centre", "rows", "offset", "composed", "within", "lags")),
-    )  # fmt: skip
+    _fields_ = tuple((name, kind) for names, kind in (
+        ("runs windows domains channels length threads batch_statistics scratch_size", ctypes.c_long),
+        ("momentum epsilon", ctypes.c_double), ("input", ctypes.c_void_p), ("weight", ctypes.c_void_p * 4),
+        ("turned", ctypes.c_void_p * 3), ("bias gamma beta running_mean running_var", ctypes.c_void_p * 4),
+        ("y", ctypes.c_void_p * 3), ("scale shift mean deviation", ctypes.c_void_p * 4),
+        ("sums pooled best place last_mean scratch gradient", ctypes.c_void_p), ("change", ctypes.c_void_p * 3),
+        ("coefficient of_weight of_gamma of_beta", ctypes.c_void_p * 4),
+        ("centre rows offset composed within lags", ctypes.c_void_p),
+    ) for name in names.split())  # fmt: skip
 
 
 class Memory:
@@ -102,17 +93,14 @@ class Call:
 
 
 def forward(
-    windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
+    windows: Tensor, domains: int, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
     batch_statistics: bool, keep: bool, memory: Memory,
 ) -> tuple[Tensor, Call | None]:  # fmt: skip
     """As fast.stacked.convolved says; with `keep`, also what `backward` needs."""
     runs, number, channels, length = windows.shape
-    domains = count.shape[1]
     kinds = {windows.dtype, *(parameter.dtype for parameter in (*weights, *biases))}
     if kinds - set(C_NAMES) or len(kinds) > 1 or (runs, channels) != (len(weights[0]), weights[0].shape[2]):
         raise ValueError(f"windows {tuple(windows.shape)} of {windows.dtype} are not what the encoder was made for")
-    if count.shape[0] != runs or number % domains:
-        raise ValueError(f"{number} windows of each run are not {domains} parts of equal size")
     first = length - 14
     pairs = (first - 2) // 2
     times, outputs = (first, first - 2, pairs - 2, pairs - 4), [weight.shape[1] for weight in weights]
@@ -139,7 +127,6 @@ def forward(
     parts = {name: [next(pieces)[:size] for size in each] for name, each in lengths.items()}
     pooled = windows.new_empty(runs, number, MOST * PARTS)
     parts |= {
-        "count": [count.contiguous()],
         "input": [windows.contiguous()],
         "weight": [weight.detach().permute(0, 3, 2, 1).contiguous() for weight in weights],
         "turned": [weight.detach().flip(3).permute(0, 3, 1, 2).contiguous() for weight in weights[:3]],
@@ -188,23 +175,19 @@ def _last_layer(call: Call) -> Callable[[], Tensor]:
     Apart from maxima, dy = scale·dz + offset + slope·(convolution of z), z the layer's input minus its mean over the
     domain. Normalisation removes that mean anyway, and subtracting it first avoids cancellation of large numbers.
     """
-    parts, (runs, domains) = call.parts, call.parts["count"][0].shape
-    time = parts["y"][2].numel() // (runs * call.plan.windows * INPUTS)
-    count = parts["count"][0][:, :, None, None]
-    present = torch.arange(call.plan.windows // domains)[:, None] < count  # (run, domain, window, 1)
-    last_mean = parts["last_mean"][0].view(runs, domains, -1, INPUTS).masked_fill(~present, 0)
-    centre = last_mean.sum(dim=2) / count[..., 0]
+    parts, runs, domains = call.parts, call.plan.runs, call.plan.domains
+    time, batch = parts["y"][2].numel() // (runs * call.plan.windows * INPUTS), call.plan.windows // domains
+    centre = parts["last_mean"][0].view(runs, domains, batch, INPUTS).sum(dim=2) / batch
     y = parts["y"][2].view(runs, domains, -1, time, INPUTS)
     scale, shift = (parts[name][2].view(runs, domains, 1, 1, INPUTS) for name in ("scale", "shift"))
     ends = (y[:, :, :, [0, 1, -2, -1]] * scale + shift).relu() - centre[:, :, None, None]
-    ends = ends.masked_fill(~present[..., None], 0)
     first, second, last_but_one, last = ends.sum(dim=2).unbind(dim=2)
     missed = torch.cat([last_but_one + last, first + last, first + second], dim=-1)
 
     flat = parts["weight"][3].view(runs, 1, TAPS * INPUTS, MOST)  # as it was in the forward pass
     constant, slope = parts["coefficient"][3].view(runs, domains, 2, 1, MOST).unbind(dim=2)
     # z has a mean of 0, but taps miss two of its rows, so that of its convolution is not quite 0.
-    mean = _product(missed[:, :, None], flat) / -(count * (time - TAPS + 1))
+    mean = _product(missed[:, :, None], flat) / -(batch * (time - TAPS + 1))
     offset = constant - slope * mean
     composed = _product(flat * slope, flat.mT).view(runs, domains, -1, TAPS, INPUTS).movedim(3, 2).contiguous()
     within = composed.new_zeros(runs, domains, (2 * TAPS - 1) * INPUTS, INPUTS)

@@ -126,8 +126,8 @@ class Randomness:
 
     >>> randomness = Randomness(torch.tensor([7, 8]))
     >>> randomness.next()  # a forward pass
-    >>> uniform(randomness.now, layer=0, count=5).shape
-    torch.Size([2, 5])
+    >>> randomness.now.shape
+    torch.Size([2])
     """
 
     def __init__(self, key: Tensor) -> None:
@@ -148,7 +148,11 @@ def random_words(draw: Tensor, layer: int, count: int) -> Tensor:
 
 
 def uniform(draw: Tensor, layer: int, count: int) -> Tensor:
-    """(…, count) numbers from 0 to below 1, in float64."""
+    """(…, count) numbers from 0 to below 1, in float64: the same for the same draw (…), layer and position.
+
+    >>> uniform(torch.tensor([7, 8]), layer=0, count=5).shape
+    torch.Size([2, 5])
+    """
     return random_words(draw, layer, count).double() / 2**32
 
 
@@ -168,19 +172,14 @@ def dropped(values: Tensor, probability: float, randomness: Randomness | None, l
         return values
     runs, batch, features = values.shape
     missing = randomness.missing if batch > randomness.first else 0
-    bits = random_words(randomness.now, layer, (batch + missing) * features).view(runs, -1, features)
+    words = random_words(randomness.now, layer, (batch + missing) * features).view(runs, -1, features)
     if missing:
-        bits = torch.cat([bits[:, : randomness.first], bits[:, randomness.first + missing :]], dim=1)
-    return values * ((bits >= round(probability * 2**32)) * (1 / (1 - probability)))
+        words = torch.cat([words[:, : randomness.first], words[:, randomness.first + missing :]], dim=1)
+    return values * ((words >= round(probability * 2**32)) * (1 / (1 - probability)))
 
 
 class ModuleOfRun:
-    """A module of a stack, to be called inside torch.vmap: what it is given and what it returns are of one run.
-
-    >>> layer, draws = StackedDense(runs=2, inputs=16, outputs=3), Randomness(torch.zeros(2, dtype=torch.int64))
-    >>> torch.vmap(lambda values: ModuleOfRun(layer, draws)(values).sum())(torch.zeros(2, 8, 16)).shape
-    torch.Size([2])
-    """
+    """A module of a stack, to be called inside torch.vmap: what it is given and what it returns are of one run."""
 
     def __init__(self, module: nn.Module, randomness: Randomness) -> None:
         self.module, self.randomness = module, randomness
@@ -252,10 +251,9 @@ def kernels_of(path: str) -> Any:
 
 def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
     """Sets the path of the modules that have kernels of their own, and of copies made later."""
-    for network in networks:
-        for module in network.modules():
-            if isinstance(module, Accelerated):
-                module.path, module.precision = path, precision
+    for module in (module for network in networks for module in network.modules()):
+        if isinstance(module, Accelerated):
+            module.path, module.precision = path, precision
 
 
 def path_of(module: nn.Module) -> str:
@@ -284,36 +282,28 @@ def convolved(
     statistics of their own. With batch statistics it is differentiable in weights, biases and norms, once; the input is
     data.
     """
-    kernels, parts, runs, device = kernels_of(path), parts or [windows.shape[1]], len(windows), windows.device
-    sizes = [torch.full((runs,), size, dtype=torch.int64, device=device) for size in parts]
-    count, longest = torch.stack(sizes, dim=1), max(parts)  # (run, part) windows
-    if ragged := min(parts) < longest:  # the kernels want parts of one size, and go over as many windows as each has
+    if len(set(parts)) > 1:  # the kernels want parts of one size
         pieces = windows.split_with_sizes(list(parts), dim=1)
-        filled = [functional.pad(piece, (0, 0, 0, 0, 0, longest - piece.shape[1])) for piece in pieces]
-        windows = torch.cat(filled, dim=1)
-    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
-    values: Tensor
-    if batch_statistics and torch.is_grad_enabled():
-        flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
-        values = _Blocks.apply(kernels, setting, windows, count, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
-    else:
-        with torch.no_grad():
-            values, _ = kernels.forward(windows, count, weights, biases, norms, batch_statistics, False, setting)
-    if ragged:
-        pieces = values.chunk(len(parts), dim=1)
-        values = torch.cat([piece[:, :size] for piece, size in zip(pieces, parts, strict=True)], dim=1)
+        outputs = [convolved(path, setting, piece, (), convolutions, norms, batch_statistics) for piece in pieces]
+        return torch.cat(outputs, dim=1)
+    # What the way back needs is kept where there will be one; running statistics are never learnt with.
+    call = kernels_of(path), setting, max(len(parts), 1), norms, batch_statistics, torch.is_grad_enabled()
+    weights = [weight for layer in (*convolutions, *norms) for weight in (layer.weight, layer.bias)]
+    values: Tensor = _Blocks.apply(windows, call, *weights)  # type: ignore[no-untyped-call]
     return values
 
 
 class _Blocks(torch.autograd.Function):
+    """Weights and biases alternate, of the four convolutions and then of the four norms."""
+
     @staticmethod
-    def forward(
-        ctx: Any, kernels: Any, setting: Any, windows: Tensor, count: Tensor, norms: Sequence[StackedNorm],
-        *flat: Tensor,
-    ) -> Tensor:  # fmt: skip
-        ctx.kernels, ctx.biases = kernels, flat[4:8]
+    def forward(ctx: Any, windows: Tensor, call: Any, *weights: Tensor) -> Tensor:
+        ctx.kernels, setting, domains, norms, batch_statistics, learning = call
+        ctx.biases, keep = weights[1:8:2], batch_statistics and learning
         pooled: Tensor
-        pooled, ctx.kept = kernels.forward(windows, count, flat[:4], flat[4:8], norms, True, True, setting)
+        pooled, ctx.kept = ctx.kernels.forward(
+            windows, domains, weights[:8:2], ctx.biases, norms, batch_statistics, keep, setting
+        )
         return pooled
 
     @staticmethod
@@ -324,4 +314,5 @@ class _Blocks(torch.autograd.Function):
             raise RuntimeError("the encoder's kernels can be differentiated once only: their memory is used again")
         of_weights, of_norms = ctx.kernels.backward(gradients[0].contiguous(), kept)
         of_biases = [torch.zeros_like(bias) for bias in ctx.biases]  # the norms remove biases
-        return (None, None, None, None, None, *of_weights, *of_biases, *of_norms)
+        of_convolutions = [each for pair in zip(of_weights, of_biases, strict=True) for each in pair]
+        return (None, None, *of_convolutions, *of_norms)
