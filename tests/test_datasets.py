@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -60,23 +59,18 @@ def test_paderborn_is_found_however_it_lies(tmp_path, flat):
     assert (recordings[0].domain, recordings[0].label) == ("N15_M07_F10", "KA04")
 
 
-def test_paderborn_names_what_is_missing_double_or_wrong(tmp_path):
+def test_paderborn_names_what_is_missing_packed_or_wrong(tmp_path):
     root = layout(tmp_path)
-    gone, double, cut_short, other = (f"N15_M07_F10_{bearing}_1.mat" for bearing in ("KA04", "KA15", "KA16", "KA22"))
+    gone, cut_short, other = (f"N15_M07_F10_{bearing}_1.mat" for bearing in ("KA04", "KA16", "KA22"))
     (root / "KA04" / gone).unlink()
-    (root / "KB23.rar").write_bytes(b"Rar!")
-    (root / "KB23" / "N15_M07_F10_KB23_1.mat").unlink()
-    shutil.copy(root / "KA15" / double, root / double)
     (root / "KA16" / cut_short).write_bytes(b"MATLAB 5.0" + bytes(50))
     (root / "KA22" / other).write_bytes(paderborn_file(other[:-4], without="vibration_1"))
     scipy_io.savemat(root / "KA30" / "N15_M07_F10_KA30_1.mat", {"x": NOISE})
+    assert not Paderborn(root=root).catalogue().notes
+    (root / "KA04.rar").write_bytes(b"Rar!")
     catalogue = Paderborn(root=root).catalogue()
-    missing, several, packed = (problem.sentence for problem in catalogue.problems)
-    assert "unrar x KB23.rar" in packed
-    assert gone in missing
-    assert "missing" in missing
-    assert f"found more than once (KA15/{double} and {double})" in several
-    with pytest.raises(InputError, match=f"{gone}: missing .*and 2 more"):
+    assert "unrar x" in catalogue.notes[0]
+    with pytest.raises(InputError, match=f"{gone}: missing"):
         load(catalogue)
     entries = {(entry.domain, entry.label): entry for entry in catalogue.entries}
     for bearing, sentence in [
@@ -91,7 +85,7 @@ def test_paderborn_names_what_is_missing_double_or_wrong(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        ({"bearings": "KX44"}, "codes such as KA04, not KX44"), ({"measurements": "21"}, "numbers from 1 to 20"),
+        ({"bearings": "KX44"}, "codes such as KA04.* not KX44"), ({"measurements": "21"}, "numbers from 1 to 20"),
         ({"measurements": "x"}, "'measurements': 'x'"), ({"measurement": "1"}, "did you mean 'measurements'"),
     ],
 )  # fmt: skip
@@ -161,9 +155,6 @@ def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_p
     wrong = next(entry for entry in catalogue.entries if entry.origin == "self/OR8_900.mat")
     with pytest.raises(InputError, match=r"self/OR8_900\.mat: .*2 channels \(a, b\)"):
         wrong.read()
-    (tmp_path / "mfs").mkdir()
-    shutil.copy(tmp_path / "self" / "IR2_600.mat", tmp_path / "mfs")
-    assert "found more than once" in HITSM(root=tmp_path).catalogue().problems[0].sentence
     with pytest.raises(InputError, match="none of .*mfs, self"):
         HITSM(root=tmp_path / "self").catalogue()
 

@@ -19,17 +19,7 @@ from typing import ClassVar, Literal
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.catalogue import (
-    About,
-    Catalogue,
-    Dataset,
-    Download,
-    Entry,
-    Problem,
-    checked_root,
-    files_in,
-    listed,
-)
+from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, checked_root, files_in, present
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, resample
 from bearcat.data.signals import some_names
@@ -63,8 +53,8 @@ HIT_SM_RATE, HIT_SM_SPEEDS = 51_200.0, (600, 900, 1200)
 # Normal, then inner and outer race; the number is the angle the defect spans, in degrees.
 HIT_SM_CLASSES = ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8")
 HIT_SM_TYPES = {"No": "normal", "IR": "inner", "OR": "outer"}  # by the beginning of a class
-# The rig's short name, and the folder it is published in. Either names a folder here.
-RIGS = {"mfs": "SpectraQuest MFS dataset", "self": "Self-built dataset"}
+# The rig's short name, and the folders it may be in: as it is published, or called so.
+RIGS = {"mfs": ("SpectraQuest MFS dataset", "mfs"), "self": ("Self-built dataset", "self")}
 
 SHARED = {"normal": "healthy", "inner": "inner", "outer": "outer"}  # classes of both benches, by their labels by type
 
@@ -92,41 +82,34 @@ class Paderborn:
 
     def catalogue(self) -> Catalogue:
         strange = [bearing for bearing in self.bearings if not re.fullmatch(r"K[0ABI]\d\d", bearing)]
-        if strange or not self.bearings:
-            raise InputError(f"bearings are codes such as KA04, not {', '.join(strange) or 'none'}")
-        wrong = [number for number in self.measurements if not 1 <= number <= 20]
-        if wrong or not self.measurements:
-            raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
+        wrong = [*strange, *(str(number) for number in self.measurements if not 1 <= number <= 20)]
+        if wrong or not self.bearings or not self.measurements:
+            usual = "bearings are codes such as KA04, and measurements numbers from 1 to 20"
+            raise InputError(f"{usual}, not {', '.join(wrong) or 'none'}")
         root = checked_root(self.root, "paderborn")
-        files = files_in(root, "*.mat")
-        archives, wanted, packed = files_in(root, "K*.rar"), [], []
-        for condition, bearing, measurement in product(CONDITIONS, self.bearings, self.measurements):
-            name, archive = f"{condition}_{bearing}_{measurement}.mat", f"{bearing}.rar"
-            if archive in archives and name not in files:
-                sentence = f"{name}: is still packed; unpack it in {root} with: unrar x {archive}"
-                packed.append(Problem(name, sentence, condition))
-            else:
-                wanted.append((condition, bearing, name, files.get(name, []), partial(self._entry, condition, bearing)))
-        entries, problems = listed(wanted, root)
-        return Catalogue(CONDITIONS, self.bearings, entries, (*problems, *packed))
+        files, wanted = files_in(root, "*.mat"), list[Entry]()
+        for condition, bearing, number in product(CONDITIONS, self.bearings, self.measurements):
+            name = f"{condition}_{bearing}_{number}.mat"
+            path = files.get(name, root / name)
+            origin = path.relative_to(root).as_posix()
+            read = partial(self._read, path, condition, bearing, origin)
+            wanted.append(Entry(condition, bearing, origin, path, f"paderborn-1 {PADERBORN_CHANNEL}", read))
+        packed = f"some archives may still be packed; unpack each in {root} with: unrar x NAME.rar"
+        notes = (packed,) if files_in(root, "K*.rar") else ()
+        return Catalogue(CONDITIONS, self.bearings, *present(root, wanted), notes)
 
-    def _entry(self, condition: str, bearing: str, path: Path) -> Entry:
-        origin = path.relative_to(self.root).as_posix()
-
-        def read() -> Recording:
-            channels = read_signals(path, origin).channels
-            # A struct called as the file was first, whose Y lists structs with Name and Data.
-            names = [name for name in channels if name.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
-            if len(names) != 1:
-                listed = some_names(channels)
-                raise InputError(f"{origin}: has no '{PADERBORN_CHANNEL}', only {listed}; is it a file of this set?")
-            return Recording(
-                signal=channels[names[0]], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
-                channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
-                rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
-            )  # fmt: skip
-
-        return Entry(condition, bearing, origin, path, f"paderborn-1 {PADERBORN_CHANNEL}", read)
+    def _read(self, path: Path, condition: str, bearing: str, origin: str) -> Recording:
+        channels = read_signals(path, origin).channels
+        # A struct called as the file was first, whose Y lists structs with Name and Data.
+        names = [name for name in channels if name.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
+        if len(names) != 1:
+            listed = some_names(channels)
+            raise InputError(f"{origin}: has no '{PADERBORN_CHANNEL}', only {listed}; is it a file of this set?")
+        return Recording(
+            signal=channels[names[0]], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
+            channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
+            rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,7 +135,8 @@ class CWRU:
         return tuple(Download(f"{base}/{number}.mat", f"{number}.mat") for number in chain(*FILES.values()))
 
     def catalogue(self) -> Catalogue:
-        files = files_in(self.root, "*.mat", "cwru")
+        root = checked_root(self.root, "cwru")
+        files, wanted = files_in(root, "*.mat"), list[Entry]()
         recordings = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
         if self.domain_by == "size":
             recordings = [
@@ -160,36 +144,30 @@ class CWRU:
                 for size, state, load in product(CWRU_SIZES, CWRU_CLASSES, FILES)
                 if state == "normal" or state.endswith(size)
             ]
-        wanted = []
         for domain, load, state in recordings:
             number = FILES[load][CWRU_CLASSES.index(state)]
-            name, entry = f"{number}.mat", partial(self._entry, domain, load, state, number)
-            wanted.append((domain, state, name, files.get(name, []), entry))
+            path = files.get(f"{number}.mat", root / f"{number}.mat")
+            label, origin = self._label(state), path.relative_to(root).as_posix()
+            read = partial(self._read, path, number, domain, load, state, origin)
+            wanted.append(Entry(domain, label, origin, path, f"cwru-1 {number} DE", read))
         domains = tuple(dict.fromkeys(domain for domain, _, _ in recordings))
-        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))), *listed(wanted, self.root))
+        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))), *present(root, wanted))
 
     def _label(self, state: str) -> str:
         return state if (self.label_by, self.domain_by) == ("size", "load") else state.partition("-")[0]
 
-    def _entry(self, domain: str, load: str, state: str, number: int, path: Path) -> Entry:
-        origin, label = path.relative_to(self.root).as_posix(), self._label(state)
-
-        def read() -> Recording:
-            variable = f"X{number:03d}_DE_time"
-            signals = read_signals(path, origin)
-            if variable not in signals.channels:
-                listed = some_names(signals.channels)
-                raise InputError(f"{origin}: has no variable '{variable}', only {listed}; fetch file {number} again")
-            signal = signals.channels[variable]
-            published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
-            rpm = signals.rpm or LOAD_SPEEDS[load]
-            recording = Recording(
-                signal=signal, rate=published, label=label, domain=domain, channel="DE", origin=origin, rpm=rpm,
-                bearing=BEARING, machine="CWRU test rig", specimen=f"cwru {state}",
-            )  # fmt: skip
-            return resample(recording, CWRU_RATE)
-
-        return Entry(domain, label, origin, path, f"cwru-1 {number} DE", read)
+    def _read(self, path: Path, number: int, domain: str, load: str, state: str, origin: str) -> Recording:
+        variable, signals = f"X{number:03d}_DE_time", read_signals(path, origin)
+        if variable not in signals.channels:
+            listed = some_names(signals.channels)
+            raise InputError(f"{origin}: has no variable '{variable}', only {listed}; fetch file {number} again")
+        signal = signals.channels[variable]
+        published = 4 * CWRU_RATE if state == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
+        recording = Recording(
+            signal=signal, rate=published, label=self._label(state), domain=domain, channel="DE", origin=origin,
+            rpm=signals.rpm or LOAD_SPEEDS[load], bearing=BEARING, machine="CWRU test rig", specimen=f"cwru {state}",
+        )  # fmt: skip
+        return resample(recording, CWRU_RATE)
 
 
 @dataclass(frozen=True)
@@ -212,38 +190,34 @@ class HITSM:
         base = "https://raw.githubusercontent.com/hitwzc/Bearing-datasets/main"
         return tuple(
             Download(f"{base}/{quote(folder)}/{state}_{speed}.mat", f"{rig}/{state}_{speed}.mat")
-            for (rig, folder), speed, state in product(RIGS.items(), HIT_SM_SPEEDS, HIT_SM_CLASSES)
+            for (rig, (folder, _)), speed, state in product(RIGS.items(), HIT_SM_SPEEDS, HIT_SM_CLASSES)
         )
 
     def catalogue(self) -> Catalogue:
-        root = checked_root(self.root, "hit-sm")
-        rigs = {rig: [root / name for name in (rig, folder) if (root / name).is_dir()] for rig, folder in RIGS.items()}
-        if not any(rigs.values()):
-            raise InputError(f"{root}: holds none of the folders {', '.join([*RIGS, *RIGS.values()])}; check the path")
-        conditions = [(rig, speed) for rig, folders in rigs.items() if folders for speed in HIT_SM_SPEEDS]
-        wanted = []
-        for (rig, speed), state in product(conditions, HIT_SM_CLASSES):
-            name, entry = f"{state}_{speed}.mat", partial(self._entry, rig, speed, state)
-            places = [folder / name for folder in rigs[rig] if (folder / name).is_file()]
-            wanted.append((f"{rig}-{speed}", state, f"{rigs[rig][0].name}/{name}", places, entry))
-        domains = tuple(f"{rig}-{speed}" for rig, speed in conditions)
-        absent = tuple(f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if not rigs[rig])
-        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES))), *listed(wanted, root), absent)
+        root, wanted = checked_root(self.root, "hit-sm"), list[Entry]()
+        folders = {rig: root / name for rig, names in RIGS.items() for name in names if (root / name).is_dir()}
+        if not folders:
+            names = ", ".join(name for names in RIGS.values() for name in names)
+            raise InputError(f"{root}: holds none of the folders {names}; check the path")
+        for (rig, folder), speed, state in product(folders.items(), HIT_SM_SPEEDS, HIT_SM_CLASSES):
+            path, domain, label = folder / f"{state}_{speed}.mat", f"{rig}-{speed}", self._label(state)
+            origin = path.relative_to(root).as_posix()
+            read = partial(self._read, path, rig, speed, state, origin)
+            wanted.append(Entry(domain, label, origin, path, "hit-sm-1", read))
+        domains = tuple(f"{rig}-{speed}" for rig, speed in product(folders, HIT_SM_SPEEDS))
+        absent = tuple(f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if rig not in folders)
+        classes = tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES)))
+        return Catalogue(domains, classes, *present(root, wanted), absent)
 
     def _label(self, state: str) -> str:
         return state if self.label_by == "state" else HIT_SM_TYPES[state[:2]]
 
-    def _entry(self, rig: str, speed: int, state: str, path: Path) -> Entry:
-        domain, origin, label = f"{rig}-{speed}", path.relative_to(self.root).as_posix(), self._label(state)
-
-        def read() -> Recording:
-            name, signal = read_signals(path, origin).pick(None)  # the only variable, called as in no other file
-            return Recording(
-                signal=signal, rate=HIT_SM_RATE, label=label, domain=domain, channel=name, origin=origin,
-                rpm=float(speed), bearing=BEARING, machine=rig, specimen=f"{rig} {state}",
-            )  # fmt: skip
-
-        return Entry(domain, label, origin, path, "hit-sm-1", read)
+    def _read(self, path: Path, rig: str, speed: int, state: str, origin: str) -> Recording:
+        name, signal = read_signals(path, origin).pick(None)  # the only variable, called as in no other file
+        return Recording(
+            signal=signal, rate=HIT_SM_RATE, label=self._label(state), domain=f"{rig}-{speed}", channel=name,
+            origin=origin, rpm=float(speed), bearing=BEARING, machine=rig, specimen=f"{rig} {state}",
+        )  # fmt: skip
 
 
 # A bench's domain, the dataset with the folder it lies in, and the beginning of its domains' names.

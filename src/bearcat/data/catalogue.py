@@ -198,29 +198,22 @@ def checked_root(root: Path, name: str | None = None) -> Path:
     raise InputError(f"{root}: {what}; {fetch}check the path")
 
 
-def listed(
-    wanted: Iterable[tuple[str, str, str, Sequence[Path], Callable[[Path], Entry]]], root: Path
-) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """The entries of the files that a dataset wants, and a problem for each file that stands in no place or several.
+def files_in(root: Path, pattern: str) -> dict[str, Path]:
+    """The files below a folder that match, by name."""
+    paths = sorted(root.rglob(pattern), reverse=True)  # of two with one name, the first
+    return {path.name: path for path in paths if path.is_file() and not path.name.startswith(".")}
 
-    A wanted file is its domain, its label, its name, the places where it stands, and what makes an entry of one.
-    """
+
+def present(root: Path, wanted: Iterable[Entry]) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
+    """The entries whose files are there, and a problem for each of the others."""
     entries, problems = list[Entry](), list[Problem]()
-    for domain, label, name, places, entry in wanted:
-        if len(places) == 1:
-            entries.append(entry(places[0]))
-            continue
-        names = " and ".join(place.relative_to(root).as_posix() for place in places)
-        missing = f"missing in {root} ({domain}, {label}); fetch or copy it there"
-        several = f"found more than once ({names}); keep one of them"
-        problems.append(Problem(name, f"{name}: {several if places else missing}", domain))
+    for entry in wanted:
+        if entry.file is not None and entry.file.is_file():
+            entries.append(entry)
+        else:
+            missing = f"{entry.origin}: missing in {root} ({entry.domain}, {entry.label}); fetch or copy it there"
+            problems.append(Problem(entry.origin, missing, entry.domain, entry.label))
     return tuple(entries), tuple(problems)
-
-
-def files_in(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
-    """The files below a folder that match, by name, each with all the places it stands in."""
-    paths = sorted(checked_root(root, name).rglob(pattern))
-    return grouped((path for path in paths if path.is_file() and not path.name.startswith(".")), lambda path: path.name)
 
 
 def inside(root: Path, path: Path) -> bool:

@@ -43,11 +43,6 @@ DATASETS: dict[str, type[Dataset]] = {
 >>> DATASETS["simulated"](seconds=1.0).catalogue().domains[0]
 'N15_M07_F10'
 """
-REMOVED = {
-    "collection": "sets of bearing-datasets are not read any more; list their signals in a manifest",
-    "femto": "is no dataset any more; list its files in a manifest with path, machine, time, rpm and rate",
-    "ims": "is no dataset any more; docs/own-data.md has the lines that list its files in a manifest",
-}
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
 
@@ -56,11 +51,13 @@ Progress = Callable[[str, int, int | None], None]
 
 def default_root(name: str) -> Path:
     """The folder of a dataset where none is given: $BEARCAT_DATA/NAME, or one in the user's data folder."""
-    if folder := os.environ.get("BEARCAT_DATA"):
-        return Path(folder) / name
-    from platformdirs import user_data_path
+    if given := os.environ.get("BEARCAT_DATA"):
+        folder = Path(given)
+    else:
+        from platformdirs import user_data_path
 
-    return user_data_path("bearcat", appauthor=False) / name
+        folder = user_data_path("bearcat", appauthor=False)
+    return folder if name == "across-machines" else folder / name  # which is made of several
 
 
 def dataset_label(name: str) -> str:
@@ -84,22 +81,21 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     >>> open_dataset("simulated", settings={"seconds": "1", "faults": "inner"}).catalogue().classes[:2]
     ('healthy', 'inner-1')
     """
-    if name in DATASETS and not takes_root(name):
-        return override(DATASETS[name](), settings or {})
     kind = DATASETS.get(name, Folder)
+    if name in DATASETS and not takes_root(name):
+        return override(kind(), settings or {})
+    if name == "folder" and root is None:
+        raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
     if name in DATASETS:
-        if name == "folder" and root is None:
-            raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
-        usual = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
+        root = root or default_root(name)
     elif root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
-        usual = default_root(name)  # a folder of recordings beside those of the known datasets
+        root = default_root(name)  # a folder of recordings beside those of the known datasets
     elif root is None and (Path(name).exists() or "/" in name or os.sep in name):
-        usual = _folder_of(Path(name))
+        root = _folder_of(Path(name))
     else:
-        named = [dataset for dataset in DATASETS if dataset != "folder"]
-        unknown = f"unknown dataset '{name}'{suggest(name, named)} (or give the path of your own folder)"
-        raise InputError(f"{name}: {REMOVED[name]}" if name in REMOVED else unknown)
-    return override(kind(root=root or usual), settings or {})  # type: ignore[call-arg]
+        unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
+        raise InputError(f"{unknown} (or give the path of your own folder)")
+    return override(kind(root=root), settings or {})  # type: ignore[call-arg]
 
 
 def require_licence(about: About, accepted: bool) -> None:
