@@ -107,7 +107,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(shift, settings, given, sente
 def test_no_group_is_trained_on_and_calibrated_on_where_a_class_has_several():
     codes, groups = np.repeat([0, 0, 0, 1, 1, 2], 8), np.repeat(np.arange(6), 8)
     for seed in range(5):
-        held = held_out(codes, np.arange(48), 0.2, np.random.default_rng(seed), groups)
+        held = held_out(codes, 0.2, np.random.default_rng(seed), groups)
         assert not set(groups[held & (codes < 2)]) & set(groups[~held & (codes < 2)])
         assert [len(set(groups[held & (codes == code)])) for code in (0, 1, 2)] == [1, 1, 1]
         assert 0 < held[codes == 2].sum() < 8, "the only group of a class is divided by windows"

@@ -110,7 +110,7 @@ class CAT:
         self.text = suited_input(self.input or recipe.input, [info])
         self._shortest = find_encoder(recipe.encoder).shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
-        held = held_out(codes, np.arange(len(source)), self.held_out, random, groups)
+        held = held_out(codes, self.held_out, random, groups)
         unlabelled = source[~held] if X_target is None else self._prepared(X_target)
         order = random.permutation(len(unlabelled))  # rows may follow their classes
         data = TrainingData(

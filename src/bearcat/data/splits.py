@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.catalogue import grouped, two_classes
+from bearcat.data.catalogue import grouped
 from bearcat.data.recording import ONE_BEARING, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.errors import InputError
 
@@ -106,8 +106,6 @@ def keep_apart(
     if silent := [info.origin for info in (*source, *target) if not info.specimen]:
         needs = "does not say its specimen, which the split 'specimen' needs"
         raise InputError(f"{silent[0]}: {needs}; give it in a manifest's column 'specimen'")
-    if sentence := two_classes(source):
-        raise InputError(sentence, "specimen")
     in_target = {info.specimen for info in target}
     for_target, for_source = set[str](), set[str]()  # specimens, and origins
     divided = list[str]()  # classes
@@ -116,8 +114,11 @@ def keep_apart(
         both = [name for name in names if name in in_target]
         if both and len(names) > 1:
             for_target |= set(random.permutation(both)[: max(1, len(both) // 2)].tolist())
-        elif both:
-            for_source |= _first_half(infos, target)
+        elif both:  # of the files that both sides list, the first half is for the source
+            origins_there = {info.origin for info in target if info.specimen == both[0]}
+            files = list(dict.fromkeys(info.origin for info in infos))
+            shared = [origin for origin in files if origin in origins_there]
+            for_source |= set(shared[: (len(shared) + (len(files) == len(shared))) // 2])
             divided.append(str(label))
     single = {str(info.specimen) for info in source if info.label in divided}
     listed = {info.origin for info in target}
@@ -128,7 +129,8 @@ def keep_apart(
         origins.add(info.origin)
     taken = {info.specimen for info in source} - for_target - single
     use_target = [info.specimen not in taken and info.origin not in for_source for info in target]
-    _check_sides(source, use_source, use_target)
+    if not any(use_target):
+        raise InputError("the split 'specimen' leaves no recording in the target; choose another", "split")
     every = zip((*source, *target), (*use_source, *use_target), strict=True)
     used = {info.origin for info, use in every if use}
     notes = list[str]()
@@ -140,28 +142,10 @@ def keep_apart(
     return use_source, use_target, notes
 
 
-def _first_half(infos: Recordings, target: Recordings) -> set[str]:
-    """Of the files of a class with one specimen that both sides list, those for the source."""
-    in_target = [info.origin for info in target if info.specimen == infos[0].specimen]
-    origins = list(dict.fromkeys(info.origin for info in infos))
-    both = [origin for origin in origins if origin in in_target]
-    return set(both[: (len(both) + 1) // 2 if len(origins) == len(both) else len(both) // 2])
-
-
-def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Sequence[bool]) -> None:
-    """Refuses a split that leaves nothing of a class, or nothing at all, on a side."""
-    left = {info.label for info, use in zip(source, use_source, strict=True) if use}
-    if lost := [str(info.label) for info in source if info.label not in left]:
-        none = f"leaves the class '{lost[0]}' without a specimen in the source"
-        raise InputError(f"the split 'specimen' {none}; add one", "split")
-    if not any(use_target):
-        raise InputError("the split 'specimen' leaves no recording in the target; choose another", "split")
-
-
 def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int], covered: int) -> str:
     """One of SCHEMES for recordings of so many windows; `covered`: windows begun within one of them."""
     gap = GAP + covered - 1
-    blocks = all(count >= _test_block(count) + 2 * gap + 1 for count in counts)
+    blocks = all(count >= max(1, round(TEST_SHARE * count)) + 2 * gap + 1 for count in counts)
     classes = list(grouped(source, lambda info: info.label).values())
     names = [{info.specimen for info in infos} for infos in (*classes, target)]
     complete, several = None not in set.union(*names), all(len(infos) > 1 for infos in names[:-1])
@@ -173,22 +157,15 @@ def choose_scheme(source: Recordings, target: Recordings, counts: Sequence[int],
     return "block" if blocks else "window"
 
 
-def _test_block(count: int) -> int:
-    """Windows of a recording's test block."""
-    return max(1, round(TEST_SHARE * count))
-
-
 def parts_by_scheme(
     windows: Windows, codes: Integers | None, scheme: str, random: np.random.Generator
 ) -> tuple[Integers, Integers]:
     """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
     if scheme == "block":
         train, test = _blocks(windows, random)
-    elif scheme == "window":
-        test = _stratified(windows.recording if codes is None else codes, random)
-        train = ~test
     else:
-        test = _whole_recordings(windows, codes, random)
+        by_window = windows.recording if codes is None else codes
+        test = _stratified(by_window, random) if scheme == "window" else _whole_recordings(windows, codes, random)
         train = ~test
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
@@ -247,7 +224,7 @@ def _blocks(windows: Windows, random: np.random.Generator) -> tuple[NDArray[np.b
         members = members[np.argsort(windows.start[members])]
         step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
         gap = GAP + -(-windows.span // step) - 1  # windows closer than the span share samples
-        size = _test_block(len(members))
+        size = max(1, round(TEST_SHARE * len(members)))
         if len(members) < size + 2 * gap + 1:
             few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
             raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")
@@ -299,29 +276,19 @@ def names_to_test(
 
 
 def held_out(
-    codes: Integers, row: Integers, share: float, random: np.random.Generator, groups: Integers | None = None
+    codes: Integers, share: float, random: np.random.Generator, groups: Integers | None = None
 ) -> NDArray[np.bool_]:
-    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,). Whole recordings
-    where every class has two or more, since windows of one recording are much alike; else windows. Whole `groups`
-    (row of X,) where they are given, so far as every class keeps one to learn from; the rest as without groups.
+    """(window,) bool: a share of the windows of every class (window,), to calibrate on. Whole `groups` (window,) where
+    they are given, so far as every class keeps one to learn from; of a class with one, windows.
     """
+    held = np.zeros(len(codes), dtype=bool)
     if groups is not None:
-        of_class = {str(code): set(map(str, groups[row][codes[row] == code])) for code in np.unique(codes[row])}
-        held = np.isin(groups[row].astype(str), list(names_to_test(of_class, share, random)))
-        alone = [code for code in np.unique(codes[row]) if not held[codes[row] == code].any()]
-        rest = np.isin(codes[row], alone)
-        if rest.any():
-            held[rest] = held_out(codes, row[rest], share, random)
-        return held
-    rows = np.unique(row)
-    alone = np.bincount(codes[rows])[np.unique(codes[rows])].min() < 2
-    units = np.arange(len(row)) if alone else row
-    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
-    members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
-    units_held: list[int] = []
-    for code in np.unique(kinds):
-        shuffled = random.permutation(members[kinds == code])
-        units_held += shuffled[: min(max(1, round(share * len(shuffled))), len(shuffled) - 1)].tolist()
-    if not units_held:
-        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
-    return np.isin(units, units_held)
+        of_class = {str(code): set(map(str, groups[codes == code])) for code in np.unique(codes)}
+        held = np.isin(groups.astype(str), list(names_to_test(of_class, share, random)))
+    for code in np.unique(codes):
+        members = np.flatnonzero(codes == code)
+        if not held[members].any():
+            held[random.permutation(members)[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
+    if not held.any():
+        raise InputError(f"{len(codes)} samples, one of each class, leave none to calibrate on; give more windows")
+    return held

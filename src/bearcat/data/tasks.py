@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.data.splits import (
@@ -251,7 +250,11 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     """
     if seed < 0:
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
-    _check_domains(task, source, target)
+    infos = (*source.recordings, *target.recordings)
+    if sentence := different_rates({info.rate: info.origin for info in infos}):
+        raise InputError(sentence)
+    if source.values.shape[1:] != target.values.shape[1:]:
+        raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
     notes: list[str] = []
     if split.scheme == "specimen":
@@ -279,7 +282,7 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     source, target = of_recordings(source, in_source), of_recordings(target, in_target)
     full = split_task(task, source, target, split, seed)
     if mix.recordings:
-        full = _only_recordings(full, _drawn(mix, full.target.recordings, np.random.default_rng([seed, 6])))
+        full = _with_fewer(full, mix, np.random.default_rng([seed, 6]))
     target = full.target  # some of its recordings may have been left out
     random = np.random.default_rng([seed, 3])
     shares, reference_codes = dict(mix.share), references(mix, target.recordings, full.classes, task.target)
@@ -302,17 +305,12 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     return replace(full, target_train=train, target_test=test, reference=reference)
 
 
-def _drawn(mix: Mix, recordings: Sequence[RecordingInfo], random: np.random.Generator) -> NDArray[np.bool_]:
-    """Which recordings are in the target, by the numbers of each class; those of classes without a number all are."""
-    numbers, drawn = dict(mix.recordings), np.ones(len(recordings), dtype=bool)
-    groups = np.array([info.label if info.label in numbers else "rest" for info in recordings])
+def _with_fewer(split: SplitTask, mix: Mix, random: np.random.Generator) -> SplitTask:
+    """The split with so many recordings of the target's classes, drawn at random; the others are in no part."""
+    numbers, drawn = dict(mix.recordings), np.ones(len(split.target.recordings), dtype=bool)
+    groups = np.array([info.label if info.label in numbers else "rest" for info in split.target.recordings])
     for name, number in numbers.items():
         drawn[random.permutation(np.flatnonzero(groups == name))[number:]] = False
-    return drawn
-
-
-def _only_recordings(split: SplitTask, drawn: NDArray[np.bool_]) -> SplitTask:
-    """The split with these recordings of the target; the others' windows are in no part of it."""
     windows = drawn[split.target.recording]
     window_number, recording_number = np.cumsum(windows) - 1, np.cumsum(drawn) - 1
     train, test = (window_number[part[windows[part]]] for part in (split.target_train, split.target_test))
@@ -341,14 +339,6 @@ def references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str
         meant = f"must be a class, or the name of one healthy recording, of the target '{domain}'"
         raise InputError(f"--reference: '{name}' {meant}; of a name give more of the path")
     return {matching[0]: classes.index(healthy)}
-
-
-def _check_domains(task: Task, source: Windows, target: Windows) -> None:
-    recordings = (*source.recordings, *target.recordings)
-    if sentence := different_rates({recording.rate: recording.origin for recording in recordings}):
-        raise InputError(sentence)
-    if source.values.shape[1:] != target.values.shape[1:]:
-        raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
 
 
 def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
