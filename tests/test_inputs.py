@@ -23,7 +23,7 @@ ALL = f"physics:use={','.join(PARTS)}:last=20"
 def impacts(length: int, rate: float, order: float, rpm: float, seed: int = 0) -> np.ndarray:
     """(length,) a resonance that rings whenever the shaft has turned by 1/order, and noise."""
     random = np.random.default_rng(seed)
-    angle = twin.turns(length, rate, rpm) * order
+    angle = order * np.arange(length) * rpm / 60 / rate
     strikes = np.diff(np.floor(angle), prepend=-1.0)
     seconds = np.arange(200) / rate
     ring = np.exp(-seconds * 800) * np.sin(2 * np.pi * 0.3 * rate * seconds)
@@ -40,29 +40,27 @@ def part(name: str, last: int = 20) -> str:
     return f"physics:use={name}:last={last}"
 
 
-def transformed(name: str, windows: np.ndarray, rate: float = RATE, rpm: object = 900.0) -> np.ndarray:
-    return find_input(name).transform(windows, rate, rpm, BEARING)  # type: ignore[arg-type]
+def transformed(name: str, windows: np.ndarray, rate: float = RATE, rpm: float = 900.0) -> np.ndarray:
+    return find_input(name).transform(windows, rate, rpm, BEARING)
 
 
 @pytest.mark.parametrize("length", [640, 517])
 def test_each_part_of_the_physical_input_is_its_slow_twin(length):
     windows = some(length, 2, 1)
-    speeds = [(900.0, [900.0, 900.0]), (np.array([800.0, 1000.0]), [800.0, 1000.0])]
     twins = {
-        "log-spectrum": lambda x, _: twin.log_spectrum(x, 128),
-        "octave-spectrum": lambda x, _: twin.octave_spectrum(x, 96, 9),
-        "band-kurtosis": lambda x, _: twin.band_kurtosis(x, 16),
-        "envelope-orders": lambda x, rpm: twin.envelope_orders(x, RATE, rpm, 4, 0.5, 12, 160),
+        "log-spectrum": lambda x: twin.log_spectrum(x, 128),
+        "octave-spectrum": lambda x: twin.octave_spectrum(x, 96, 9),
+        "band-kurtosis": lambda x: twin.band_kurtosis(x, 16),
+        "envelope-orders": lambda x: twin.envelope_orders(x, RATE, 900.0, 4, 0.5, 12, 160),
     }
     for name, slow in twins.items():
-        for rpm, each in speeds if "orders" in name else speeds[:1]:
-            fast = transformed(part(name, 12), windows, rpm=rpm)
-            assert fast.shape == (2, 1, find_input(part(name)).points(length))
-            assert transformed(part(name, 12), windows[:0]).shape == (0, *fast.shape[1:])
-            exact = np.array([[slow(x, speed) for x in window] for window, speed in zip(windows, each, strict=True)])
-            # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
-            assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name else 5e-3), name
-            assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.998, name
+        fast = transformed(part(name, 12), windows)
+        assert fast.shape == (2, 1, find_input(part(name)).points(length))
+        assert transformed(part(name, 12), windows[:0]).shape == (0, *fast.shape[1:])
+        exact = np.array([[slow(x) for x in window] for window in windows])
+        # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
+        assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name else 5e-3), name
+        assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.998, name
 
 
 def test_bearing_orders_is_its_slow_twin():
@@ -118,7 +116,6 @@ def test_physics_uses_what_the_metadata_allow():
         (ALL, 1024, (RATE, None), "rpm", "not known"),
         (ALL, 1024, (RATE, 0.0), "rpm", "speed"),
         (ALL, 1024, (RATE, float("nan")), "rpm", "speed"),
-        (ALL, 1024, (RATE, np.array([900.0, 0.0, 900.0])), "rpm", "speed"),
         (ALL, 1024, (RATE, 6000.0), "rpm", "order 20"),
         ("bearing-orders", 1024, (RATE, 900.0), "bearing", "not known"),
         ("bearing-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
@@ -128,7 +125,6 @@ def test_physics_uses_what_the_metadata_allow():
         ("bearing-orders:bands=0", 256, (), None, "bands"),
         ("bearing-orders:multiples=0", 256, (), None, "multiples"),
         ("physics:last=0.2", 256, (), None, "last"),
-        ("log-spectrum", 256, (), "input", "physics:use=log-spectrum"),
         ("physics:use=envelope-order", 256, (), None, "envelope-orders"),
         ("fault-orders", 1024, (RATE, 900.0, BEARING), None, "bearing-orders"),
     ],

@@ -25,7 +25,6 @@ from bearcat.data.recording import (
     change_rate,
     count_windows,
     cut,
-    parts_of,
     standardise,
 )
 from bearcat.data.windows import prepare
@@ -86,13 +85,6 @@ def test_gaps_are_filled_by_straight_lines_and_named():
     assert found.gaps.tolist() == gaps
     assert (found.signal[0], found.signal[999]) == (1, 998)
     np.testing.assert_array_equal(found.signal[1:999], np.arange(1, 999))
-
-
-def test_parts_of_a_recording_keep_their_own_gaps():
-    signal = np.zeros(1000)
-    signal[[499, 500, 501]] = np.nan
-    first, second = parts_of(make_recording(signal, rate=100.0), 5.0)
-    assert (first.gaps.tolist(), second.gaps.tolist()) == ([499], [0, 1])
 
 
 def test_a_signal_needs_one_axis_and_a_positive_rate_and_samples():

@@ -62,17 +62,10 @@ def band_kurtosis(window: np.ndarray, bands: int) -> np.ndarray:
     return np.array([math.log((e**4).mean() / (e**2).mean() ** 2) for e in band_envelopes(unit(window), bands)])
 
 
-def turns(n: int, rate: float, rpm: float) -> np.ndarray:
-    """The angle of the shaft at each sample, in turns: what it has turned in all intervals before."""
-    speed = np.broadcast_to(rpm, n) / 60
-    return np.concatenate([[0.0], np.cumsum(speed[:-1])]) / rate
-
-
 def level(values: np.ndarray, rate: float, rpm: float, order: float) -> float:
-    """Twice the magnitude of ∫ h·v·e^(−2πi·order·angle) d angle over ∫ h d angle, h a Hann window."""
-    n = len(values)
-    weights = signal.get_window("hann", n) * np.broadcast_to(rpm, n)
-    rotation = np.exp(-2j * np.pi * order * turns(n, rate, rpm))
+    """Twice the magnitude of Σ h·v·e^(−2πi·order·angle) over Σ h, with the angle in turns and h a Hann window."""
+    weights = signal.get_window("hann", len(values))
+    rotation = np.exp(-2j * np.pi * order * np.arange(len(values)) * rpm / 60 / rate)
     return float(2 * abs((weights * values * rotation).sum()) / weights.sum())
 
 

@@ -76,22 +76,19 @@ class FolderEntry(Entry):
     def recording(self, channel: str | None = None) -> Recording:
         """The recording of this channel; without a name, of the only one there is."""
         row, signals = self.row, self.reader.signals(self.row)
-        channels, speed = dict(signals.channels), None
-        if row.rpm_channel is not None and (speed := channels.pop(row.rpm_channel, None)) is None:
+        channels = dict(signals.channels)
+        speed = None if row.rpm_channel is None else channels.pop(row.rpm_channel, None)
+        if row.rpm_channel is not None and speed is None:
             wrong = f"the speed '{row.rpm_channel}' is neither a number nor a channel"
             raise InputError(f"{row.origin}: {wrong}{suggest(row.rpm_channel, channels)}", "rpm")
         name = chosen_channel(row.origin, channels, row.channel or channel)
-        samples = channels[name]
         if speed is not None:
-            speed = row.part(speed if speed.size == samples.size else stretch(speed, samples.size))
+            speed = row.part(stretch(speed, len(channels[name])))
         listed, usual = (None, row.rpm) if row.rpm_given else (row.rpm, None)
-        rpm, _ = stated_speed(row.origin, signals.rpm, listed, usual)
-        info = replace(row.info(), rate=row.rate or signals.rate, channel=name, rpm=rpm if speed is None else None)
-        signal = row.part(samples)
-        return Recording(
-            signal=signal if row.gain == 1 else signal * np.float32(row.gain), speed=speed, own_rpm=signals.rpm,
-            declared=row.declared, **vars(info),
-        )  # fmt: skip
+        rpm, _ = (None, None) if speed is not None else stated_speed(row.origin, signals.rpm, listed, usual)
+        info = replace(row.info(), rate=row.rate or signals.rate, channel=name, rpm=rpm)
+        signal = row.part(channels[name]) * np.float32(row.gain)
+        return Recording(signal=signal, speed=speed, own_rpm=signals.rpm, declared=row.declared, **vars(info))
 
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""

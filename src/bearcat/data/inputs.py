@@ -17,7 +17,7 @@ import numpy as np
 import bearcat.data.physical as physical
 from bearcat.data.bearing import KINEMATIC, Bearing, bearing_lines
 from bearcat.data.physical import WindowSpectra
-from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
+from bearcat.data.recording import Floats, RecordingInfo, spectrum, standardise
 from bearcat.errors import InputError, check_range
 from bearcat.settings import find_name, from_text, to_text
 
@@ -60,21 +60,21 @@ class Input:
         """Samples that a window must have."""
         return 2
 
-    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
+    def check(self, length: int, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None) -> None:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
         metadata = {"rate": rate, "rpm": rpm, "bearing": bearing}
         for name in self.needs:
             if metadata[name] is None:
                 raise InputError(f"this input needs {WHAT[name]}, which is not known; give {name}", name)
-        for speed in np.unique(np.asarray(rpm, dtype=np.float64)) if "rpm" in self.needs else ():
-            check_range("rpm", float(speed), field="rpm")
+        if "rpm" in self.needs:
+            check_range("rpm", rpm, field="rpm")
         if length < self.shortest:
             raise InputError(f"this input needs {self.shortest} samples a window, more than {length}", "window")
 
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
+        self, windows: Floats, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        """Windows as recorded (window, channel, time) → float32 (window, channel, point); a speed may be (window,)."""
+        """Windows as recorded (window, channel, time) → float32 (window, channel, point)."""
         raise NotImplementedError(f"{type(self).__name__} transforms nothing")
 
 
@@ -112,27 +112,22 @@ class PhysicalInput(Input):
         raise NotImplementedError(f"{type(self).__name__} measures nothing")
 
     def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
+        self, windows: Floats, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        if rpm is not None and np.ndim(rpm):  # each window by its own speed
-            pairs = zip(np.split(windows, len(windows)), np.asarray(rpm), strict=True)
-            return np.concatenate([self.transform(window, rate, float(speed), bearing) for window, speed in pairs])
         length, size = windows.shape[-1], max(1, physical.BLOCK // math.prod(windows.shape[1:]))
         self.check(length, rate, rpm, bearing)
-        speed = math.nan if rpm is None else float(rpm)
-        turns = speed / 60 * length / (rate or math.nan)
+        turns = (math.nan if rpm is None else rpm) / 60 * length / (rate or math.nan)
         bearing_orders = bearing.orders() if bearing else dict.fromkeys(KINEMATIC, math.nan)
         orders = np.array([bearing_orders[name] for name in KINEMATIC])
         blocks = (windows[first : first + size] for first in range(0, max(len(windows), 1), size))
         return np.concatenate([self.measure(WindowSpectra.of(block), turns, orders) for block in blocks])
 
 
-def check_order(name: str, order: float, bands: int, rate: Rate, rpm: Speed | None) -> None:
+def check_order(name: str, order: float, bands: int, rate: Rate, rpm: float | None) -> None:
     """Refuses a speed at which the envelope of a band does not show an order of the shaft."""
-    mean = float(np.mean(np.asarray(rpm)))  # of a speed signal, by which `suited` chose
-    highest, limit = order * mean / 60, (rate or math.inf) / 2 / bands
+    highest, limit = order * (rpm or 0.0) / 60, (rate or math.inf) / 2 / bands
     if highest > limit:
-        beyond = f"{name} at {mean:g} rpm is {highest:.0f} Hz, beyond the {limit:.0f} Hz that a band shows"
+        beyond = f"{name} at {rpm:g} rpm is {highest:.0f} Hz, beyond the {limit:.0f} Hz that a band shows"
         raise InputError(f"{beyond}; check the speed, or set a lower last order", "rpm")
 
 
@@ -157,12 +152,12 @@ class BearingOrders(PhysicalInput):
     def points(self, length: int) -> int:
         return self.bands * len(bearing_lines(self.multiples))
 
-    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
+    def check(self, length: int, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None) -> None:
         super().check(length, rate, rpm, bearing)
         orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
         highest, name = max((orders["BPFI"], "BPFI"), (2 * orders["BSF"], "2×BSF"))
         check_order(f"{self.multiples}×{name}+1", self.multiples * highest + 1, self.bands, rate, rpm)
-        turns = length / (rate or math.inf) * float(np.mean(np.asarray(rpm))) / 60
+        turns = length / (rate or math.inf) * (rpm or 0.0) / 60
         if turns < self.fewest:
             few = f"a window of {length} samples holds {turns:.1f} turns of the shaft, and {self.fewest:g} are needed"
             raise InputError(f"{few}; check the speed, or use longer windows", "rpm")
@@ -225,7 +220,7 @@ class Physics(PhysicalInput):
     def points(self, length: int) -> int:
         return sum(part.points for part in self.parts.values())
 
-    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
+    def check(self, length: int, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None) -> None:
         super().check(length, rate, rpm, bearing)
         if ORDERS in self.use:
             check_order(f"order {self.last:g}", self.last, BANDS, rate, rpm)
@@ -264,8 +259,6 @@ def find_input(text: str) -> Input:
     >>> find_input("physics:use=log-spectrum").transform(windows).shape
     (3, 1, 128)
     """
-    if (name := text.partition(":")[0]) in PARTS:
-        raise InputError(f"input '{name}': is a part of the input physics; use physics:use={name}", "input")
     return from_text(text, INPUTS, "input")
 
 

@@ -23,7 +23,6 @@ from bearcat.findings import Finding
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each window
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
 SEGMENT = 4096  # samples, of those whose statistics are averaged
@@ -72,7 +71,7 @@ class Recording(RecordingInfo):
     """
 
     signal: Floats  # (time,), finite and not empty
-    gaps: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # samples that were NaN or infinite
+    gaps: int = 0  # samples that were NaN or infinite
     speed: Floats | None = None  # (time,) rpm, where it was recorded with the signal; `rpm` is its mean then
     own_rpm: float | None = None  # as the file states it, whether it counts or not
     declared: Declared = field(default_factory=Declared)  # for the zone of ISO 20816-3
@@ -91,7 +90,7 @@ class Recording(RecordingInfo):
                 raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
             good, signal = np.flatnonzero(np.isfinite(signal)), signal.copy()
             signal[gaps] = np.interp(gaps, good, signal[good])
-            object.__setattr__(self, "gaps", gaps)
+            object.__setattr__(self, "gaps", gaps.size)
         if self.speed is not None:
             if self.speed.shape != signal.shape:
                 raise InputError(f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many")
@@ -219,7 +218,6 @@ def parts_of(recording: Recording, seconds: float) -> list[Recording]:
             recording,
             signal=recording.signal[first : first + size],
             speed=None if recording.speed is None else recording.speed[first : first + size],
-            gaps=recording.gaps[(recording.gaps >= first) & (recording.gaps < first + size)] - first,
             origin=f"{recording.origin} {first / recording.rate:g}-{(first + size) / recording.rate:g} s",
         )
         for first in range(0, recording.signal.size - size + 1, size)
@@ -305,8 +303,7 @@ def resample(recording: Recording, rate: float) -> Recording:
         return replace(recording, rate=rate)
     ratio = rate_ratio(recording.origin, recording.rate, rate)
     resampled = change_rate(recording.signal, ratio.numerator, ratio.denominator)
-    speed = None if recording.speed is None else stretch(recording.speed, resampled.size)
-    return replace(recording, signal=resampled, speed=speed, rate=rate)
+    return replace(recording, signal=resampled, speed=None, rate=rate)
 
 
 def change_rate(samples: Floats, up: int, down: int) -> Floats:

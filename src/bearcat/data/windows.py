@@ -30,7 +30,6 @@ from bearcat.data.recording import (
     RecordingInfo,
     Windows,
     cut,
-    cut_samples,
     parts_of,
     resample,
     spectral_shape,
@@ -78,12 +77,10 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
     def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
         for number in range(first, len(parts), workers):
             recording, part, first_row = recordings[number], parts[number], ends[number] - counts[number]
-            speeds = None if recording.speed is None else cut_samples(recording.speed, length, preparation.step)
             for start in range(0, len(part), size):
                 chunk = part[start : start + size]
-                rpm = recording.rpm if speeds is None else speeds[start : start + size].mean(axis=-1)
                 rows = slice(first_row + start, first_row + start + len(chunk))
-                values[rows] = kind.transform(chunk, recording.rate, rpm, recording.bearing)
+                values[rows] = kind.transform(chunk, recording.rate, recording.rpm, recording.bearing)
                 shapes[rows] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:

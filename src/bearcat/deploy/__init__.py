@@ -207,7 +207,7 @@ def _measure(point: FoundPoint, given: Given, speed: FoundRecording | None) -> O
         rate, (stated, contradiction) = given.rate_of(recording), given.rpm_of(found, recording)
         noticed += [] if contradiction is None else [contradiction]
         rpm, unit = stated or given.assumed_rpm, unit_of(found.channel or "") or declared.unit
-        channels.append(Channel(recording.origin, recording.signal, rate, unit, recording.gaps.size, rpm, declared))
+        channels.append(Channel(recording.origin, recording.signal, rate, unit, recording.gaps, rpm, declared))
         tacho = _tacho(recording, speed, given, rpm)
         courses.append(speed_course(recording.signal, rate, orders, rpm, given.trust_speed, tacho))
     course = max(courses, key=lambda course: course.clarity)  # axes of one bearing have one speed

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Preparation, find_input
-from bearcat.data.recording import Recording, Speed, cut_samples, resample, spectral_shape
+from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
 from bearcat.diagnosis.fusion import NetworkEvidence
@@ -98,7 +98,7 @@ class Predictor(Metadata):
     def __reduce__(self) -> tuple[Callable[[Path], Predictor], tuple[Path | None]]:
         return opened_once, (self.path,)  # another process opens it for itself
 
-    def outputs(self, windows: Array, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
+    def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
         """Classifies recorded windows (window, channel, sample) at its rate; some inputs use speed and bearing."""
         return self.run(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
 
