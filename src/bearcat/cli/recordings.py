@@ -170,7 +170,7 @@ def fetch(
     ] = False,
     settings: options.Set = None,
 ) -> None:
-    """Download a dataset, or go on with an interrupted download."""
+    """Download the files of a dataset that are not there yet."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from bearcat.data.datasets import default_root, open_dataset, require_licence

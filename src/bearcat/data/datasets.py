@@ -3,8 +3,7 @@
 >>> open_dataset("cwru", Path("data/cwru"), {"label_by": "type"}).catalogue().classes
 ('normal', 'inner', 'ball', 'outer')
 
-Downloads can be interrupted. A file arrives as `NAME.VERSION.part` and gets its name only when whole. pooch, the usual
-choice, cannot resume a download.
+A file gets its name only when it is whole, so an interrupted download goes on with the files that are missing.
 
 >>> fetch(open_dataset("cwru", Path("data/cwru")).downloads(), Path("data/cwru"))
 """
@@ -16,10 +15,8 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from glob import escape
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
@@ -29,6 +26,7 @@ from bearcat.data.manifest import MANIFEST
 from bearcat.data.simulate import Simulated
 from bearcat.errors import InputError, suggest
 from bearcat.settings import override
+from bearcat.storage import drafted
 
 DATASETS: dict[str, type[Dataset]] = {
     "simulated": Simulated,
@@ -112,51 +110,29 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
     targets = [root / download.name for download in downloads]
     for download, target in zip(downloads, targets, strict=True):
         if not target.exists():
-            _receive(download, target, progress or (lambda *_: None)).replace(target)
+            _receive(download, target, progress or (lambda *_: None))
     return targets
 
 
-def _receive(download: Download, target: Path, progress: Progress) -> Path:
-    """The whole file, continued where an earlier request stopped if the server has the same version of it."""
+def _receive(download: Download, target: Path, progress: Progress) -> None:
+    """Downloads a whole file; InputError says why it did not arrive."""
     address, by_hand = download.address, f"look for it in a browser, and save it as {target}"
-    again = "changed while it was being downloaded: run the command again"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    earlier = next(target.parent.glob(f"{escape(target.name)}.*.part"), None)
-    have, headers = 0, {"User-Agent": "bearcat", "Accept-Encoding": "identity"}
-    if earlier is not None:
-        have, version = earlier.stat().st_size, earlier.name[len(target.name) + 1 : -len(".part")]
-        headers |= {"Range": f"bytes={have}-", "If-Range": unquote(version)}
+    request, have = Request(address, headers={"User-Agent": "bearcat"}), 0  # noqa: S310 (of DATASETS)
     try:
-        with urlopen(Request(address, headers=headers), timeout=TIMEOUT) as response:  # noqa: S310 (of DATASETS)
+        with urlopen(request, timeout=TIMEOUT) as response, drafted(target) as draft:  # noqa: S310
             if response.headers.get_content_type() == "text/html":
                 raise InputError(f"{address} answered with a web page instead of the file: {by_hand}")
-            etag = response.headers.get("ETag")
-            version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
-            # Without a version it is not continued, as the glob above does not match its name.
-            part = target.with_name(
-                f"{target.name}.{quote(version, safe='')}.part" if version else f"{target.name}.part"
-            )
-            continued = response.headers.get("Content-Range", "").startswith(f"bytes {have}-") and part == earlier
-            if earlier is not None and not (response.status == 206 and continued):
-                earlier.unlink()
-                have = 0  # of another version, which is sent whole
-            if response.status == 206 and not continued:
-                raise InputError(f"{address} {again}")
-            total = None if response.length is None else have + response.length
-            with part.open("ab" if have else "wb") as stream:
+            total = response.length
+            with draft.open("wb") as stream:
                 progress(download.name, have, total)
                 while chunk := response.read1(CHUNK):
                     have += stream.write(chunk)
                     progress(download.name, have, total)
+            if total is not None and have < total:
+                raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again")
     except HTTPError as error:
         error.close()
-        if error.code == 416 and earlier is not None:  # the part is all there is, or of another file
-            earlier.unlink()
-            raise InputError(f"{address} {again}") from error
         raise InputError(f"{address} refuses the download ({error.code}): try again later, or {by_hand}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = f"{getattr(error, 'reason', error) or type(error).__name__}"
-        raise InputError(f"{address} failed ({reason}): run the command again, {have} bytes are kept") from error
-    if total is not None and have < total:
-        raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again to resume")
-    return part
+        raise InputError(f"{address} failed ({reason}) after {have} bytes: run the command again") from error
