@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bearcat.data.channels import is_speed, unit_of, vibrations
+from bearcat.data.channels import is_speed, vibrations
 from bearcat.data.signals import (
     BLOCK,
     TIME_NAMES,
@@ -119,15 +119,13 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
     delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
     decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
-    trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
-
-    def trimmed(row: str) -> str:
-        return row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
+    cells = probe.split(delimiter)
+    columns = len(cells) - 1 if len(cells) > 1 and not cells[-1].strip() else len(cells)
+    used = range(columns) if columns < len(cells) else None  # where a delimiter ends each row
 
     def parse(rows: list[str]) -> Samples:
-        rows = [trimmed(row) for row in rows] if trailing else rows
         rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
-        return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
+        return np.loadtxt(rows, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
 
     def parse_with_gaps(rows: list[str]) -> Samples:
         """A cell that is empty is a gap, as pandas writes them."""
@@ -136,8 +134,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         except ValueError:
             if delimiter is None:
                 raise
-            cells = [row.split(delimiter) for row in map(trimmed, rows)]
-            return parse([delimiter.join(cell.strip(' "') or "nan" for cell in row) for row in cells])
+            return parse([delimiter.join(cell.strip(' "') or "nan" for cell in row.split(delimiter)) for row in rows])
 
     def is_numeric(row: str) -> bool:
         with suppress(ValueError):
@@ -148,10 +145,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
     values = parse_with_gaps(lines[start:])
-    above = [
-        [shown(text.strip().strip('"')) for text in trimmed(row).split(delimiter)]
-        for row in lines[max(start - 2, 0) : start]
-    ]
+    above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
     times_name, unit, rate = _clock_of(origin, head)
     left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
@@ -191,14 +185,13 @@ def _clock_of(origin: str, head: Mapping[str, Samples]) -> tuple[str, float, flo
 
 def _header(rows: list[list[str]], columns: int) -> list[str]:
     """The names of the columns: the row above the numbers, or the one above that where it is a row of units."""
+    rows = [[shown(text.strip().strip('"')) for text in row] for row in rows]
     rows = [row[:columns] if len(row) == columns + 1 and not row[-1] else row for row in rows]
     names, units = rows[-1] if rows else [], [""] * columns
     if [len(row) for row in rows] == [columns] * 2 and any(names):
         bare = [text.strip("[]() ") for text in names]
         if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
             names, units = rows[0], bare
-    if columns == 1 < len(names) and unit_of(" ".join(names)):
-        names = [" ".join(names)]  # one column whose name has blanks, which are between columns elsewhere
     if len(names) != columns or len(set(names)) != len(names):
         return [str(number) for number in range(1, columns + 1)]
     return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
