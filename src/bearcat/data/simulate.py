@@ -11,9 +11,7 @@ the usual ones. A draw depends on the seed and on the name of the specimen or of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 
@@ -152,18 +150,17 @@ class Simulated(Dataset):
         origin, domain = f"simulated/{condition}/{specimen.name}/{measurement}", condition
         if self.groups:
             domain = f"group {(int(specimen.name.rpartition('-s')[2]) - 1) % self.groups + 1}"
-        metadata = {
+        metadata: dict[str, Any] = {
             "rate": float(self.rate), "label": specimen.label, "domain": domain, "origin": origin,
             "machine": specimen.machine, "specimen": f"{MACHINE} {specimen.name}", "channel": "acceleration",
             "rpm": CONDITIONS[condition].speed, "bearing": self.bearing,
         }  # fmt: skip
         made = specimen.physics, CONDITIONS[condition], specimen.defects, self.rate, self.seconds, self.seed, origin
-        read = partial(_simulated, made, metadata)
+
+        def read() -> Recording:
+            return Recording(signal=simulate(*made).astype(np.float32), **metadata)
+
         return Entry(domain, specimen.label, origin, None, f"{RESULT_VERSION} {made!r} {metadata!r}", read)
-
-
-def _simulated(made: tuple[Any, ...], metadata: Mapping[str, Any]) -> Recording:
-    return Recording(signal=simulate(*made).astype(np.float32), **metadata)
 
 
 def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:

@@ -146,7 +146,7 @@ def simulate(
 ) -> Doubles:  # fmt: skip
     """The acceleration at the sensor, (time,): defects and roughness through the structure, then tones and noise."""
     stream = partial(random_stream, seed, origin)
-    near, far = _outer_path(physics, rate, condition.force), _inner_path(physics, rate, condition.force)
+    near, far = _paths(physics, rate, condition.force)
     lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
     total = lead + round(rate * seconds)
     turns = _shaft_turns(physics, condition, rate, total, stream("speed"))
@@ -198,7 +198,12 @@ def _strikes(
     }[defect.part]
     start = physics.outer_position / 360 if defect.part == "outer" else generator.uniform()
     start += defect.lag / physics.balls
-    entries = _passages(order, turns[-1], physics.slip_jitter, generator) + defect.lag / order
+    # Shaft angles at which balls reach the defect: spacings are random, so that slip accumulates.
+    expected = order * turns[-1]
+    count = math.ceil(expected + 6 * physics.slip_jitter * math.sqrt(expected)) + 10
+    phase = generator.uniform()
+    spacings = np.maximum(1 + physics.slip_jitter * generator.standard_normal(count), 0.1)
+    entries = (phase + np.concatenate([[0.0], np.cumsum(spacings)])) / order + defect.lag / order
     entries = entries[entries < turns[-1]]
     exits = entries + defect.length / rolled_length
     share = _load_zone(2 * np.pi * (start + carrier * entries), physics, condition.force)
@@ -219,16 +224,6 @@ def _strikes(
     sides = (~at_inner, at_inner)
     forces = [_train(physics, turns, entries[side], exits[side], strength[side], crossing) for side in sides]
     return forces[0], forces[1]
-
-
-def _passages(order: float, turns: float, jitter: float, generator: np.random.Generator) -> Doubles:
-    """Shaft angles in turns, (event,), at which balls reach a defect; random spacings, so that slip accumulates."""
-    expected = order * turns
-    count = math.ceil(expected + 6 * jitter * math.sqrt(expected)) + 10
-    phase = generator.uniform()
-    spacings = np.maximum(1 + jitter * generator.standard_normal(count), 0.1)
-    angles = (phase + np.concatenate([[0.0], np.cumsum(spacings)])) / order
-    return angles[angles < turns]
 
 
 def _load_zone(angle: Doubles, physics: MachinePhysics, force: float) -> Doubles:
@@ -272,28 +267,25 @@ def contact_frequency(physics: MachinePhysics, force: float) -> float:
     return float(physics.contact_resonance * (force / REFERENCE.force) ** CONTACT_EXPONENT)
 
 
-def _modes(physics: MachinePhysics, force: float) -> Doubles:
-    """Frequency in Hz, damping and gain of each mode, (mode, 3); the last is the contact's."""
-    rows = list(zip(physics.resonances, physics.dampings, physics.resonance_gains, strict=True))
-    return np.array([*rows, (contact_frequency(physics, force), physics.contact_damping, physics.contact_gain)])
+def _paths(physics: MachinePhysics, rate: float, force: float) -> tuple[Doubles, Doubles]:
+    """What the sensor hears of a unit strike at the outer race, and of one at the inner race, (time,) each.
 
-
-def _outer_path(physics: MachinePhysics, rate: float, force: float) -> Doubles:
-    """What the sensor hears of a unit strike at the outer race, (time,)."""
-    return _ringing(_modes(physics, force), rate)
-
-
-def _inner_path(physics: MachinePhysics, rate: float, force: float) -> Doubles:
-    """The same for the inner race, whose strikes drive the modes in other proportions and arrive weaker and duller."""
-    table = _modes(physics, force)
+    Those at the inner race drive the modes in other proportions, and arrive weaker and duller.
+    """
+    modes = list(zip(physics.resonances, physics.dampings, physics.resonance_gains, strict=True))
+    contact = contact_frequency(physics, force), physics.contact_damping, physics.contact_gain
+    table = np.array([*modes, contact])
+    outer = _ringing(table, rate)
     table[:-1, 2] *= physics.inner_participation
     decay = math.exp(-2 * math.pi * physics.inner_cutoff / rate)
     gain = physics.inner_gain * (1 - decay)
-    return np.asarray(scipy.signal.lfilter([gain], [1.0, -decay], _ringing(table, rate)))
+    return outer, np.asarray(scipy.signal.lfilter([gain], [1.0, -decay], _ringing(table, rate)))
 
 
 def _ringing(table: Doubles, rate: float) -> Doubles:
-    """Acceleration after a unit strike, (mode, 3) → (time,): damped modes, until the slowest is down by 60 dB."""
+    """Acceleration after a unit strike, (time,): modes with a frequency in Hz, damping and gain, (mode, 3), until the
+    slowest is down by 60 dB.
+    """
     frequency, damping, gain = table.T[:, :, None]
     decay = 2 * np.pi * frequency * damping
     seconds = min(np.log(1000) / decay.min(), 1.0)
@@ -302,28 +294,22 @@ def _ringing(table: Doubles, rate: float) -> Doubles:
     return np.asarray(np.sum(gain * np.exp(-decay * time) * waves, axis=0))
 
 
-def _lines(physics: MachinePhysics, condition: Condition) -> list[tuple[float, float]]:
-    """Order (per turn) and amplitude (m/s²) of every tone at a condition."""
-    squared = (condition.speed / REFERENCE.speed) ** 2
-    torque = IDLE + (1 - IDLE) * condition.torque / REFERENCE.torque
-    driven = torque * condition.speed / REFERENCE.speed  # motor and gear
-    table = [(1.0, physics.unbalance * squared)]
-    table += [(float(order), size * torque * squared) for order, size in enumerate(physics.misalignment, start=1)]
-    motor = zip(MOTOR_ORDERS, physics.motor_amplitudes, strict=True)
-    table += [(order, size * driven) for order, size in motor]
-    for multiple, size in enumerate(physics.gear_amplitudes, start=1):
-        mesh = float(physics.gear_teeth * multiple)
-        side = physics.gear_sideband * size
-        table += [(mesh - 1, side * driven), (mesh, size * driven), (mesh + 1, side * driven)]
-    return table
-
-
 def _tones(
     physics: MachinePhysics, condition: Condition, rate: float, turns: Doubles, generator: np.random.Generator
 ) -> Doubles:
     """The sum of all tones, (time,), locked to the shaft's angle; those near or above half the rate are left out."""
+    squared = (condition.speed / REFERENCE.speed) ** 2
+    torque = IDLE + (1 - IDLE) * condition.torque / REFERENCE.torque
+    driven = torque * condition.speed / REFERENCE.speed  # motor and gear
+    lines = [(1.0, physics.unbalance * squared)]  # order (per turn) and amplitude (m/s²)
+    lines += [(float(order), size * torque * squared) for order, size in enumerate(physics.misalignment, start=1)]
+    motor = zip(MOTOR_ORDERS, physics.motor_amplitudes, strict=True)
+    lines += [(order, size * driven) for order, size in motor]
+    for multiple, size in enumerate(physics.gear_amplitudes, start=1):
+        mesh, side = float(physics.gear_teeth * multiple), physics.gear_sideband * size
+        lines += [(mesh - 1, side * driven), (mesh, size * driven), (mesh + 1, side * driven)]
     total = np.zeros(turns.size)
-    for order, amplitude in _lines(physics, condition):
+    for order, amplitude in lines:
         phase = generator.uniform(0, 2 * np.pi)
         if order * condition.shaft < 0.475 * rate:
             total += amplitude * np.cos(2 * np.pi * order * turns + phase)
