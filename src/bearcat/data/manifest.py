@@ -83,13 +83,11 @@ class ManifestRow(RecordingInfo):
 
     def of_channel(self, channel: str) -> ManifestRow:
         """The same of one channel of its file."""
-        part = _part_name(self.start, self.stop)
-        origin = f"{self.origin.removesuffix(part)}#{channel}{part}"
-        return replace(self, channel=channel, origin=origin)
+        return replace(self, channel=channel, origin=_origin(self.origin, channel, self.start, self.stop))
 
     def called(self, path: str) -> str:
         """The origin of the same recording in a file of this name."""
-        return f"{path}{'' if self.channel is None else f'#{self.channel}'}{_part_name(self.start, self.stop)}"
+        return _origin(path, self.channel, self.start, self.stop)
 
     def part(self, samples: Samples) -> Samples:
         """The samples from `start` to `stop`."""
@@ -167,7 +165,7 @@ def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
         raise InputError(f"{row.stop} must be greater than 'start' ({start})", "stop")
     # a.wav, where it is written as .\a.wav
     name = shown(path.relative_to(root).as_posix()) if path.is_relative_to(root) else row.path
-    origin = f"{name}{f'#{row.channel}' if row.channel else ''}{_part_name(start, row.stop)}"
+    origin = _origin(name, row.channel, start, row.stop)
     unit, gain = _calibration(row)
     kept: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(ManifestRow) if field.name in said}
     bearing = find_bearing(row.bearing) if row.bearing and row.bearing.lower() != UNKNOWN else None
@@ -188,19 +186,17 @@ def _calibration(row: Columns) -> tuple[str | None, float]:
 
 def _plain_number(text: str) -> str:
     """1480.5 of `1480,5`, and 2560000 of `2560000.0`, as pandas writes a whole number."""
-    number = number_in(text)
-    return text if number is None else str(int(number)) if number.is_integer() else repr(number)
+    try:
+        number = float(text.replace(",", "."))
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
-def _part_name(start: int, stop: int | None) -> str:
-    return f"[{start}:{'' if stop is None else stop}]" if start or stop else ""
-
-
-def number_in(text: str | float | None) -> float | None:
-    """The number that a text is, with a decimal point or comma; None where it is none."""
-    with suppress(ValueError):
-        return None if text is None else float(text.replace(",", ".") if isinstance(text, str) else text)
-    return None
+def _origin(path: str, channel: str | None, start: int, stop: int | None) -> str:
+    """What a channel of a part of a file is called; the path may end with the part already."""
+    part = f"[{start}:{'' if stop is None else stop}]" if start or stop else ""
+    return f"{path.removesuffix(part)}{f'#{channel}' if channel else ''}{part}"
 
 
 DATE = r"(?P<year>(?:19|20)\d\d)(?P<mark>[-._/]?)(?P<month>0[1-9]|1[0-2])(?P=mark)(?P<day>0[1-9]|[12]\d|3[01])"
