@@ -29,7 +29,7 @@ from bearcat.data.isolated import read_isolated, read_signals
 from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
-from bearcat.data.stream import FORMATS, LONGEST_LINE, ONE, open_signals
+from bearcat.data.stream import FORMATS, LONGEST_LINE, ONE
 from bearcat.deploy.find import Given
 from bearcat.diagnosis.decision import Decision
 from bearcat.errors import InputError, check_range, csv_cell, from_csv_cell, shown, to_json
@@ -399,8 +399,7 @@ def test_numbers_outside_their_ranges_are_refused_wherever_they_come_from(comman
 
 def test_names_of_channels_can_be_printed(tmp_path):
     np.savez(tmp_path / "a.npz", **{"vib\x1b[2J": noise(3000), "rest": noise(3000, 1)})
-    with open_signals(tmp_path / "a.npz", "a.npz") as opened:
-        assert list(opened.channels) == ["vib\\x1b[2J", "rest"]
+    assert list(isolated.read_signals(tmp_path / "a.npz").channels) == ["vib\\x1b[2J", "rest"]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@a", "plain", "'=1"])

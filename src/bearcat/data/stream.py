@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,7 +44,7 @@ from bearcat.storage import check_regular
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 # Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
 WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"}
-TEXT_BLOCK = 2**18  # bytes of text read at once
+TEXT_LINES = 2**14  # of text, read at once
 LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
 LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
 UNIT = re.compile(  # of a row of units below the header, brackets taken off
@@ -54,22 +55,20 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 
 def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """RIFF and RF64 files of integers or floats. scipy's reader cannot read 24 bits in blocks; soundfile is an extra.
+    """Integers or floats. scipy's reader cannot read 24 bits in blocks; soundfile is an extra.
 
     Not by a map of the file, which would end the process if the file shrinks.
     """
     kind, form = struct.unpack("<4s4x4s", file.read(12))
-    if kind not in (b"RIFF", b"RF64") or form != b"WAVE":
+    if kind != b"RIFF" or form != b"WAVE":
         raise ValueError("no RIFF header")
-    code, channels, rate, width, long_size = 0, 0, 0, 0, 0
+    code, channels, rate, width = 0, 0, 0, 0
     for _chunk in range(MOST_CHUNKS):
         name, size = struct.unpack("<4sI", file.read(8))
         start = file.tell()
         if name == b"data":
             break
-        if name == b"ds64":  # of files beyond 4 GB, whose other sizes say nothing
-            (long_size,) = struct.unpack("<8xQ", file.read(16))
-        elif name == b"fmt ":
+        if name == b"fmt ":
             code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
             if code == 0xFFFE:  # the kind of sample is given further on
                 (code,) = struct.unpack("<8xH", file.read(10))
@@ -79,7 +78,7 @@ def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     stored = WAV_SAMPLES.get((code, width // channels)) if channels else None
     if stored is None or width % channels:
         raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
-    count = (long_size if kind == b"RF64" else size) // width
+    count = size // width
     if start + count * width > file.seek(0, 2):
         raise EOFError("it ends before its samples do")
 
@@ -200,12 +199,9 @@ def _header(rows: list[list[str]], columns: int) -> list[str]:
 
 def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
     """Some lines at a time, without empty ones and comments, as UTF-8 or, as Windows writes them, cp1252."""
-    rest, encoding = b"", "utf-8-sig"
-    while chunk := file.read(TEXT_BLOCK) or rest:
-        at_end = chunk is rest
-        lines = (chunk if at_end else rest + chunk).splitlines(keepends=True)
-        rest = b"" if at_end or lines[-1].endswith(b"\n") else lines.pop()
-        if max(map(len, [*lines, rest])) > LONGEST_LINE:
+    next_line, encoding = partial(file.readline, LONGEST_LINE + 1), "utf-8-sig"
+    while lines := list(islice(iter(next_line, b""), TEXT_LINES)):
+        if max(map(len, lines)) > LONGEST_LINE:
             raise TooLargeError(f"{origin}: has a line of more than {LONGEST_LINE} bytes; write a row for each sample")
         content = b"".join(lines)
         try:
@@ -235,9 +231,14 @@ FORMATS = tuple(OPENERS)
 STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
 
 
-@contextmanager
-def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
-    """A file of any format, by its suffix; `origin` is the name used in error messages."""
+def read_channels(
+    path: Path, origin: str, channel: str | None = None, which: str = TO_DIAGNOSE
+) -> Generator[Any, None, None]:
+    """The rate, the stated speed and the channels' names; then (channel, samples) in the file's order.
+
+    The suffix says the format; `origin` is the file's name in errors. Which channels: ONE, of this name or the only
+    one; TO_DIAGNOSE, that one if it is there, or all that may be vibrations, and the speed; or ALL.
+    """
     suffix = path.suffix.lower()
     if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
         suffix = ".txt"
@@ -250,18 +251,7 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
         file = stack.enter_context(path.open("rb"))
         if path.stat().st_size == 0:
             raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
-        yield OPENERS[suffix](file, origin, stack)
-
-
-def read_channels(
-    path: Path, origin: str, channel: str | None = None, which: str = TO_DIAGNOSE
-) -> Generator[Any, None, None]:
-    """The rate, the stated speed and the channels' names; then (channel, samples) in the file's order.
-
-    Which channels: ONE, of this name or the only one; TO_DIAGNOSE, that one if it is there, or all that may be
-    vibrations, and the speed; or ALL.
-    """
-    with open_signals(path, origin) as opened:
+        opened = OPENERS[suffix](file, origin, stack)
         if which == ONE or (which == TO_DIAGNOSE and channel in opened.channels):
             names = [chosen_channel(origin, opened.channels, channel)]
         else:

@@ -1,8 +1,8 @@
 """Recordings → the windows a network is given; kept on disk, memory-mapped, so that a dataset is prepared once.
 
 A cache entry is named by a hash of its files' content, of every setting that shapes the windows and of the code of an
-input or reader that is a user's own. Entries appear by renaming a finished folder, so processes can share a cache; one
-that cannot be read is built again.
+input or reader that is a user's own. Its files appear whole, so processes can share a cache; an entry that cannot be
+read is built again.
 
 >>> windows = prepare(recordings, Preparation(input="frequency"))
 >>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,7 +36,7 @@ from bearcat.data.signals import reading
 from bearcat.errors import InputError
 from bearcat.plugins import row_identity, source_hash
 from bearcat.settings import from_plain, to_plain
-from bearcat.storage import digest_json, write_atomically
+from bearcat.storage import digest_json, drafted, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
@@ -122,7 +120,7 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path) 
         return cached
     windows = prepare(load(catalogue), preparation)
     with suppress(OSError):
-        _store(folder, windows, preparation)
+        _store(folder, windows)
     return _open(folder, preparation) or windows
 
 
@@ -162,19 +160,11 @@ def _open(folder: Path, preparation: Preparation) -> Windows | None:
         return None
 
 
-def _store(folder: Path, windows: Windows, preparation: Preparation) -> None:
-    """Writes an entry beside its place and renames it into it; an existing entry stays, unless it is damaged."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
-    try:
-        for name, array in zip(ARRAYS, (windows.values, windows.shapes), strict=True):
-            np.save(draft / f"{name}.npy", np.asarray(array), allow_pickle=False)
-        counts = np.bincount(windows.recording, minlength=len(windows.recordings)).tolist()
-        recordings = [to_plain(recording) for recording in windows.recordings]
-        (draft / "index.json").write_text(json.dumps({"counts": counts, "recordings": recordings}))
-        if folder.exists() and _open(folder, preparation) is None:
-            shutil.rmtree(folder)
-        with suppress(OSError):  # another process was first
-            draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+def _store(folder: Path, windows: Windows) -> None:
+    """Writes an entry, or writes a damaged one anew; it counts from its index on, which is written last."""
+    for name, array in zip(ARRAYS, (windows.values, windows.shapes), strict=True):
+        with drafted(folder / f"{name}.npy") as draft, draft.open("wb") as file:
+            np.save(file, np.asarray(array), allow_pickle=False)
+    counts = np.bincount(windows.recording, minlength=len(windows.recordings)).tolist()
+    recordings = [to_plain(recording) for recording in windows.recordings]
+    write_atomically(folder / "index.json", json.dumps({"counts": counts, "recordings": recordings}).encode())
