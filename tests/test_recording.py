@@ -82,7 +82,7 @@ def test_gaps_are_filled_by_straight_lines_and_named():
     gaps = [0, 50, 51, 52, 999]
     signal[gaps] = np.nan
     found = make_recording(signal)
-    assert found.gaps.tolist() == gaps
+    assert found.gaps == len(gaps)
     assert (found.signal[0], found.signal[999]) == (1, 998)
     np.testing.assert_array_equal(found.signal[1:999], np.arange(1, 999))
 
