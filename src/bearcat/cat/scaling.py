@@ -253,7 +253,7 @@ def domain_regression(source: Tensor, target: Tensor) -> Tensor:
     def derivatives(weights: Tensor) -> tuple[Tensor, Tensor]:
         wrong = torch.sigmoid(-(signed @ weights[..., None]))
         gradient = penalty * weights - (signed.mT @ wrong)[..., 0]
-        return gradient, (wrong * (1 - wrong) * signed).mT @ signed + torch.diag(penalty)
+        return gradient, signed.mT @ (wrong * (1 - wrong) * signed) + torch.diag(penalty)
 
     return minimise(torch.zeros_like(signed[:, 0]), objective, derivatives)
 
@@ -275,17 +275,20 @@ def minimise(
         direction = -torch.cholesky_solve(gradient[..., None], factor)[..., 0]
         slope = (gradient * direction).sum(1)  # minus the squared Newton decrement
         noise = 1e-14 * (1 + value.abs())  # what rounding makes of two equal objectives
-        length = moving.to(value)
+        length = torch.ones_like(value)
         for _ in range(TRIALS):
-            reached = objective(point + length[:, None] * direction)
-            too_high = reached > value + 1e-4 * length * slope + noise
+            step = torch.where(moving[:, None], length[:, None] * direction, 0.0)
+            reached = objective(point + step)
+            too_high = moving & ~(reached <= value + 1e-4 * length * slope + noise)
             if not too_high.any():
                 break
             length = torch.where(too_high, SHRINK * length, length)
-        point = torch.where(too_high[:, None], point, point + length[:, None] * direction)
-        value = torch.where(too_high, value, reached)
-        # A decrement of 1e-7 before a step is its square after it. A run that is no number has arrived, too.
-        moving = moving & ~too_high & (slope < -1e-14 * (1 + value.abs()))
+        moving = moving & ~too_high
+        point = torch.where(moving[:, None], point + step, point)
+        value = torch.where(moving, reached, value)
+        moving = moving & (
+            slope < -1e-14 * (1 + value.abs())
+        )  # a decrement of 1e-7 before a step is its square after it
         if not moving.any():
             break
     return point
