@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.networks import ENCODERS, Encoder, build_network, initialise, run_seed, select_run
+from bearcat.cat.networks import ENCODERS, Encoder, PlainModule, build_network, initialise, run_seed, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.state import TrainingState
 from bearcat.deploy.model import export_onnx, load_model
@@ -56,17 +56,6 @@ class ResNet(Encoder):
         return Residual(channels, dropout)
 
 
-@dataclass(frozen=True)
-class Wrong(Encoder):
-    what: str = "tuple"
-
-    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        return {
-            "tuple": nn.LSTM(points, 4, batch_first=True), "map": nn.Conv1d(channels, 4, 3),
-            "points": nn.Sequential(nn.Flatten(), nn.Linear(7, 3)), "batch": nn.Flatten(0),
-        }[self.what]  # fmt: skip
-
-
 class CountedPatches(nn.Module):
     """Counts its batch in a way that a graph takes for a constant."""
 
@@ -82,7 +71,7 @@ class Counted(Encoder):
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, row in {"resnet": ResNet, "wrong": Wrong, "counted": Counted}.items():
+    for name, row in {"resnet": ResNet, "counted": Counted}.items():
         monkeypatch.setitem(ENCODERS, name, row)
 
 
@@ -158,12 +147,12 @@ def test_a_graph_that_takes_one_number_of_windows_alone_is_not_written(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("what", "named"),
+    ("module", "named"),
     [
-        ("tuple", "returned tuple"), ("map", r"made \(2, 4, 46\)"), ("points", "cannot take windows"),
-        ("batch", r"made \(96,\) .*for a batch of 2"),
+        (nn.LSTM(48, 4, batch_first=True), "returned tuple"), (nn.Conv1d(1, 4, 3), r"made \(2, 4, 46\)"),
+        (nn.Linear(7, 3), "cannot take windows"), (nn.Flatten(0), r"made \(96,\) .*for a batch of 2"),
     ],
 )  # fmt: skip
-def test_a_module_that_makes_no_features_is_told_what_it_made(what, named):
-    with pytest.raises(InputError, match=f"encoder 'wrong:what={what}': its module {named}"):
-        build_network(f"wrong:what={what}", 1, 1, 48, 3)
+def test_a_module_that_makes_no_features_is_told_what_it_made(module, named):
+    with pytest.raises(InputError, match=f"encoder 'mine': its module {named}"):
+        PlainModule(module, (1, 48), "mine")

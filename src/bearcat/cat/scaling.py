@@ -286,9 +286,8 @@ def minimise(
         moving = moving & ~too_high
         point = torch.where(moving[:, None], point + step, point)
         value = torch.where(moving, reached, value)
-        moving = moving & (
-            slope < -1e-14 * (1 + value.abs())
-        )  # a decrement of 1e-7 before a step is its square after it
+        # A decrement of 1e-7 before a step is its square after it.
+        moving = moving & (slope < -1e-14 * (1 + value.abs()))
         if not moving.any():
             break
     return point

@@ -110,17 +110,12 @@ def expected_accuracy(target: Target) -> dict[str, float]:
     return {name: float(share) for name, share in shares.items()}
 
 
-def majority_weight(predicted: Integers, recording: Integers, classes: int, weight: Floats | None = None) -> Floats:
-    """For each recording (recording,) the weight, or the number, of its windows that have its commonest class."""
-    counts = np.bincount(recording * classes + predicted, weight, minlength=classes * (int(recording.max()) + 1))
-    return np.asarray(counts.reshape(-1, classes).max(axis=1))
-
-
 def window_agreement(target: Target) -> float:
     """The share of windows whose class is that of most windows of their recording: no more can be right."""
     _, number = np.unique(target.recording, return_inverse=True)
-    counts = majority_weight(target.predicted, number, int(target.predicted.max()) + 1)
-    return float(counts.sum() / len(number))
+    counts = np.zeros((number.max() + 1, target.predicted.max() + 1))
+    np.add.at(counts, (number, target.predicted), 1)
+    return float(counts.max(axis=1).sum() / len(number))
 
 
 def estimates(
