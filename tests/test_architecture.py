@@ -28,7 +28,7 @@ LAYERS = [
 DATA_LAYERS = [
     {"bearing", "channels", "recording", "physical", "signals", "vibration"},
     {"catalogue", "inputs"},
-    {"windows", "splits", "stream"},
+    {"windows", "splits", "formats"},
     {"tasks", "isolated"},
     {"manifest"},
     {"benches"},

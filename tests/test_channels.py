@@ -12,7 +12,6 @@ from bearcat.data import isolated
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
-from bearcat.data.signals import BLOCK
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
 from bearcat.diagnosis.lines import cross_talk, last_order, levels_over_background, line_amplitudes
 from bearcat.diagnosis.physics import PhysicsEvidence, loudness, physics_evidence
@@ -74,7 +73,7 @@ def write_wav(path, values):
 
 @pytest.mark.parametrize("write", [write_wav, savemat])
 def test_channels_are_what_the_file_holds_and_too_many_samples_are_refused(tmp_path, monkeypatch, write):
-    values, path = noise(2, 3 * BLOCK // 2), tmp_path / ("a.wav" if write is write_wav else "a.mat")
+    values, path = noise(2, 400_000), tmp_path / ("a.wav" if write is write_wav else "a.mat")
     write(path, values if write is write_wav else {"c1": values[:, 0], "c2": values[:, 1]})
     for recording, column in zip(find_recordings(path), values.T, strict=True):
         np.testing.assert_array_equal(recording.read().signal, column)
@@ -104,7 +103,7 @@ def test_lost_samples_are_interpolated_and_many_spoil_their_own_channel(tmp_path
 
 def test_a_file_of_several_channels_is_decoded_once(tmp_path):
     write_csv(tmp_path / "a.csv", ["x", "y", "rpm"], noise(3, 3000))
-    with patch.object(isolated, "read_isolated", wraps=isolated.read_isolated) as decoded:
+    with patch.object(isolated, "read_channels", wraps=isolated.read_channels) as decoded:
         assert [recording.read().signal.size for recording in find_recordings(tmp_path)] == [3000, 3000]
     assert decoded.call_count == 1
 

@@ -12,7 +12,7 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.channels import Declared
-from bearcat.data.signals import SignalLimits
+from bearcat.data.signals import share_at_limits
 from bearcat.diagnosis.quality import Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.findings import ZONES
@@ -76,9 +76,7 @@ def test_twice_the_stated_speed_is_no_mains_hum(hertz, hums):
 @settings(max_examples=40, deadline=None)
 def test_clipping_agrees_with_its_slow_twin(values, limit):
     samples = [float(min(value, limit)) for value in values]
-    limits = SignalLimits()
-    limits.add(np.array(samples, dtype=np.float32))
-    assert limits.clipped == pytest.approx(slow.clipped(samples))
+    assert share_at_limits(np.array(samples, dtype=np.float32)) == pytest.approx(slow.clipped(samples))
 
 
 def test_a_machine_stands_still_far_below_its_other_recordings():

@@ -23,7 +23,7 @@ from bearcat.data.channels import vibrations
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, count_windows, rate_ratio
-from bearcat.data.signals import MEASURED, SignalLimits
+from bearcat.data.signals import MEASURED, share_at_limits
 from bearcat.data.splits import choose_scheme, specimen_counts
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.data.windows import different_rates, metadata
@@ -164,13 +164,12 @@ def measure(
 
 def _oddity(samples: Floats) -> str | None:
     """What is odd about the beginning of a recording (time,)."""
-    limits = SignalLimits()
-    limits.add(samples[:MEASURED])
-    if limits.low == limits.high:
-        return f"does not change ({limits.low:g} throughout); check its sensor"
-    if limits.clipped >= CLIPPED:
-        share = f"{100 * limits.clipped:.1f} % of its samples stand at ±{max(limits.high, -limits.low):.4g}"
-        return f"is clipped, {share}; record it again with a lower gain"
+    beginning = samples[:MEASURED]
+    if beginning.min() == beginning.max():
+        return f"does not change ({beginning[0]:g} throughout); check its sensor"
+    if (share := share_at_limits(beginning)) >= CLIPPED:
+        stand = f"{100 * share:.1f} % of its samples stand at ±{abs(beginning).max():.4g}"
+        return f"is clipped, {stand}; record it again with a lower gain"
     return None
 
 

@@ -33,11 +33,11 @@ from bearcat.data.catalogue import (
     two_classes,
 )
 from bearcat.data.channels import vibrations
+from bearcat.data.formats import FORMATS, STATING
 from bearcat.data.isolated import read_signals
 from bearcat.data.manifest import MANIFEST, ManifestRow, manifest_in, read_manifest
 from bearcat.data.recording import Recording, stated_speed, stretch
 from bearcat.data.signals import KEPT_BYTES, Signals, chosen_channel, reading
-from bearcat.data.stream import FORMATS, STATING
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 from bearcat.storage import real_path
 

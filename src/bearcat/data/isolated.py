@@ -20,17 +20,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import bearcat.data.stream as streams
-from bearcat.data.signals import Samples, Signals, TooLargeError
-from bearcat.data.stream import ALL
+from bearcat.data.formats import ALL, MOST_BYTES, read_channels
+from bearcat.data.signals import Signals, TooLargeError
 from bearcat.errors import InputError
 
 # Formats whose parsers can be broken, and the libraries that are loaded for them.
@@ -41,9 +40,7 @@ RISKY = {
 DAY = 86_400.0  # seconds; the time for a file of the user's own
 GRACE = 5.0  # seconds after its time in which a child must have ended
 LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
-MOST_BYTES = 2**31  # of samples of a file, which are held in memory
 CPU_SECONDS = 600.0  # of computing for one file
-LONGEST_MESSAGE = 2**26  # bytes; a block of samples has one
 
 START = (
     "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.isolated import work; work(int(descriptor))"
@@ -66,37 +63,14 @@ def is_risky(path: Path) -> bool:
 def read_signals(
     path: Path, origin: str | None = None, channel: str | None = None, which: str = ALL, seconds: float = DAY
 ) -> Signals:
-    """Channels of a file, whole: all, or those that `read_channels` (stream.py) gives for `channel` and `which`.
+    """Channels of a file: all, or those that `read_channels` (formats.py) gives for `channel` and `which`.
 
-    A child that reads them ends after these seconds.
+    A child reads risky formats, and ends after these seconds.
     """
     origin = origin or str(path)
-    with closing(read_isolated(path, origin, channel, which, seconds)) as content:
-        rate, rpm, names = next(content)
-        blocks: dict[str, list[Samples]] = {name: [] for name in names}
-        for name, block in content:
-            blocks[name].append(block)
-    return Signals(origin, {name: np.concatenate(blocks.pop(name)) for name in names}, rate, rpm)
-
-
-def read_isolated(
-    path: Path, origin: str, channel: str | None, which: str, seconds: float = DAY
-) -> Generator[Any, None, None]:
-    """What bearcat.data.stream.read_channels yields, by a child where the format is risky, up to MOST_BYTES of samples
-    and a limit that follows from the size of the file.
-    """
-    most, size = MOST_BYTES, 0
     if is_risky(path) and sys.platform != "win32":
-        content, most = _by_child(path, origin, channel, which, time.monotonic() + seconds), min(most, _limit(path))
-    else:
-        content = streams.read_channels(path, origin, channel, which)
-    with closing(content):
-        yield next(content)
-        for name, block in content:
-            size += block.nbytes
-            if size > most:
-                raise TooLargeError(f"{origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
-            yield name, block
+        return _by_child(path, origin, channel, which, seconds)
+    return read_channels(path, origin, channel, which, MOST_BYTES)
 
 
 def _limit(path: Path) -> int:
@@ -107,29 +81,31 @@ def _limit(path: Path) -> int:
     return min(LEAST_BYTES + UNPACKED * size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
-def _by_child(path: Path, origin: str, channel: str | None, which: str, until: float) -> Generator[Any, None, None]:
-    """What a child reads; closing this ends it. InputError where it refuses the file or died of it."""
+def _by_child(path: Path, origin: str, channel: str | None, which: str, seconds: float) -> Signals:
+    """What a child reads. InputError where it refuses the file or died of it."""
     order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
-    order |= {"memory": _limit(path), "seconds": max(until - time.monotonic(), 0.001)}
+    order |= {"memory": _limit(path), "most": min(MOST_BYTES, _limit(path)), "seconds": max(seconds, 0.001)}
+    until = time.monotonic() + seconds
     ours, theirs = socket.socketpair()
-    with Connection(ours.detach()) as connection:
-        with theirs, suppress(OSError):  # receiving will say what happened
-            socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
-            connection.send_bytes(json.dumps(order).encode())
-        while True:
+    with Connection(ours.detach()) as connection:  # closing it ends the child
+
+        def answer() -> bytes:
             try:
                 if not connection.poll(max(until - time.monotonic(), 0) + GRACE):
                     raise EOFError
-                text, _, samples = connection.recv_bytes(LONGEST_MESSAGE).partition(b"\n")
+                return connection.recv_bytes(MOST_BYTES)
             except (EOFError, OSError) as error:
                 damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
                 raise InputError(f"{origin}: {damaged}") from error
-            content = json.loads(text)
-            if content is None:  # all is said
-                return
-            if isinstance(content, dict):
-                raise (TooLargeError if content["large"] else InputError)(content["problem"], content["field"])
-            yield content if isinstance(content, list) else (content, np.frombuffer(samples, dtype=np.float32))
+
+        with theirs, suppress(OSError):  # receiving will say what happened
+            socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
+            connection.send_bytes(json.dumps(order).encode())
+        said = json.loads(answer())
+        if "problem" in said:
+            raise (TooLargeError if said["large"] else InputError)(said["problem"], said["field"])
+        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in said["names"]}
+        return Signals(origin, channels, said["rate"], said["rpm"])
 
 
 def _forking_process() -> socket.socket:
@@ -178,8 +154,8 @@ def work(descriptor: int) -> None:
             if os.fork() == 0:
                 with suppress(BaseException):
                     _limit_process(order["memory"], order["seconds"])
-                    for content, samples in _messages(order):
-                        connection.send_bytes(json.dumps(content).encode() + b"\n" + samples)
+                    for message in _answers(order):
+                        connection.send_bytes(message)
                 os._exit(0)
 
 
@@ -199,15 +175,12 @@ def _limit_process(memory: int, seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
-def _messages(order: dict[str, Any]) -> Iterator[tuple[Any, bytes]]:
-    """The list of what is known of the file, the name of a channel and a block of it, and nothing at the end; or, as a
-    table, why the file is refused.
-    """
+def _answers(order: dict[str, Any]) -> Iterator[bytes]:
+    """What is known of the file, then the samples of each channel; or why it is refused."""
     try:
-        blocks = streams.read_channels(Path(order["path"]), order["origin"], order["channel"], order["which"])
-        yield list(next(blocks)), b""
-        for name, block in blocks:
-            yield name, block.tobytes()
-        yield None, b""
+        signals = read_channels(*(order[name] for name in ("path", "origin", "channel", "which", "most")))
+        yield json.dumps({"rate": signals.rate, "rpm": signals.rpm, "names": list(signals.channels)}).encode()
+        yield from (samples.tobytes() for samples in signals.channels.values())
     except InputError as error:
-        yield {"problem": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}, b""
+        large = isinstance(error, TooLargeError)
+        yield json.dumps({"problem": str(error), "field": error.field, "large": large}).encode()

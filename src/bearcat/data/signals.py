@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO
@@ -19,11 +19,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.errors import InputError, check_range, library, shown, suggest
+from bearcat.errors import InputError, library, shown, suggest
 
 Samples = NDArray[Any]
 
-BLOCK = 2**18  # samples read at once
+BLOCK = 2**18  # samples worked on at once
+STRETCH = 2**14  # times whose spacing is checked together
 SOME_NAMES = 30  # of channels, listed in a sentence
 KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
@@ -52,29 +53,6 @@ def reading(origin: str, kind: str) -> Iterator[None]:
         reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
         damaged = f"cannot be read as {kind} ({reason}); it is damaged or of another format"
         raise InputError(f"{origin}: {damaged}") from error
-
-
-@dataclass(frozen=True, eq=False)
-class SignalFile:
-    """An open file: its channels and their rate.
-
-    `read` may be called once, with the names of the channels wanted; it gives blocks of them in the file's order.
-    """
-
-    origin: str
-    channels: Collection[str]
-    rate: float | None  # None: the file does not say
-    read: Callable[[Sequence[str]], Iterator[tuple[str, Samples]]]
-    names: Collection[str] = ()  # of everything in the file, for the sentence that there is no signal
-    rpm: float | None = None  # that a number in the file states, whatever it is
-
-    def __post_init__(self) -> None:
-        if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
-            most = f"has {count} columns, more than {MOST_CHANNELS}"
-            raise InputError(f"{self.origin}: {most}; transpose the table, or cut it into files")
-        if not self.channels:
-            raise InputError(f"{self.origin}: holds no numeric signal; it has {some_names(map(shown, self.names))}")
-        check_range("rate", self.rate, self.origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +93,24 @@ def some_names(names: Iterable[str]) -> str:
 
 
 def rate_of(origin: str, name: str, times: Samples) -> float:
-    """The rate of evenly spaced times."""
-    span = times[-1] - times[0]
-    if not np.isfinite(span) or span <= 0:
-        raise InputError(f"{origin}: the times in column '{name}' do not rise; sort them, or remove the column")
-    step = span / (times.size - 1)
-    off = np.abs(times - times[0] - step * np.arange(times.size))
-    if not off.max() <= 1.5 * step:
-        uneven = f"the times in '{name}' are not evenly spaced (near {times[off.argmax()]:g} s)"
-        raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
-    rate = float(1 / step)
-    return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else rate  # whole but for the file's rounding
+    """The rate of evenly spaced times, which are checked a stretch at a time, as clocks drift."""
+    rates = list[float]()
+    for first in range(0, times.size - 1, STRETCH):
+        part = times[first : first + STRETCH + 1]
+        span = part[-1] - part[0]
+        if not np.isfinite(span) or span <= 0:
+            raise InputError(f"{origin}: the times in column '{name}' do not rise; sort them, or remove the column")
+        step = span / (part.size - 1)
+        off = np.abs(part - part[0] - step * np.arange(part.size))
+        if not off.max() <= 1.5 * step:
+            uneven = f"the times in '{name}' are not evenly spaced (near {part[off.argmax()]:g} s)"
+            raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
+        rates.append(float(1 / step))
+        if part.size > 100 and abs(rates[-1] / rates[0] - 1) > 0.01:
+            changes = f"its rate changes from {rates[0]:g} to {rates[-1]:g} Hz"
+            raise InputError(f"{origin}: {changes}; cut the file there")
+    whole = round(rates[0])
+    return float(whole) if abs(rates[0] - whole) < 1e-4 * rates[0] else rates[0]  # whole but for the file's rounding
 
 
 DEEPEST = 8  # structs and cells inside each other
@@ -139,7 +124,7 @@ TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
 TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
 
 
-def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = None) -> SignalFile:
+def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = None) -> Signals:
     """Channels of named arrays of one or two axes, of which the longer one is time: a table gives one per column.
 
     The rate, where the format has none, is a number called fs, sr or the like, or that of an array of times. A number
@@ -169,17 +154,11 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
         alike = [samples for other, samples in channels.items() if other.rpartition(".")[0] == struct]
         same_size = sum(samples.size == times.size for samples in alike)
         if plain in TIME_NAMES and times.size > 2 and same_size > 1:
-            rates[name] = rate_of(origin, name, times[:BLOCK].astype(np.float64) * unit)
+            rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
     speeds = {name: value for name, value in numbers.items() if _is_speed(name, channels)}
-
-    def read(names: Sequence[str]) -> Iterator[tuple[str, Samples]]:
-        for name in names:
-            for start in range(0, channels[name].size, BLOCK):
-                yield name, channels[name][start : start + BLOCK]
-
     stated = rate or _agreed(origin, rates, "sampling rates", "Hz")
-    return SignalFile(origin, channels, stated, read, arrays, _agreed(origin, speeds, "speeds", "rpm"))
+    return Signals(origin, channels, stated, _agreed(origin, speeds, "speeds", "rpm"))
 
 
 def plain_name(name: str) -> str:
@@ -211,15 +190,16 @@ def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> 
     return value
 
 
-def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+def read_npy(file: BinaryIO, origin: str) -> Signals:
     return from_arrays(origin, {"": np.load(file, allow_pickle=False)})
 
 
-def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    return from_arrays(origin, dict(stack.enter_context(np.load(file, allow_pickle=False))))
+def read_npz(file: BinaryIO, origin: str) -> Signals:
+    with np.load(file, allow_pickle=False) as archive:
+        return from_arrays(origin, dict(archive))
 
 
-def open_flac(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+def read_flac(file: BinaryIO, origin: str) -> Signals:
     """Channels go by their numbers, and full scale is 1, as in wav files."""
     soundfile = library("soundfile", "formats", origin)
     if file.read(4) != b"fLaC":  # it would read twenty other formats too
@@ -229,12 +209,12 @@ def open_flac(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     return from_arrays(origin, {str(number): column for number, column in enumerate(samples.T, start=1)}, float(rate))
 
 
-def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+def read_mat(file: BinaryIO, origin: str) -> Signals:
     """Variables, fields of structs as `struct.field`, cells as `cell.1`, or by the `Name` of structs in them."""
     head = file.read(516)
     file.seek(0)
     if head.startswith(HDF5) or head.endswith(HDF5[1]):  # behind the 512 bytes that MATLAB leaves for a text
-        return open_tree(file, origin, stack)
+        return read_tree(file, origin)
     from scipy.io import loadmat
 
     with warnings.catch_warnings():
@@ -269,10 +249,9 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
         yield from _flat(origin, ".".join(filter(None, (name, key))), item, depth + 1)
 
 
-def open_tree(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+def read_tree(file: BinaryIO, origin: str) -> Signals:
     """The arrays of an HDF5 file, as `group.array`; an attribute called fs or rate is the rate."""
-    h5py = library("h5py", "formats", origin)
-    tree, arrays = stack.enter_context(h5py.File(file, "r")), dict[str, Any]()
+    h5py, arrays = library("h5py", "formats", origin), dict[str, Any]()
 
     def visit(name: str, node: Any) -> None:
         if name.startswith("#") or "MATLAB_object_decode" in node.attrs:  # MATLAB's bookkeeping, tables and objects
@@ -285,61 +264,47 @@ def open_tree(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
                 raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
             arrays[name.replace("/", ".")] = node[()]
 
-    visit("", tree)
-    tree.visititems(visit)
+    with h5py.File(file, "r") as tree:
+        visit("", tree)
+        tree.visititems(visit)
     return from_arrays(origin, arrays)
 
 
 # Samples at the limits of a converter. A clipped signal stands at its highest or lowest value far more often than just
 # short of it.
 MEASURED = 1 << 17  # samples from the beginning of a recording, where not all of it is looked at
-NEAR = 0.01  # of the range so far: what lies so close below a limit is just short of it
+NEAR = 0.01  # of the range: what lies so close to a limit is just short of it
 TIMES, LEAST = 3, 4  # at a limit: so many times as many samples as just short of it, and at least so many
 COARSE = 16  # values; a converter that gives no more repeats them without being clipped
 MOST_VALUES = 256  # that are counted; a signal with more is not coarse
 PROBED = 1024  # samples that show whether there are more
 
 
-class SignalLimits:
-    """How many samples of a signal stand at its limits, and how many different values it has, block by block.
+def few_values(samples: Samples) -> Samples | None:
+    """The different values of a signal (time,), sorted; None where there are more than MOST_VALUES.
 
-    >>> limits = SignalLimits()
-    >>> limits.add(np.clip(np.sin(np.arange(1000.0)), -0.5, 0.5))
-    >>> limits.clipped > 0.5
+    >>> few_values(np.array([0.0, 1.0, 0.0, 1.0]))
+    array([0., 1.])
+    """
+    if np.unique(samples[:PROBED]).size > MOST_VALUES:  # as in any vibration
+        return None
+    values = np.unique(samples)
+    return None if values.size > MOST_VALUES else values
+
+
+def share_at_limits(samples: Samples) -> float:
+    """The share of samples (time,) at the highest and the lowest value; 0 where no more stand there than chance
+    explains.
+
+    >>> share_at_limits(np.clip(np.sin(np.arange(1000.0)), -0.5, 0.5)) > 0.5
     True
     """
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.low, self.high = np.inf, -np.inf
-        self.values: NDArray[Any] | None = np.empty(0, dtype=np.float32)  # sorted; None: more than MOST_VALUES
-        self._counts = {-1: (0, 0), 1: (0, 0)}  # samples at the lowest and the highest value so far, and just short
-
-    def add(self, block: NDArray[Any]) -> None:
-        if block.size == 0:
-            return
-        self.samples += block.size
-        before = {-1: -self.low, 1: self.high}
-        self.low, self.high = min(self.low, float(block.min())), max(self.high, float(block.max()))
-        near = NEAR * (self.high - self.low)
-        with np.errstate(over="ignore"):  # of values near the ends of float32
-            distances = block - self.low, self.high - block
-        for (sign, limit), below in zip(((-1, -self.low), (1, self.high)), distances, strict=True):
-            at, close = self._counts[sign]
-            if limit > before[sign]:  # what stood at the last limit is short of this one
-                at, close = 0, at + close if limit - before[sign] < near else 0
-            here = int(np.count_nonzero(below == 0))
-            self._counts[sign] = at + here, close + int(np.count_nonzero(below < near)) - here
-        if self.values is not None:
-            probed = np.sort(block[:PROBED])
-            many = np.count_nonzero(probed[1:] != probed[:-1]) >= MOST_VALUES  # as in any vibration
-            values = None if many else np.union1d(self.values, block)
-            self.values = None if values is None or values.size > MOST_VALUES else values
-
-    @property
-    def clipped(self) -> float:
-        """The share of samples at the limits; 0 where no more stand there than chance explains."""
-        if self.values is not None and self.values.size <= COARSE:
-            return 0.0
-        at_limits = sum(at for at, close in self._counts.values() if at >= LEAST and at > TIMES * close)
-        return at_limits / max(self.samples, 1)
+    values = few_values(samples)
+    if values is not None and values.size <= COARSE:
+        return 0.0
+    low, high = float(samples.min()), float(samples.max())
+    near, clipped = NEAR * (high - low), 0
+    for limit, close in ((low, samples < low + near), (high, samples > high - near)):
+        at = int(np.count_nonzero(samples == limit))
+        clipped += at if at >= LEAST and at > TIMES * (int(np.count_nonzero(close)) - at) else 0
+    return clipped / samples.size

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
-from bearcat.data.stream import FORMATS
+from bearcat.data.formats import FORMATS
 from bearcat.deploy import diagnose as diagnosed
 from bearcat.deploy.find import find_files
 from bearcat.errors import InputError, shown, to_json

@@ -29,9 +29,9 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS
+from bearcat.data.formats import FORMATS, ONE
 from bearcat.data.isolated import is_risky, read_signals
 from bearcat.data.signals import TooLargeError
-from bearcat.data.stream import FORMATS, ONE
 from bearcat.deploy import diagnose
 from bearcat.deploy.find import FoundUnit, Given, alone, found_recording, recording_of
 from bearcat.deploy.opened import Predictor, open_model

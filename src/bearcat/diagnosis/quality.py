@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit, unlike_vibration
 from bearcat.data.recording import SEGMENT, Floats, power_density
-from bearcat.data.signals import BLOCK, MEASURED, SignalLimits
+from bearcat.data.signals import BLOCK, MEASURED, few_values, share_at_limits
 from bearcat.errors import InputError
 from bearcat.findings import (
     CLIPPED,
@@ -89,12 +89,11 @@ class Quality:
 
 def check_quality(channel: Channel) -> Quality:
     """What is wrong with a channel."""
-    signal, limits = channel.signal, SignalLimits()
+    signal = channel.signal
     sums, still = np.zeros(2), 0
     offset = float(signal[:BLOCK].mean(dtype=np.float64))  # a large offset would hide small deviations
     for first in range(0, signal.size, BLOCK):  # which bounds the memory
         block = signal[first : first + BLOCK]
-        limits.add(block)
         off = block.astype(np.float64) - offset
         sums += off.sum(), np.square(off, out=off).sum()  # @ would wake threads
         few = block[:: STILL // 2]
@@ -103,11 +102,11 @@ def check_quality(channel: Channel) -> Quality:
             still += int(runs[runs >= STILL].sum())
     mean, square = sums / signal.size
     rms = float(np.sqrt(max(square - mean**2, 0.0)))
-    if (reason := _silent(limits.values, rms, channel.unit)) is not None:
+    if (reason := _silent(few_values(signal), rms, channel.unit)) is not None:
         return Quality(reason, (), rms)
     findings = list[Finding]()
-    if limits.clipped > CLIPPED:
-        findings.append(Finding("clipped", "check", {"share": limits.clipped}))
+    if (share := share_at_limits(signal)) > CLIPPED:
+        findings.append(Finding("clipped", "check", {"share": share}))
     if still > STUCK * signal.size:
         findings.append(Finding("dropouts", "check", {"share": still / signal.size}))
     if channel.gaps:

@@ -25,8 +25,8 @@ from zoneinfo import ZoneInfo
 
 from bearcat.data.catalogue import Problem, checked_root, grouped, inside
 from bearcat.data.folder import speed_in_folders, with_folder_speed
+from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
-from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, shown
 from bearcat.findings import listed
 from bearcat.watch.snapshot import RecordingFile
