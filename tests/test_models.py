@@ -9,7 +9,7 @@ from torch import nn
 from bearcat.cat import networks
 from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
 from bearcat.errors import InputError
-from bearcat.fast.stacked import Randomness, dropped
+from bearcat.fast.stacked import Randomness, dropped, uniform
 from tests.reference import loop as reference
 
 
@@ -79,13 +79,13 @@ def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions
     draws, drawn = Randomness(torch.tensor([1, 2, 3, 4])), []
     for _ in range(4):
         draws.next()
-        drawn += [draws.uniform(layer, 20_000) for layer in range(3)]
-    uniform = torch.cat(drawn)  # (draw × layer × run, position)
-    assert uniform.mean().item() == pytest.approx(0.5, abs=0.002)
-    correlation = torch.corrcoef(uniform) - torch.eye(len(uniform), dtype=torch.float64)
-    neighbours = ((uniform[:, 1:] - 0.5) * (uniform[:, :-1] - 0.5)).mean(dim=1) * 12
+        drawn += [uniform(draws.now, layer, 20_000) for layer in range(3)]
+    numbers = torch.cat(drawn)  # (draw × layer × run, position)
+    assert numbers.mean().item() == pytest.approx(0.5, abs=0.002)
+    correlation = torch.corrcoef(numbers) - torch.eye(len(numbers), dtype=torch.float64)
+    neighbours = ((numbers[:, 1:] - 0.5) * (numbers[:, :-1] - 0.5)).mean(dim=1) * 12
     assert max(correlation.abs().max(), neighbours.abs().max()) < 0.035  # five standard deviations of 1/√20000
-    histogram = torch.histc(uniform.float(), 64, 0, 1) / uniform.numel() * 64
+    histogram = torch.histc(numbers.float(), 64, 0, 1) / numbers.numel() * 64
     assert (histogram - 1).abs().max() < 0.03
 
 
