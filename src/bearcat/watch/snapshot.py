@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy import beside_each_other, measure_points
+from bearcat.deploy import completed, measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
@@ -95,7 +95,7 @@ def measure(
         if short:  # it is read together with others
             observed = replace(observed, no_lines=None)
         # Each point alone: its neighbours, which may be in other files, are compared later (alarm.py).
-        [observation] = beside_each_other([replace(observed, measured=None)])
+        observation = completed(replace(observed, measured=None))
         rpm = None if observed.speed is None else observed.speed.rpm
         stated = {"rpm": rpm, "load": load, "temperature": temperature, "rms": observed.rms}
         values = dict(measured.levels) | {name: value for name, value in stated.items() if value is not None}
