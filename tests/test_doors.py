@@ -21,11 +21,12 @@ from bearcat.data.folder import Folder, at_speeds
 from bearcat.data.recording import Recording, Windows
 from bearcat.data.windows import fingerprint
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.serve import Served
+from bearcat.deploy.serve import answer
 from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.quality import Channel, Quality, check_quality
 from bearcat.errors import InputError
 from bearcat.report import read_result
+from bearcat.settings import ServeRequest
 from bearcat.watch.folder import WatchedFolder
 from tests.commands import bearcat as run
 from tests.golden.compare import differing
@@ -58,14 +59,11 @@ def by_python(found: bearcat.Diagnoses) -> dict[str, dict[str, Any]]:
 
 def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | None:
     """The server's answer; None where it refuses the file."""
-    opened = None if model is None else open_model(model)
-    served = Served(opened)
+    opened, texts = None if model is None else open_model(model), {name: str(value) for name, value in query.items()}
     try:
-        texts = {name: str(value) for name, value in query.items()}
-        answer = served.answer(path, texts | {"filename": path.name}, 60)
+        return json.loads(json.dumps(answer(opened, path, texts | {"filename": path.name}, ServeRequest())))
     except InputError:
         return None
-    return json.loads(json.dumps(answer))
 
 
 def compare(folder: Path, model: Path, **query: Any) -> int:
@@ -79,11 +77,11 @@ def compare(folder: Path, model: Path, **query: Any) -> int:
             assert printed.keys() == called.keys()
             for name, row in printed.items():
                 assert_same(row, called[name], f"{command[0]} and Python: {name}")
-            answer = by_http(path, by, **query)
+            answered = by_http(path, by, **query)
             (only, *more) = printed.values()
-            if answer is not None and not more:
-                assert_same(only, answer, f"{command[0]} and HTTP: {path.name}")
-            assert answer is not None or more or only["state"] in ("unreadable", "not diagnosed"), path.name
+            if answered is not None and not more:
+                assert_same(only, answered, f"{command[0]} and HTTP: {path.name}")
+            assert answered is not None or more or only["state"] in ("unreadable", "not diagnosed"), path.name
     return len(list(folder.iterdir()))
 
 

@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.serve import QUERY, Served, is_loopback, make_app, serve
+from bearcat.deploy.serve import QUERY, is_loopback, make_app, serve
 from bearcat.errors import InputError
 from bearcat.settings import ServeRequest
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
@@ -94,8 +94,7 @@ def client_of(path: Path | None, *, action: str = "use", **limits: float) -> Tes
     model = None if path is None else open_model(path)
     if model is not None and action != "use":
         model = replace(model, decision=REFUSED)
-    served = Served(model)
-    return TestClient(make_app(served, ServeRequest.of(**limits)), base_url="http://localhost")
+    return TestClient(make_app(model, ServeRequest.of(**limits)), base_url="http://localhost")
 
 
 @pytest.fixture(scope="module")
