@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from bearcat.cli import options
-from bearcat.cli.options import Commands, Names, Root, print_lines, print_note, print_table, takes
+from bearcat import cli
+from bearcat.cli import Commands, Names, Root, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.settings import AdaptRequest
 
@@ -41,7 +41,7 @@ def adapt(
     from bearcat.adaptation.adapt import adapt as run
     from bearcat.cat.state import training_progress
 
-    plan = make_plan(request, options.reading_bar())
+    plan = make_plan(request, cli.reading_bar())
     if plan.spec.chosen:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.spec.chosen)
         print_note(f"chosen from the recordings: {chosen}")
@@ -68,7 +68,7 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
     print_lines(diagnoses.summary)
     if left_out := len(adaptation.problems):
         print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
-    options.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
+    cli.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_lines(adaptation.decision.sentence, *record.sentences, "")
@@ -125,7 +125,7 @@ def export(
     from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)
-    options.print_decision(opened)
+    cli.print_decision(opened)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
