@@ -24,7 +24,7 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
     "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "onnxruntime",
     "onnxscript", "rich.progress", "rich.table", "sklearn.neighbors", "torch._dynamo", "bearcat.adaptation.adapt",
-    "bearcat.bench.execute", "bearcat.cli.recordings", "bearcat.cli.train", "bearcat.cli.watch", "bearcat.deploy.serve",
+    "bearcat.bench.grid", "bearcat.cli.recordings", "bearcat.cli.train", "bearcat.cli.watch", "bearcat.deploy.serve",
     "bearcat.report.pages", "bearcat.watch.watching",
 ])  # fmt: skip
 

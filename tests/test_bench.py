@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from bearcat.adaptation import Library, RunSpec
-from bearcat.bench import RunStore, identify, open_store, results
-from bearcat.bench import execute as executing
-from bearcat.bench.execute import Execution, Executor, execute, in_stacks
+from bearcat.adaptation import run as running
+from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, identify, in_stacks, open_store, results
 from bearcat.bench.grid import plan, read_grid
 from bearcat.errors import InputError
 from tests import commands
@@ -68,7 +67,7 @@ class Site:
     messages: list[str] = field(default_factory=list)
 
     def execute(self, executor: Executor | None = None, retry_failed: bool = False) -> None:
-        execution = Execution(self.store, self.specs, self.messages.append)
+        execution = Execution(self.store, self.specs, Library(), self.messages.append)
         execute(execution, executor or partial(in_stacks, device=CPU), retry_failed)
 
     def words(self, *more: object) -> list[str]:
@@ -137,7 +136,7 @@ def die_in_the_second_stack(site: Site) -> None:
         die = lambda state: os.kill(os.getpid(), signal.SIGKILL) if state.epoch == 2 else None  # noqa: E731
         return nullcontext(die if name.startswith("CAT") else None)
 
-    execute(Execution(site.store, site.specs, bar=bar), partial(in_stacks, device=CPU))
+    execute(Execution(site.store, site.specs, Library(), bar=bar), partial(in_stacks, device=CPU))
 
 
 def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make, whole):
@@ -155,8 +154,8 @@ def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_check
 
 def test_two_processes_on_one_store_train_each_run_once(make, whole):
     site = make()
-    files, words = [site.store.path.parent / name for name in ("one", "other")], ("--stack", "1", "--device", "cpu")
-    both = [commands.start(*site.words(*words), output=file, errors=file) for file in files]
+    files = [site.store.path.parent / name for name in ("one", "other")]
+    both = [commands.start(*site.words("--device", "cpu"), output=file, errors=file) for file in files]
     for process in both:
         process.join(120)
     outputs = [file.read_text() for file in files]
@@ -223,7 +222,7 @@ def test_one_bad_run_does_not_take_its_stack_with_it(make, whole):
 def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
     """Only the shortage is played; what fits is really trained."""
     site = make(HEAD.replace("seeds = 2", "seeds = 8").replace("= 4", "= 2") + SOURCE_ONLY)
-    honest, sizes = executing.run_stack, []
+    honest, sizes = running.run_stack, []
 
     def scarce(specs, *words, **more):
         sizes.append(len(specs))
@@ -231,7 +230,8 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
             raise torch.OutOfMemoryError
         return honest(specs, *words, **more)
 
-    monkeypatch.setattr(executing, "run_stack", scarce)
-    site.execute(partial(in_stacks, device=CPU, size=5))
+    monkeypatch.setattr(running, "run_stack", scarce)
+    monkeypatch.setitem(LARGEST, "cpu", 5)
+    site.execute()
     assert sizes == [4, 2, 2, 4, 2, 2]
     assert site.kinds() == ["done"] * 8

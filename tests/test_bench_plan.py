@@ -135,7 +135,6 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, command):
     grid, store = written(tmp_path, SMALL), ("--store", tmp_path / "store")
     for words, sentence in (
         (("run", tmp_path / "grit.toml"), "there is no such file; did you mean 'grid'?"),
-        (("run", grid, "--ray", "local", "--stack", "2"), "(--stack)"),
         (("report", grid), "holds no finished run"),
     ):
         status, _, errors = command("bench", *words, *store)

@@ -25,9 +25,7 @@ Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folder
 
 
 @takes(DiagnoseRequest)
-def diagnose(
-    files: Files, request: DiagnoseRequest, form: cli.Format = "table", healthy: cli.Healthy = None
-) -> None:
+def diagnose(files: Files, request: DiagnoseRequest, form: cli.Format = "table", healthy: cli.Healthy = None) -> None:
     """Diagnose recordings by the fault lines of their bearing. No model and no training is needed.
 
     Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.

@@ -189,7 +189,6 @@ bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
-Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
 Ray = Annotated[str | None, Option(metavar="HOST:PORT|local", help="Train on this Ray cluster instead of in stacks.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
 Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
@@ -200,7 +199,6 @@ def bench_run(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    stack: Together = None,
     ray: Ray = None,
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
@@ -209,19 +207,17 @@ def bench_run(
 
     Exit status 2: some runs failed.
     """
-    from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
+    from bearcat.bench import Execution, execute, in_stacks, on_ray
     from bearcat.cat.state import training_progress
     from bearcat.fast.device import chosen_device
 
     opened, specs, library = _opened(grid, store, root, create=True)
     if ray is None:
-        chosen = partial(in_stacks, device=chosen_device(device), size=stack)
-    elif stack is None:
-        chosen = partial(on_ray, address=ray, device=device)
+        executor = partial(in_stacks, device=chosen_device(device))
     else:
-        raise InputError("Ray trains single runs; leave it out", "stack")
-    execution = Execution(opened, specs, print_note, training_progress, library)
-    execute(execution, chosen, retry_failed)
+        executor = partial(on_ray, address=ray, device=device)
+    execution = Execution(opened, specs, library, print_note, training_progress)
+    execute(execution, executor, retry_failed)
     kinds = _print_states(specs, opened)
     print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
     if kinds["failed"]:
