@@ -23,7 +23,7 @@ PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
     "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "onnxruntime",
-    "onnxscript", "rich.progress", "rich.table", "sklearn.neighbors", "torch._dynamo", "bearcat.adaptation.adapt",
+    "onnxscript", "rich.progress", "rich.table", "sklearn.neighbors", "torch._dynamo", "bearcat.adaptation.run",
     "bearcat.bench.grid", "bearcat.cli.recordings", "bearcat.cli.train", "bearcat.cli.watch", "bearcat.deploy.serve",
     "bearcat.report.pages", "bearcat.watch.watching",
 ])  # fmt: skip

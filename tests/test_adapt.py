@@ -20,7 +20,6 @@ import torch
 
 import bearcat.adaptation as specs
 from bearcat.adaptation import AdaptationPlan, make_plan
-from bearcat.adaptation import adapt as adapting
 from bearcat.adaptation import run as running
 from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.algorithm import Run, train
@@ -220,7 +219,7 @@ def mine(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def no_pages(monkeypatch) -> None:
-    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.evaluation.find_spec", lambda _: None)
 
 
 def planned(mine: Path, **changes: Any) -> AdaptationPlan:
@@ -232,7 +231,7 @@ def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, no_pages
     written = patch.object(Record, "write", autospec=True, side_effect=Record.write)
     with patch.object(specs, "run_evidence", wraps=specs.run_evidence) as fitted, written as writes:
         OPENED.clear()
-        found = adapting.adapt(planned(mine), tmp_path / "out")
+        found = running.adapt(planned(mine), tmp_path / "out")
     opened = Counter(name for name in OPENED if name.startswith(str(mine)) and name.endswith(".csv"))
     assert len(found.runs) == 2
     assert all(diagnosis.physics is not None for diagnosis in found.recordings)
@@ -258,17 +257,17 @@ def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, tmp_path, mon
     run's own record.
     """
     whole, out = tmp_path / "whole", tmp_path / "out"
-    adapting.adapt(planned(mine), whole)
+    running.adapt(planned(mine), whole)
 
     def stop(_: object) -> None:
         if (out / CHECKPOINT).exists():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        adapting.adapt(planned(mine), out, lambda *_: nullcontext(stop))
+        running.adapt(planned(mine), out, lambda *_: nullcontext(stop))
     steps = (
-        (adapting, "run_stack", lambda *_, write, **__: write),
-        (adapting, "choose_model", lambda *_: True),
+        (running, "run_stack", lambda *_, write, **__: write),
+        (running, "choose_model", lambda *_: True),
         (running, "save_model", lambda folder, _: folder == out / "model"),
         (Record, "write", lambda _, folder: folder == out),
     )
@@ -283,10 +282,10 @@ def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, tmp_path, mon
         with monkeypatch.context() as changed:
             changed.setattr(owner, name, killed)
             with pytest.raises(KeyboardInterrupt):
-                adapting.adapt(planned(mine), out)
+                running.adapt(planned(mine), out)
         assert not (out / RECORD).exists()
     for _ in range(2):  # the second time nothing is left to do
-        again = adapting.adapt(planned(mine), out)
+        again = running.adapt(planned(mine), out)
         assert contents(out) == contents(whole)
     assert again.record.to_dict() == Record.read(out).to_dict()
 
@@ -314,10 +313,10 @@ def test_a_method_asked_for_by_name_is_the_saved_model_whatever_is_recommended(
 
     monkeypatch.setattr(running, "train", spoilt)
     if "disagrees" in trouble:
-        monkeypatch.setattr(adapting, "choose_model", lambda *_: (False, "a reason"))
+        monkeypatch.setattr(running, "choose_model", lambda *_: (False, "a reason"))
     plan = planned(mine)
     by_name = "default" not in trouble
-    adapted = adapting.adapt(replace(plan, requested=by_name), tmp_path / "out")
+    adapted = running.adapt(replace(plan, requested=by_name), tmp_path / "out")
     model, record, saved = load_model(adapted.model), adapted.record, adapted.record.saved
     assert plan.requested, "a method that the request names"
     assert not planned(mine, method=None).requested

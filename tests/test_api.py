@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bearcat
-from bearcat.adaptation.adapt import Adaptation
+from bearcat.adaptation.run import Adaptation
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck

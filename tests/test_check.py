@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.adaptation.adapt import check_run
+from bearcat.adaptation.evaluation import check_run
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import (
     EVIDENCE,
@@ -192,7 +192,7 @@ def test_one_labelled_fault_never_makes_healthy_surer(run):
 @pytest.mark.parametrize("done", [False, True])
 def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_repeated(run, tmp_path, monkeypatch, done):
     """Before and after each file that takes the place of another."""
-    monkeypatch.setattr("bearcat.adaptation.adapt._write_page", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.evaluation.write_page", lambda _: None)
     whole, moments = tmp_path / "whole", 0
     shutil.copytree(run.folder, whole)
     check_run(whole, truth_of(run))

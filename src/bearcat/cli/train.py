@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bearcat.adaptation import Library, RunSpec
-    from bearcat.adaptation.adapt import Adaptation
+    from bearcat.adaptation.run import Adaptation
     from bearcat.bench import RunStore
     from bearcat.cat.recipes import Recipe
     from bearcat.record import Record
@@ -38,7 +38,7 @@ def adapt(
     two simulated operating conditions, in a minute or two.
     """
     from bearcat.adaptation import make_plan
-    from bearcat.adaptation.adapt import adapt as run
+    from bearcat.adaptation.run import adapt as run
     from bearcat.cat.state import training_progress
 
     plan = make_plan(request, cli.reading_bar())
@@ -111,7 +111,7 @@ def check(
     labels: Annotated[Path, Option(metavar="FILE", help="A csv with the columns recording and label.")],
 ) -> None:
     """Compare a run with labels of some target recordings. Updates expected accuracy, recommendation, calibration."""
-    from bearcat.adaptation.adapt import check_run, read_labels
+    from bearcat.adaptation.evaluation import check_run, read_labels
 
     print_lines(check_run(run, read_labels(labels)).decision.sentence)
     print(f"Written to {run}: record.json, report.html")
