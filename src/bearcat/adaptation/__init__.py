@@ -26,7 +26,7 @@ from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
 from bearcat.data.catalogue import Catalogue, Dataset, Problem, find_domain
-from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
+from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import dataset_label, open_dataset, row_of
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
@@ -304,26 +304,25 @@ class AdaptationPlan:
 def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
     """The plan for a request; `reading` passes on the recordings that are read for it, to show progress."""
     name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
-    recipe = RECIPES[name].with_settings(method_settings)
-    given = {field: getattr(request, field) for field in ("channel", "rate", "window", "stride", "split")}
-    balance = recipe.balance if "balance" in method_settings else None
-    requested = Requested(**given, input=request.input or recipe.input, balance=balance)
+    recipe, quick = RECIPES[name].with_settings(method_settings), request.data == "simulated"
+    requested = Requested(
+        request.channel, request.rate, request.window, request.stride, request.split, request.input or recipe.input,
+        balance=recipe.balance if "balance" in method_settings else None,
+    )  # fmt: skip
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(request.device)
-    settings = (
-        DEMONSTRATION if request.data == "simulated" and not request.settings else {}
-    ) | request.dataset_settings
-    dataset = open_dataset(request.data, request.root, settings)
-    catalogue = dataset.catalogue()
+    demonstration = DEMONSTRATION if quick and not request.settings else {}
+    dataset = open_dataset(request.data, request.root, demonstration | request.dataset_settings)
+    catalogue, library = dataset.catalogue(), Library()
     task = choose_task(catalogue, request.source, request.target)
-    epochs = request.epochs
-    if epochs is None:
-        epochs = min(recipe.schedule.epochs, QUICK_EPOCHS) if request.data == "simulated" else recipe.schedule.epochs
-
+    usual = recipe.schedule.epochs
+    epochs = request.epochs if request.epochs is not None else min(usual, QUICK_EPOCHS) if quick else usual
     unused = request.reference and recipe.find(MatchClusters) is None
     doubts = (f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does",) if unused else ()
 
-    def planned(opened: Dataset, data: DataSettings) -> RunSpec:
+    def planned(read: Catalogue) -> RunSpec:
+        opened, chosen, data = choose_settings(dataset, read, task, requested, reading)
+        library.read_at(opened, chosen)
         made = make_recipe(name, data.preparation.input, epochs, {"balance": str(data.balance)} | method_settings)
         return RunSpec(
             dataset_label(request.data), opened, task, name, without_own_benches(made, request.data), data.preparation,
@@ -331,13 +330,9 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
             chosen=data.choices, warnings=(*doubts, *data.warnings),
         )  # fmt: skip
 
-    opened, chosen, data = choose_settings(dataset, catalogue, task, requested, reading)
-    library, spec = Library(), planned(opened, data)
-    library.read_at(opened, chosen)
-    if "rpm" in find_input(data.preparation.input).needs and (speeds := library.corrected_speeds(spec)):
-        opened, chosen, data = choose_settings(dataset, at_speeds(catalogue, speeds), task, requested, reading)
-        library.read_at(opened, chosen)
-        spec, (origin, rpm) = planned(opened, data), next(iter(speeds.items()))
+    spec = planned(catalogue)
+    if "rpm" in find_input(spec.preparation.input).needs and (speeds := library.corrected_speeds(spec)):
+        spec, (origin, rpm) = planned(at_speeds(catalogue, speeds)), next(iter(speeds.items()))
         wrong = f"{len(speeds)} recordings state a wrong speed; each is read as measured"
         spec = replace(spec, warnings=(*spec.warnings, f"{wrong}, such as {origin} at {rpm:.0f} rpm"))
     return AdaptationPlan(spec, library, device, request.method is not None)

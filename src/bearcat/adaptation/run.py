@@ -44,15 +44,7 @@ from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.findings import Finding
-from bearcat.record import (
-    CHECKPOINT,
-    CURVES,
-    PREDICTIONS,
-    RECORD,
-    SPEC,
-    Record,
-    SavedModel,
-)
+from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record, SavedModel
 from bearcat.report import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
