@@ -22,10 +22,8 @@ import dataclasses
 import functools
 import types
 import typing
-from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -33,17 +31,6 @@ from bearcat.errors import RANGES, InputError, check_range, naming_place, sugges
 
 Settings = TypeVar("Settings")
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
-
-
-class Rows(UserDict[str, Any]):
-    """A table whose rows may be named as "module:name", and are imported when they are used."""
-
-    def __getitem__(self, name: str) -> Any:
-        row = self.data[name]
-        if isinstance(row, str):
-            module, _, attribute = row.partition(":")
-            row = self.data[name] = getattr(import_module(module), attribute)
-        return row
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:

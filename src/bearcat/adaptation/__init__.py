@@ -27,7 +27,7 @@ from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, f
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
 from bearcat.data.catalogue import Catalogue, Dataset, Problem, find_domain
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
-from bearcat.data.datasets import dataset_label, open_dataset, row_of
+from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
@@ -122,7 +122,7 @@ class RunSpec:
     @property
     def tested(self) -> str | None:
         """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
-        return row_of(self.dataset)
+        return next((name for name, kind in DATASETS.items() if type(self.dataset) is kind), None)
 
     @property
     def given(self) -> Given:

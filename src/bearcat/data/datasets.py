@@ -16,25 +16,26 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
 from bearcat.data.catalogue import About, Dataset, Download
 from bearcat.data.folder import Folder
 from bearcat.data.manifest import MANIFEST
+from bearcat.data.simulate import Simulated
 from bearcat.errors import InputError, suggest
-from bearcat.settings import Rows, override
+from bearcat.settings import override
 from bearcat.storage import drafted
 
-DATASETS = Rows({
-    "simulated": "bearcat.data.simulate:Simulated",
-    "paderborn": "bearcat.data.benches:Paderborn",
-    "cwru": "bearcat.data.benches:CWRU",
-    "hit-sm": "bearcat.data.benches:HITSM",
-    "across-machines": "bearcat.data.benches:AcrossMachines",
+DATASETS: dict[str, type[Dataset]] = {
+    "simulated": Simulated,
+    "paderborn": Paderborn,
+    "cwru": CWRU,
+    "hit-sm": HITSM,
+    "across-machines": AcrossMachines,
     "folder": Folder,
-})  # fmt: skip
+}
 """All datasets by name; a row more is a dataset more.
 
 >>> DATASETS["simulated"](seconds=1.0).catalogue().domains[0]
@@ -67,12 +68,6 @@ def _folder_of(path: Path) -> Path:
     return path.parent if path.name == MANIFEST and path.is_file() else path
 
 
-def row_of(dataset: Dataset) -> str | None:
-    """The name of a dataset's row; None for a user's own folder, and where there is none."""
-    rows = () if isinstance(dataset, Folder) else DATASETS.items()
-    return next((name for name, kind in rows if type(dataset) is kind), None)
-
-
 def takes_root(name: str) -> bool:
     """Whether this is the name of a dataset that lies in a folder: simulated ones do not, and a path is one itself."""
     return name in DATASETS and "root" in inspect.signature(DATASETS[name]).parameters
@@ -84,7 +79,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     >>> open_dataset("simulated", settings={"seconds": "1", "faults": "inner"}).catalogue().classes[:2]
     ('healthy', 'inner-1')
     """
-    kind: Any = DATASETS.get(name, Folder)
+    kind = DATASETS.get(name, Folder)
     if name in DATASETS and not takes_root(name):
         return override(kind(), settings or {})
     if name == "folder" and root is None:
@@ -98,7 +93,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     else:
         unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
         raise InputError(f"{unknown} (or give the path of your own folder)")
-    return override(kind(root=root), settings or {})
+    return override(kind(root=root), settings or {})  # type: ignore[call-arg]
 
 
 def require_licence(about: About, accepted: bool) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.benches import CONDITIONS
 from bearcat.data.splits import SENTENCES, specimens_sentence
 from bearcat.errors import InputError, from_csv_cell
 from bearcat.findings import count
@@ -157,8 +158,6 @@ def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
 
 def numbered(task: str) -> str:
     """The task with Paderborn's conditions by number, as the paper has them; other domains keep their names."""
-    from bearcat.data.benches import CONDITIONS  # a page of one run needs none
-
     for number, name in enumerate(CONDITIONS):
         task = task.replace(name, str(number))
     return task

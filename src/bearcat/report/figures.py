@@ -30,7 +30,7 @@ from bearcat.diagnosis.drawing import draw
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError, library
 from bearcat.record import RecordedBins, Reliability
-from bearcat.report import Floats, Result, ordered_methods
+from bearcat.report import Floats, Result, ordered_methods, ordered_tasks
 from bearcat.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def curves(results: Sequence[Result]) -> ReportFigure | None:
         axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
     lines = {line.get_label(): line for axis in figure.axes for line in axis.lines}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(LEGEND_COLUMNS, len(lines)))
-    tasks, seeds = len({run.cell.task for run in runs}), len({run.cell.seed for run in runs})
+    tasks, seeds = len(ordered_tasks(runs)), len({run.cell.seed for run in runs})
     caption = (
         f"Means over the tasks ({tasks}) and seeds ({seeds}) that all methods finished, or over all if there are none."
         " The teacher's curve from its first epoch, the student's before."
