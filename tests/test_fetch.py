@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from bearcat.data.catalogue import About, Download
-from bearcat.data.datasets import fetch, require_licence
+from bearcat.data.datasets import About, Download, fetch, require_licence
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)

@@ -28,7 +28,7 @@ from bearcat.adaptation import AdaptationPlan, RunSpec
 from bearcat.adaptation.run import Bar, FinishedRun, claim, diagnose_target, run_stack
 from bearcat.cat import Calibration
 from bearcat.cat.calibration import read
-from bearcat.data.catalogue import inside
+from bearcat.data.datasets import inside
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.decision import Decision, LabelCheck, choose_model, decide
 from bearcat.diagnosis.judging import decide_together

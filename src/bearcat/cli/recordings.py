@@ -154,11 +154,12 @@ Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data 
 @data.command("list")
 def list_datasets() -> None:
     """List the datasets, their licences and where they are."""
-    from bearcat.data.datasets import DATASETS, default_root
+    from bearcat.data.datasets import DATASETS, dataset_class, default_root
 
-    for name, kind in DATASETS.items():
+    for name in DATASETS:
+        about = dataset_class(name).about
         place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name)
-        print(f"{name}: {kind.about.title}\n  licence: {kind.about.licence}\n  {place or default_root(name)}")
+        print(f"{name}: {about.title}\n  licence: {about.licence}\n  {place or default_root(name)}")
 
 
 @data.command()

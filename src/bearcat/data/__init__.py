@@ -20,8 +20,7 @@ from bearcat.storage import cache_folder
 if TYPE_CHECKING:
     from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
     from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
-    from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
-    from bearcat.data.datasets import DATASETS, open_dataset
+    from bearcat.data.datasets import DATASETS, About, Catalogue, Dataset, Download, Entry, Problem, load, open_dataset
     from bearcat.data.folder import Folder
     from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
     from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
@@ -38,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = (  # in which these names are looked for, the cheapest first
-    "bearing", "recording", "catalogue", "inputs", "windows", "tasks", "benches", "folder", "simulate", "datasets",
+    "bearing", "recording", "datasets", "inputs", "windows", "tasks", "folder", "benches", "simulate",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others

@@ -19,14 +19,24 @@ from typing import ClassVar, Literal
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, checked_root, files_in, present
+from bearcat.data.datasets import (
+    CONDITIONS,
+    About,
+    Catalogue,
+    Dataset,
+    Download,
+    Entry,
+    Problem,
+    checked_root,
+    files_in,
+    present,
+)
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, resample
 from bearcat.data.signals import some_names
 from bearcat.errors import InputError
 
 PADERBORN_RATE = 64_000.0  # of the vibration
-CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")
 PADERBORN_CHANNEL = "vibration_1"  # the published numbers come from it (docs/protocol.md)
 PAPER = (
     "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",

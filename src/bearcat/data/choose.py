@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
-from bearcat.data.catalogue import Catalogue, Dataset, Entry, Problem, grouped
 from bearcat.data.channels import vibrations
+from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, count_windows, rate_ratio

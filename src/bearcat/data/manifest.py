@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bearcat.data.bearing import UNKNOWN, find_bearing
-from bearcat.data.catalogue import Problem, inside
 from bearcat.data.channels import CHANNELS, MOUNTINGS, Declared
+from bearcat.data.datasets import MANIFEST, Problem, inside
 from bearcat.data.recording import RecordingInfo
 from bearcat.data.signals import Samples, reading
 from bearcat.errors import InputError, shown, suggest
 from bearcat.settings import Request, option
 from bearcat.storage import read_regular, real_path
-
-MANIFEST = "manifest.csv"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.catalogue import grouped
+from bearcat.data.datasets import grouped
 from bearcat.data.recording import ONE_BEARING, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.errors import InputError
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bearcat.data.catalogue import Catalogue, content_digest, load
+from bearcat.data.datasets import Catalogue, content_digest, load
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import (
     Floats,
