@@ -29,7 +29,7 @@ DATA_LAYERS = [
     {"bearing", "channels", "recording", "physical", "signals", "vibration"},
     {"datasets", "inputs"},
     {"windows", "splits", "formats"},
-    {"tasks", "isolated"},
+    {"tasks"},
     {"manifest"},
     {"benches"},
     {"simulate"},

@@ -31,7 +31,7 @@ from bearcat.data.datasets import (
     files_in,
     present,
 )
-from bearcat.data.isolated import read_signals
+from bearcat.data.formats import read_signals
 from bearcat.data.recording import Recording, resample
 from bearcat.data.signals import some_names
 from bearcat.errors import InputError

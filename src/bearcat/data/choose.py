@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
-from bearcat.data.channels import vibrations
+from bearcat.data.channels import MEASURED, share_at_limits, vibrations
 from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, count_windows, rate_ratio
-from bearcat.data.signals import MEASURED, share_at_limits
 from bearcat.data.splits import choose_scheme, specimen_counts
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.data.windows import different_rates, metadata

@@ -33,8 +33,7 @@ from bearcat.data.datasets import (
     content_digest,
     inside,
 )
-from bearcat.data.formats import FORMATS, STATING
-from bearcat.data.isolated import read_signals
+from bearcat.data.formats import FORMATS, STATING, read_signals
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest
 from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import KEPT_BYTES, Signals, chosen_channel, reading
