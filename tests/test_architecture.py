@@ -28,7 +28,7 @@ LAYERS = [
 DATA_LAYERS = [
     {"bearing", "channels", "recording", "physical", "signals", "vibration"},
     {"datasets", "inputs"},
-    {"windows", "splits", "formats"},
+    {"windows", "formats"},
     {"tasks"},
     {"manifest"},
     {"benches"},

@@ -26,8 +26,8 @@ from bearcat.cat.algorithm import Trained
 from bearcat.cat.evaluate import predict, scores, unchanged
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.recording import Windows, healthy_class
-from bearcat.data.splits import specimen_counts
 from bearcat.data.tasks import UNKNOWN, SplitTask
+from bearcat.data.windows import specimen_counts
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import ModelEvidence, decide
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pooled_temperature

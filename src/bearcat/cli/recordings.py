@@ -254,7 +254,7 @@ def show(
 def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
     from bearcat.data.choose import UNLABELLED
-    from bearcat.data.splits import specimens_sentence
+    from bearcat.data.windows import specimens_sentence
 
     rows = list[dict[str, str]]()
     for (domain, label), recordings in surveyed.classes.items():

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
     from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
     from bearcat.data.simulate import Simulated
-    from bearcat.data.tasks import Split, SplitTask, Task, split_task
+    from bearcat.data.tasks import Split, Task, split_task
     from bearcat.data.windows import cached_windows, prepare
 
 __all__ = [
     "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing",
     "Catalogue", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
-    "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder",
+    "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "Task", "Windows", "cache_folder",
     "cached_windows", "find_bearing", "find_input", "join", "load", "open_dataset", "prepare", "resample",
     "split_task",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ Windows are views into recordings: no sample is copied until they are standardis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -158,6 +158,18 @@ def stated_speed(
 def healthy_class(classes: Sequence[str]) -> str | None:
     """The class called healthy or normal, in any case."""
     return next((name for name in classes if name.lower() in HEALTHY_NAMES), None)
+
+
+def classes_of(source: Iterable[RecordingInfo]) -> tuple[str, ...]:
+    """The labels of the source's recordings as they first appear; each must have one."""
+    classes: dict[str, None] = {}
+    for info in source:
+        if info.label is None:
+            raise InputError(f"{info.origin}: a source recording needs a label; put it into <domain>/<label>/")
+        classes[info.label] = None
+    if len(classes) < 2:
+        raise InputError(f"the source has only the class '{''.join(classes)}'; a classifier needs at least two")
+    return tuple(classes)
 
 
 def of_recordings(windows: Windows, selection: Sequence[bool]) -> Windows:
