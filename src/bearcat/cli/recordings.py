@@ -174,7 +174,7 @@ def fetch(
     """Download the files of a dataset that are not there yet."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-    from bearcat.data.datasets import default_root, open_dataset, require_licence
+    from bearcat.data.datasets import default_root, open_dataset
     from bearcat.data.datasets import fetch as fetch_files
 
     dataset = open_dataset(name, root, pairs(settings or ()))
@@ -182,7 +182,9 @@ def fetch(
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'; see what is there with: bearcat data check {name}")
-    require_licence(dataset.about, accept_licence)
+    if not accept_licence:
+        about = dataset.about
+        raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
     columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     with Progress(*columns, console=options.console(to_error=True)) as bars:
         tasks = defaultdict[str, TaskID](lambda: bars.add_task(""))

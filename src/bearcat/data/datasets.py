@@ -79,11 +79,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is missing or cannot be used, and the sentence that says so.
-
-    >>> Problem("a.wav", "a.wav: holds no samples; record it again").sentence.partition(":")[0]
-    'a.wav'
-    """
+    """A file that is missing or cannot be used, and the sentence that says so."""
 
     origin: str
     sentence: str
@@ -201,24 +197,6 @@ def checked_root(root: Path, name: str | None = None) -> Path:
     raise InputError(f"{root}: {what}; {fetch}check the path")
 
 
-def files_in(root: Path, pattern: str) -> dict[str, Path]:
-    """The files below a folder that match, by name."""
-    paths = sorted(root.rglob(pattern), reverse=True)  # of two with one name, the first
-    return {path.name: path for path in paths if path.is_file() and not path.name.startswith(".")}
-
-
-def present(root: Path, wanted: Iterable[Entry]) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """The entries whose files are there, and a problem for each of the others."""
-    entries, problems = list[Entry](), list[Problem]()
-    for entry in wanted:
-        if entry.file is not None and entry.file.is_file():
-            entries.append(entry)
-        else:
-            missing = f"{entry.origin}: missing in {root} ({entry.domain}, {entry.label}); fetch or copy it there"
-            problems.append(Problem(entry.origin, missing, entry.domain, entry.label))
-    return tuple(entries), tuple(problems)
-
-
 def inside(root: Path, path: Path) -> bool:
     """Whether a path, links followed, stays inside a folder."""
     return real_path(path).is_relative_to(real_path(root))
@@ -298,12 +276,6 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
         unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
         raise InputError(f"{unknown} (or give the path of your own folder)")
     return override(kind(root=root), settings or {})
-
-
-def require_licence(about: About, accepted: bool) -> None:
-    """Stops unless the licence is accepted."""
-    if not accepted:
-        raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:

@@ -36,11 +36,7 @@ HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no f
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingInfo:
-    """Everything known about a recording but its samples.
-
-    >>> RecordingInfo(domain="pump-A", origin="monday.wav", rpm=1480).label is None
-    True
-    """
+    """Everything known about a recording but its samples."""
 
     domain: str
     label: str | None = None  # None: unlabelled
@@ -181,12 +177,7 @@ def of_recordings(windows: Windows, selection: Sequence[bool]) -> Windows:
 
 
 def join(parts: Sequence[Windows]) -> Windows:
-    """Windows of several sets, of the same length, one after the other (copies).
-
-    >>> parts = [prepare(load(Simulated(seconds=1.0).catalogue(), [name]), Preparation()) for name in ("0", "1")]
-    >>> len(join(parts)) == len(parts[0]) + len(parts[1])
-    True
-    """
+    """Windows of several sets, of the same length, one after the other (copies)."""
     offsets = np.cumsum([0] + [len(part.recordings) for part in parts])
     shapes = [part.shapes for part in parts if part.shapes is not None]
     return Windows(

@@ -156,7 +156,11 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
         if plain in TIME_NAMES and times.size > 2 and same_size > 1:
             rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
-    speeds = {name: value for name, value in numbers.items() if _is_speed(name, channels)}
+    speeds = dict[str, float]()
+    for name, value in numbers.items():
+        stem = re.sub(r"_?rpm$", "_", name, flags=re.IGNORECASE)
+        if plain_name(name) in SPEED_NAMES or (stem != name and any(channel.startswith(stem) for channel in channels)):
+            speeds[name] = value
     stated = rate or _agreed(origin, rates, "sampling rates", "Hz")
     return Signals(origin, channels, stated, _agreed(origin, speeds, "speeds", "rpm"))
 
@@ -170,12 +174,6 @@ def clock(name: str) -> tuple[str, float]:
     """The name of a column without its unit, in lower case, and the seconds of that unit of time."""
     plain, _, unit = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
     return plain, TIME_UNITS.get(unit.strip(), 1.0)
-
-
-def _is_speed(name: str, channels: Iterable[str]) -> bool:
-    """Whether a number is the speed: by its name, or by one that begins as those of channels do."""
-    stem = re.sub(r"_?rpm$", "_", name, flags=re.IGNORECASE)
-    return plain_name(name) in SPEED_NAMES or (stem != name and any(channel.startswith(stem) for channel in channels))
 
 
 def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> float | None:
@@ -280,7 +278,7 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 def read_text(file: BinaryIO, origin: str) -> Signals:
     """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
-    text = _decoded(file.read())
+    text = decoded(file.read())
 
     def rows() -> Iterator[str]:
         return (line for line in io.StringIO(text, newline=None) if line.strip() and line[0] not in "#%")
@@ -322,7 +320,7 @@ def read_text(file: BinaryIO, origin: str) -> Signals:
     return Signals(origin, {name: head[name] for name in names}, rate)
 
 
-def _decoded(content: bytes) -> str:
+def decoded(content: bytes) -> str:
     """A text in UTF-8 or, as Windows writes it, cp1252."""
     try:
         return content.decode("utf-8-sig")
