@@ -31,7 +31,7 @@ from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
 from bearcat.cat import ece
 from bearcat.data.benches import BENCHES
-from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry
+from bearcat.data.datasets import About, Catalogue, Dataset, Download, Entry
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Split, Task

@@ -16,7 +16,7 @@ import pytest
 from bearcat.bench.report import latex, score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
-from bearcat.data.benches import CONDITIONS
+from bearcat.data.datasets import CONDITIONS
 from bearcat.record import DomainScores, Scores
 from bearcat.report import Cell, Missing, Result, caveats
 from bearcat.report.figures import ReportFigure

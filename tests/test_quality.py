@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.data.channels import Declared
-from bearcat.data.signals import share_at_limits
+from bearcat.data.channels import Declared, share_at_limits
 from bearcat.diagnosis.quality import Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.findings import ZONES

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.manifest import MANIFEST
+from bearcat.data.datasets import MANIFEST
 from bearcat.deploy import Recorded
 from bearcat.deploy import diagnose as run
 from bearcat.diagnosis.recording import Diagnoses

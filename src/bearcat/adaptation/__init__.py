@@ -25,9 +25,8 @@ from bearcat.cat import find_calibrator
 from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION, recipe_rows
-from bearcat.data.catalogue import Catalogue, Dataset, Problem, find_domain
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
-from bearcat.data.datasets import DATASETS, dataset_label, open_dataset
+from bearcat.data.datasets import Catalogue, Dataset, Problem, dataset_label, dataset_name, find_domain, open_dataset
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
@@ -122,7 +121,7 @@ class RunSpec:
     @property
     def tested(self) -> str | None:
         """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
-        return next((name for name, kind in DATASETS.items() if type(self.dataset) is kind), None)
+        return dataset_name(self.dataset)
 
     @property
     def given(self) -> Given:

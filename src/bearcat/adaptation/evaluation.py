@@ -32,10 +32,10 @@ from bearcat.cat.algorithm import Trained
 from bearcat.cat.calibration import read
 from bearcat.cat.evaluate import predict, scores, unchanged
 from bearcat.cat.state import RESULT_VERSION
-from bearcat.data.catalogue import inside
+from bearcat.data.datasets import inside
 from bearcat.data.recording import Windows, healthy_class
-from bearcat.data.splits import specimen_counts
 from bearcat.data.tasks import UNKNOWN, SplitTask
+from bearcat.data.windows import specimen_counts
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import LabelCheck, ModelEvidence, decide

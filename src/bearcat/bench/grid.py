@@ -16,8 +16,7 @@ from typing import Any
 
 from bearcat.adaptation import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
-from bearcat.data.catalogue import Dataset, find_domain
-from bearcat.data.datasets import dataset_label, open_dataset, takes_root
+from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_dataset, takes_root
 from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Split, Task
 from bearcat.errors import InputError, naming_place, suggest

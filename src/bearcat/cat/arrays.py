@@ -30,8 +30,8 @@ from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.state import training_progress
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
-from bearcat.data.splits import held_out
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
+from bearcat.data.windows import held_out
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.fast.device import chosen_device
 

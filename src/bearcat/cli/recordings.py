@@ -152,11 +152,12 @@ Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data 
 @data.command("list")
 def list_datasets() -> None:
     """List the datasets, their licences and where they are."""
-    from bearcat.data.datasets import DATASETS, default_root
+    from bearcat.data.datasets import DATASETS, dataset_class, default_root
 
-    for name, kind in DATASETS.items():
+    for name in DATASETS:
+        about = dataset_class(name).about
         place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name)
-        print(f"{name}: {kind.about.title}\n  licence: {kind.about.licence}\n  {place or default_root(name)}")
+        print(f"{name}: {about.title}\n  licence: {about.licence}\n  {place or default_root(name)}")
 
 
 @data.command()
@@ -171,7 +172,7 @@ def fetch(
     """Download the files of a dataset that are not there yet."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-    from bearcat.data.datasets import default_root, open_dataset, require_licence
+    from bearcat.data.datasets import default_root, open_dataset
     from bearcat.data.datasets import fetch as fetch_files
 
     dataset = open_dataset(name, root, pairs(settings or ()))
@@ -179,7 +180,9 @@ def fetch(
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'; see what is there with: bearcat data check {name}")
-    require_licence(dataset.about, accept_licence)
+    if not accept_licence:
+        about = dataset.about
+        raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
     columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     with Progress(*columns, console=cli.console(to_error=True)) as bars:
         tasks = defaultdict[str, TaskID](lambda: bars.add_task(""))
@@ -251,7 +254,7 @@ def show(
 def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
     from bearcat.data.choose import UNLABELLED
-    from bearcat.data.splits import specimens_sentence
+    from bearcat.data.windows import specimens_sentence
 
     rows = list[dict[str, str]]()
     for (domain, label), recordings in surveyed.classes.items():

@@ -29,8 +29,7 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.formats import FORMATS, ONE
-from bearcat.data.isolated import is_risky, read_signals
+from bearcat.data.formats import FORMATS, ONE, is_risky, read_signals
 from bearcat.data.signals import TooLargeError
 from bearcat.deploy import diagnose
 from bearcat.deploy.find import FoundUnit, Given, alone, found_recording, recording_of

@@ -37,7 +37,7 @@ PAST_RUNS = Path(__file__).parent / "past_runs.json"
 # Three estimators and the agreement of windows. Chosen by leaving groups and datasets out (docs/results.md).
 EVIDENCE = ("consensus", "votes", "agreement", "window_agreement")
 Past = Mapping[str, Sequence[Sequence[float]]]  # group → its runs: the EVIDENCE in this order, and the truth
-# Kinds of past runs (data/splits.py, `trust_shift`), and by which of them a run of a kind is judged: what another
+# Kinds of past runs (data/tasks.py, `trust_shift`), and by which of them a run of a kind is judged: what another
 # bearing costs is not known from runs on other loads. Chosen by leaving datasets out (docs/results.md).
 SHIFTS = ("condition", "specimen", "machine", "one bearing")
 COMPARED = {
@@ -127,7 +127,7 @@ def estimates(
 
     `right` and `labels` are of the source's test windows, `names` of the recordings that `target.recording` points
     into; `shown` are the log-probabilities that users see, where they are others; `shift` is what differs between
-    source and target (data/splits.py); the others are entries of ModelEvidence.
+    source and target (data/tasks.py); the others are entries of ModelEvidence.
     """
     accuracy, united = expected_accuracy(target), window_agreement(target)
     usual = expected_range(accuracy, united, shift)

@@ -24,9 +24,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.channels import ACCELERATION, SPEEDS, Declared, check_unit, unlike_vibration
+from bearcat.data.channels import (
+    ACCELERATION,
+    MEASURED,
+    SPEEDS,
+    Declared,
+    check_unit,
+    few_values,
+    share_at_limits,
+    unlike_vibration,
+)
 from bearcat.data.recording import SEGMENT, Floats, power_density
-from bearcat.data.signals import BLOCK, MEASURED, few_values, share_at_limits
 from bearcat.errors import InputError
 from bearcat.findings import (
     CLIPPED,
@@ -47,6 +55,7 @@ from bearcat.findings import (
 
 MAINS = (50.0, 60.0)  # Hz
 BANDS = 8  # of equal width below half the rate
+BLOCK = 2**18  # samples worked on at once
 WINDOW = 8192  # samples, where a recording has as many
 VELOCITY = (10.0, 1000.0)  # Hz
 PERIODS, RESOLVED = 5, 10  # of the lowest frequency that a recording must have, and that a window has where it can

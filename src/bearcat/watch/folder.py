@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from bearcat.data.catalogue import Problem, checked_root, grouped, inside
+from bearcat.data.datasets import Problem, checked_root, grouped, inside
 from bearcat.data.folder import speed_in_folders, with_folder_speed
 from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
