@@ -92,6 +92,7 @@ SHOWN_LINE = 3.0  # above what reference lines reach, from which on a neighbour 
 
 # Impulsiveness: the kurtosis of an envelope. Noise has 2, healthy machines up to 2.9 (simulated) and 3.4 (HIT-SM).
 IMPULSIVE = 4.0
+AS_IMPULSIVE = 1.2  # times the kurtosis of known good recordings, up to which it is as usual
 
 # A recording (docs/diagnose.md).
 CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples at the limits that asks for a check, and that is beyond use

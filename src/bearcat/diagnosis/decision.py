@@ -41,7 +41,9 @@ SEVERE = "severe vibration"  # nothing is known of the bearing but that it shake
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
 LEVEL = 0.9  # of intervals
-OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}  # what a model's highest severity means
+# What the highest severity of a model and of a recording means.
+OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}
+OF_RECORDING = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}
 
 
 @dataclass(frozen=True)
@@ -141,14 +143,13 @@ class ModelEvidence:
 def by_findings(findings: Iterable[Finding], confidence: float | None = None) -> Decision:
     """On a recording: the highest severity of what was found."""
     findings = unique(findings)
-    action = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}[highest(findings)]
-    return Decision(action, confidence, None, reasons(findings), findings)
+    return Decision(OF_RECORDING[highest(findings)], confidence, None, reasons(findings), findings)
 
 
 def decide(evidence: ModelEvidence) -> Decision:
     """What to do with a model, and why."""
     expected, labels = evidence.expected, evidence.labels
-    refusals = list(_refusals(evidence, expected))
+    refusals = list(_refusals(evidence))
     good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
     if labels is None:
         findings, sure = refusals, good and safe and evidence.shift != ONE_BEARING
@@ -194,12 +195,13 @@ def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
         yield Finding("no fault among recordings", "remark", {"recordings": evidence.recordings, "high": high})
 
 
-def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Iterator[Finding]:
+def _refusals(evidence: ModelEvidence) -> Iterator[Finding]:
     """Why a model is not to be used; nothing where nothing speaks against it."""
     if not evidence.finite:
         yield Finding("training broke down", "alarm")
         return
-    source, physics, chance = evidence.source, evidence.physics, 1 / max(evidence.classes, 1)
+    source, physics, expected = evidence.source, evidence.physics, evidence.expected
+    chance = 1 / max(evidence.classes, 1)
     if source is not None and evidence.classes > 1:
         beyond = source.low > chance or evidence.source_windows < FEWEST_WINDOWS
         if not (source.value >= chance + LEARNT * (1 - chance) and beyond):

@@ -31,11 +31,10 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import find_input
 from bearcat.data.recording import HEALTHY_NAMES, Floats, change_rate, cut_samples, rate_ratio
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
-from bearcat.diagnosis.lines import DECIBELS, FAULTS
+from bearcat.diagnosis.lines import DECIBELS, FAULTS, Doubles
 from bearcat.diagnosis.physics import FEATURES as OF_LINES
 from bearcat.diagnosis.physics import ONE, BaselineEvidence, PhysicsEvidence, score, shipped, state_of
 from bearcat.diagnosis.pooling import pool, tally
-from bearcat.diagnosis.spectra import Doubles
 from bearcat.errors import InputError
 from bearcat.settings import PRIOR
 
@@ -60,36 +59,29 @@ SECONDS = 60.0  # of a recording that the general model reads: more says no more
 class GeneralEvidence:
     """What the general model says of one recording."""
 
-    probabilities: Mapping[str, float]  # of each state
-    agreement: float  # share of windows with the likeliest state
-    windows: int
-
-    @property
-    def state(self) -> str:
-        return max(self.probabilities, key=lambda name: self.probabilities[name])
-
-    @property
-    def confidence(self) -> float:
-        return max(self.probabilities.values())
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkEvidence:
-    """What a trained model says of one recording, and what to do with that model by its own decision."""
-
     probabilities: Mapping[str, float]  # of its classes, pooled over windows
     agreement: float  # share of windows with the likeliest class
     windows: int
-    action: str  # use, check, do not use
-    expected: float | None = None  # accuracy to expect of the model on this target
-    unfamiliar: float | None = None  # share of unfamiliar windows
-    familiar: bool | None = None  # None: the model cannot say
-    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
 
     @property
     def nearest(self) -> str:
         """The likeliest class."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
+
+    @property
+    def confidence(self) -> float:
+        return self.probabilities[self.nearest]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkEvidence(GeneralEvidence):
+    """What a trained model says of one recording, and what to do with that model by its own decision."""
+
+    action: str  # use, check, do not use
+    expected: float | None = None  # accuracy to expect of the model on this target
+    unfamiliar: float | None = None  # share of unfamiliar windows
+    familiar: bool | None = None  # None: the model cannot say
+    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
 
     @cached_property
     def states(self) -> dict[str, float]:

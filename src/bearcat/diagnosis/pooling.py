@@ -144,7 +144,16 @@ def fit_familiarity(
     # Each window is its own nearest, hence one neighbour more.
     spreads = nearest(Rows(kept_shapes), kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
     unlimited = Familiarity(kept_features, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
-    return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
+    scores = unlimited.scores(features, shapes)
+    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
+    rate = max(rate, len(scores) / (scores.shape[1] + 1))
+    distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
+    limited = replace(unlimited, rate=rate, distance_limit=distance, shape_limit=shape)
+    _, group = np.unique(recording, return_inverse=True)
+    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
+    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
+    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
+    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
 
 
 def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32]:
@@ -185,19 +194,6 @@ def conformal_limit(scores: Floats, rate: float) -> float:
     """The limit that a new score, exchangeable with these, exceeds with at most this probability; perhaps infinite."""
     rank = math.ceil((len(scores) + 1) * (1 - rate) - 1e-9)
     return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
-
-
-def _with_limits(fitted: Familiarity, scores: Floats, recording: Integers) -> Familiarity:
-    """The same with limits from the scores (score, window) of held-out target windows."""
-    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
-    rate = max(fitted.rate, len(scores) / (scores.shape[1] + 1))
-    distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
-    limited = replace(fitted, rate=rate, distance_limit=distance, shape_limit=shape)
-    _, group = np.unique(recording, return_inverse=True)
-    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
-    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
-    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
-    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +252,7 @@ def pool(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | No
         raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
     if not 0 < temperature < float("inf"):
         raise InputError(f"temperature must be a positive number, not {temperature:g}")
-    probabilities = _softmax(counted.sums / counted.windows / temperature)
+    probabilities = softmax(counted.sums / counted.windows / temperature)
     agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
     if familiarity is None or counted.unfamiliar is None:
         return Pooled(probabilities, agreement, counted.windows)
@@ -282,11 +278,12 @@ def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, acc
     low, high = np.log(LEAST), np.log(MOST)
     for _ in range(60):  # what recordings expect falls as the temperature rises, but for windows that outvote the mean
         middle = (low + high) / 2
-        expected = (_softmax(means / np.exp(middle)) * votes).sum()
+        expected = (softmax(means / np.exp(middle)) * votes).sum()
         low, high = (middle, high) if expected > accuracy else (low, middle)
     return float(np.exp((low + high) / 2))
 
 
-def _softmax(values: Floats) -> Floats:
+def softmax(values: Floats) -> Floats:
+    """Over the last axis."""
     raised = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))

@@ -181,8 +181,6 @@ def stopped(rms: float, others: Sequence[float]) -> Finding | None:
 
 def level_values(signal: NDArray[np.float64], rate: float | None, unit: str | None) -> dict[str, float]:
     """Levels of a signal (time,) by name: rms, kurtosis, band_1 to band_8; velocity in mm/s where it can be."""
-    if signal.size < 2:
-        return {}
     centred = signal - signal.mean()
     square = float(np.mean(centred**2))
     levels = {"rms": square**0.5, "kurtosis": float(np.mean(centred**4)) / max(square**2, 1e-300)}

@@ -34,8 +34,7 @@ from bearcat.diagnosis.combs import (
     shaft_lines,
     shaft_scores,
 )
-from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.spectra import Doubles
+from bearcat.diagnosis.lines import FAULTS, Doubles
 from bearcat.errors import check_range
 from bearcat.findings import OTHER_SPEED, OVERWHELMING, Finding, Severity
 

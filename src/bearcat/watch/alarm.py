@@ -17,10 +17,9 @@ import numpy as np
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
-from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
+from bearcat.diagnosis.physics import Loudness, PhysicsEvidence, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
-from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import PRIOR
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading

@@ -19,10 +19,10 @@ from bearcat.data.channels import unit_of
 from bearcat.deploy import beside_each_other, measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
+from bearcat.diagnosis.lines import FEWEST_TURNS, Spectra
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Measured, Observation
-from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.errors import to_json
 from bearcat.findings import (
     MOST_REASONS,
