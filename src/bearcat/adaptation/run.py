@@ -192,7 +192,7 @@ def _decided(
         one_class=evidence.one_class if all(label == evidence.one_class for label in labels) else None,
     )  # fmt: skip
     decision = decide(evidence)
-    diagnoses = tuple(decide_together(recordings, decision.action, decision.expected))
+    diagnoses = tuple(decide_together(recordings, decision.action))
     return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)
 
 

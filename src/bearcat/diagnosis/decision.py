@@ -65,13 +65,10 @@ def binomial_interval(count: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do: `use`, `check` or `do not use` of a model, `ok`, `check` or `alarm` of a recording.
-
-    `expected` is the accuracy to expect of the model, or the confidence of the recording's diagnosis.
-    """
+    """What to do: `use`, `check` or `do not use` of a model, `ok`, `check` or `alarm` of a recording."""
 
     action: str
-    expected: float | None = None
+    expected: float | None = None  # accuracy of the model
     interval: tuple[float, float] | None = None
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -140,10 +137,10 @@ class ModelEvidence:
     shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: of none
 
 
-def by_findings(findings: Iterable[Finding], confidence: float | None = None) -> Decision:
+def by_findings(findings: Iterable[Finding]) -> Decision:
     """On a recording: the highest severity of what was found."""
     findings = unique(findings)
-    return Decision(OF_RECORDING[highest(findings)], confidence, None, reasons(findings), findings)
+    return Decision(OF_RECORDING[highest(findings)], reasons=reasons(findings), findings=findings)
 
 
 def decide(evidence: ModelEvidence) -> Decision:

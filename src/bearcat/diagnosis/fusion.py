@@ -78,7 +78,6 @@ class NetworkEvidence(GeneralEvidence):
     """What a trained model says of one recording, and what to do with that model by its own decision."""
 
     action: str  # use, check, do not use
-    expected: float | None = None  # accuracy to expect of the model on this target
     unfamiliar: float | None = None  # share of unfamiliar windows
     familiar: bool | None = None  # None: the model cannot say
     shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
@@ -210,12 +209,12 @@ def general_evidence(
     where the recording is shorter than a window or does not change.
     """
     metadata, arrays = general_model(without)
-    preparation, own_rate = metadata["preparation"], metadata["rate"]
+    preparation, model_rate = metadata["preparation"], metadata["rate"]
     signal = signal[: int(SECONDS * rate)]
-    if rate < own_rate:
+    if rate < model_rate:
         return None
-    if rate != own_rate:
-        ratio = rate_ratio("recording", rate, own_rate)
+    if rate != model_rate:
+        ratio = rate_ratio("recording", rate, model_rate)
         signal = change_rate(signal, ratio.numerator, ratio.denominator)
     if signal.size < preparation["length"]:
         return None
@@ -224,7 +223,7 @@ def general_evidence(
     if not len(windows):
         return None
     try:
-        prepared = find_input(preparation["input"]).transform(windows[:, None], own_rate, rpm, bearing)[:, 0]
+        prepared = find_input(preparation["input"]).transform(windows[:, None], model_rate, rpm, bearing)[:, 0]
     except InputError:
         return None
     scale = arrays["calibration.scale"]

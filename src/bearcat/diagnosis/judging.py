@@ -58,14 +58,12 @@ class Judgement:
     strikes: bool = False  # at no line of the bearing
 
 
-def decide_together(
-    evidence: Sequence[Observation], action: str | None = None, expected: float | None = None
-) -> Diagnoses:
+def decide_together(evidence: Sequence[Observation], action: str | None = None) -> Diagnoses:
     """A diagnosis of each, beside the others of its point: whether the machine stands still, and against the quiet
-    majority at its speed where there is one. With `action` that is the decision on the model, with its expected
-    accuracy. Diagnoses are evidence too, and are decided anew.
+    majority at its speed where there is one. With `action` that is the decision on the model. Diagnoses are evidence
+    too, and are decided anew.
     """
-    observed = [_by_model(recording, action, expected) for recording in evidence]
+    observed = [_by_model(recording, action) for recording in evidence]
     judged = [_judge(recording) for recording in observed]
     quiet = [
         judgement.state == HEALTHY and highest(_noticed(recording)[0]) not in ("check", "alarm")
@@ -115,12 +113,11 @@ def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
     return PhysicsCheck(compared, contradicted, tuple(missed)) if compared else None
 
 
-def _by_model(recording: Observation, action: str | None, expected: float | None) -> Observation:
+def _by_model(recording: Observation, action: str | None) -> Observation:
     network = recording.witnesses.network
     if network is None or action is None:
         return recording
-    network = replace(network, action=action, expected=expected)
-    return replace(recording, witnesses=replace(recording.witnesses, network=network))
+    return replace(recording, witnesses=replace(recording.witnesses, network=replace(network, action=action)))
 
 
 def _judge(recording: Observation) -> Judgement:
@@ -168,9 +165,9 @@ def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
         state, decision = finding.kind, by_findings([finding])
     else:
         noticed, unlike = _noticed(recording)
-        decision = by_findings([*_findings(recording, judged), *noticed, *unlike], judged.confidence)
+        decision = by_findings([*_findings(recording, judged), *noticed, *unlike])
         if state != HEALTHY and decision.action == OK:
-            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
+            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")])
         if state in (HEALTHY, CANNOT_TELL) and decision.action == ALARM:  # by the zone of ISO 20816-3 alone
             state = SEVERE
             judged = replace(judged, label=None if judged.label is None else SEVERE)

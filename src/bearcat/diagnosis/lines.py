@@ -134,7 +134,7 @@ class Plan:
         self.width = (length // 2 - 1) // self.narrow
         # An envelope sampled so often has its first bins right: what folds back lies beyond them.
         self.size = int(fft.next_fast_len(self.width + self.bins))
-        self.rise, self.weight, self.own = _tapers(length, self.size, self.bins)
+        self.rise, self.weight, self.residue = _tapers(length, self.size, self.bins)
 
     def measure(self, window: Floats) -> Spectra | None:
         """The spectra of one window; None where it holds no vibration."""
@@ -164,7 +164,7 @@ class Plan:
         inside = np.concatenate(halved(envelopes[:, edge : self.size - edge]))
         means = inside.mean(axis=1, dtype=np.float64)
         spectra = np.concatenate(halved(fft.rfft(envelopes * self.weight)[:, : self.bins]))
-        power = squared_magnitude(spectra / means[:, None] - self.own) / self.size
+        power = squared_magnitude(spectra / means[:, None] - self.residue) / self.size
         kurtosis = np.square(inside, out=inside).mean(axis=1, dtype=np.float64) / means**2
         return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness))
 

@@ -315,7 +315,6 @@ class CrossTalk:
     """A fault's line that is louder elsewhere."""
 
     owner: int  # the place of the channel where it is loudest
-    fault: str  # that it is there; another than here where the bearings differ
     decibels: float  # by which it is louder there
 
 
@@ -327,12 +326,11 @@ def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, Cro
     for number, faults in enumerate(channels):
         louder = dict[str, CrossTalk]()
         for (fault, line), (owner, others) in product(faults.items(), enumerate(channels)):
-            for name, other in others.items() if owner != number else ():
+            for other in others.values() if owner != number else ():
                 if abs(other.hertz / line.hertz - 1) <= SLIP and other.excess >= SHOWN_LINE:
-                    ratio = other.amplitude / max(line.amplitude, 1e-30)
-                    decibels = 20 * float(np.log10(max(ratio, 1e-30)))
+                    decibels = 20 * math.log10(max(other.amplitude / max(line.amplitude, 1e-30), 1e-30))
                     if decibels >= LOUDER and (fault not in louder or decibels > louder[fault].decibels):
-                        louder[fault] = CrossTalk(owner, name, decibels)
+                        louder[fault] = CrossTalk(owner, decibels)
         owned.append(louder)
     return owned
 

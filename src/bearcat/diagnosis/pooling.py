@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,19 +56,12 @@ class Familiarity:
 
     def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
         """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
-        of_features, of_shapes = self._rows
-        distance, _ = nearest(of_features, unit(features), self.neighbours)
-        shape, near = nearest(of_shapes, shapes / self.scale, self.neighbours)
+        distance, _ = nearest(self.features, unit(features), self.neighbours)
+        # The bands' numbers are few and large: float64 keeps small differences of large squares.
+        shape, near = nearest(self.shapes.astype(np.float64), shapes / self.scale, self.neighbours)
         spread = near @ self.spreads / np.maximum(near.sum(axis=1), 1)
         usual = np.maximum(spread, 1e-3)  # windows that are all alike have no spread
         return np.stack([distance, shape / usual])
-
-    @cached_property
-    def _rows(self) -> tuple[Rows, Rows]:
-        """Features and shapes of kept windows. The bands' numbers are few and large: float64 keeps small differences of
-        large squares.
-        """
-        return Rows(self.features), Rows(self.shapes.astype(np.float64))
 
     def unfamiliar(self, features: NDArray[Any], shapes: NDArray[Any]) -> Booleans:
         """Which windows are beyond either limit, (window,)."""
@@ -142,7 +134,7 @@ def fit_familiarity(
     kept_features, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
     neighbours = min(NEIGHBOURS, len(kept_features))
     # Each window is its own nearest, hence one neighbour more.
-    spreads = nearest(Rows(kept_shapes), kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
+    spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
     unlimited = Familiarity(kept_features, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
     scores = unlimited.scores(features, shapes)
     # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
@@ -173,18 +165,13 @@ def unit(features: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(features / np.where(length > 0, length, 1), dtype=np.float32)
 
 
-class Rows:
-    """Rows (window, number) to which others are compared, and their squared lengths."""
-
-    def __init__(self, rows: NDArray[Any]) -> None:
-        self.rows, self.squares = rows, np.vecdot(rows, rows)
-
-
-def nearest(rows: Rows, new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
-    """The distance (window,) of each new row to its neighbours-th nearest, and which (window, row) are as near."""
-    squared = new @ rows.rows.T
+def nearest(rows: NDArray[Any], new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
+    """The distance (window,) of each new row (window, number) to the neighbours-th nearest of the rows, and which
+    (window, row) are as near.
+    """
+    squared = new @ rows.T
     squared *= -2
-    squared += rows.squares
+    squared += np.vecdot(rows, rows)
     squared += np.vecdot(new, new)[:, None]
     farthest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
     return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), squared <= farthest[:, None]

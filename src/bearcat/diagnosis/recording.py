@@ -95,10 +95,7 @@ class EvidenceDrawing:
     cage: float = 0.0  # its order
 
     def __post_init__(self) -> None:
-        for text in (self.waveform, self.levels):
-            if len(text) > 4 * POINTS:
-                raise ValueError("the drawing is longer than those of bearcat")
-            _bytes(text)
+        _ = self.extremes, self.decibels  # raises ValueError if one cannot be read
 
     @property
     def extremes(self) -> tuple[Doubles, Doubles]:
@@ -263,7 +260,7 @@ class Diagnosis(Observation):
         witnesses = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
         findings = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
         fields = {
-            "decision": Decision(values["decision"], values["confidence"], None, reasons(findings), findings),
+            "decision": Decision(values["decision"], reasons=reasons(findings), findings=findings),
             "witnesses": witnesses, "label": values["class"],
             "observed": tuple(finding for finding in findings if finding.kind not in DERIVED),
             "no_signal": findings[0] if values["state"] == NO_SIGNAL else None,

@@ -137,7 +137,9 @@ def _with_lines(
 def _measured(turning: Turning, rpm: float | None, bearing: Bearing | None, lines: Spectra | None) -> Measured:
     """Levels, of several channels the median, and spectra."""
     (first, signal), *_ = turning
-    by_channel = [level_values(each.beginning.astype(np.float64), each.rate, each.unit) for each, _ in turning]
+    by_channel = [
+        level_values(channel.beginning.astype(np.float64), channel.rate, channel.unit) for channel, _ in turning
+    ]
     levels = {name: float(np.median([row[name] for row in by_channel if name in row])) for name in by_channel[0]}
     spectra, turns = lines, None
     if first.rate is not None:

@@ -269,7 +269,7 @@ def _named(state: PointState, reading: Reading) -> tuple[str | None, float | Non
         return fault, confidence
     known = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
     if known or (diagnosis.state == UNCLEAR and fault is None):
-        return diagnosis.state, diagnosis.decision.expected or None
+        return diagnosis.state, diagnosis.confidence or None
     return fault, confidence
 
 
