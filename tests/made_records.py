@@ -131,7 +131,7 @@ def _estimates(expected: float) -> dict[str, Any]:
         "familiarity": {"rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1},
     }  # fmt: skip
     source = Estimate(0.9, 0.85, 0.94)
-    evidence = ModelEvidence(Estimate(expected, 0.0, 1.0), True, source, 200, len(CLASSES), check_models=False)
+    evidence = ModelEvidence(Estimate(expected, 0.0, 1.0), True, source, 200, len(CLASSES))
     return {"estimates": values, "evidence": asdict(evidence), "decision": asdict(decide(evidence))}
 
 

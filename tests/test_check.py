@@ -35,7 +35,7 @@ from bearcat.record import Record
 from bearcat.report import Cell, Result, read_result
 from tests.made_records import made_result, sealed
 from tests.pooled import by_model
-from tests.reference import checks as reference
+from tests.reference import trust as reference
 from tests.test_artefact import made_model
 
 pytestmark = pytest.mark.usefixtures("blank_figures")

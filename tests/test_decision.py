@@ -22,7 +22,7 @@ from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation
 from bearcat.errors import InputError
-from bearcat.findings import Finding, highest, most_severe
+from bearcat.findings import TESTED, Finding, highest, most_severe
 from tests.pooled import decided, lines_of, model_of
 
 often = settings(max_examples=100, deadline=None)
@@ -55,7 +55,7 @@ model_evidence = mostly(
     {
         "expected": st.none() | estimates | st.just(Estimate(0.96, 0.7, 0.99)),
         "finite": st.booleans(), "source": st.none() | estimates, "source_windows": st.integers(0, 1000),
-        "classes": st.integers(0, 13), "one_class": st.none() | words, "check_models": st.booleans(),
+        "classes": st.integers(0, 13), "one_class": st.none() | words, "shift": st.none() | st.sampled_from(sorted(TESTED)),
         "calibrated": st.booleans(), "uncertain": st.lists(words, max_size=3).map(tuple),
         "recordings": st.integers(0, 30), "faulty": st.none() | st.integers(0, 30),
         "physics": st.none() | physics_checks, "labels": st.none() | label_checks,

@@ -20,7 +20,6 @@ from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.diagnosis import pooling
 from bearcat.diagnosis.pooling import pool, pooled_temperature, tally
 from bearcat.errors import InputError
-from tests.reference import diagnose as slow
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")
@@ -46,7 +45,7 @@ def recordings(draw, least: int = 1):
 @given(recordings(), st.floats(0.1, 10))
 def test_pooling_agrees_with_its_slow_twin(values, temperature):
     found = pool(tally(values), temperature)
-    probabilities, agreement = slow.pooled(values, temperature)
+    probabilities, agreement = reference.pooled(values, temperature)
     assert found.probabilities == pytest.approx(probabilities, abs=1e-9)
     assert found.probabilities.sum() == pytest.approx(1)
     if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(values, axis=1)[:, -2:], axis=1) > 0).all():
@@ -72,7 +71,7 @@ def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
     windows = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
     order = drawn.permutation(60)
     found = pooled_temperature(windows.reshape(60, 4)[order], np.repeat(np.arange(12), 5)[order], accuracy)
-    assert found == pytest.approx(slow.temperature(list(windows), accuracy), rel=0.02)
+    assert found == pytest.approx(reference.temperature(list(windows), accuracy), rel=0.02)
 
 
 def test_without_windows_that_say_anything_or_an_estimate_the_pooled_temperature_is_one():

@@ -345,7 +345,6 @@ _OF_MODEL: Words = {
     "low accuracy": "the expected accuracy is too low",
     "labelled": "{right} of {recordings} labelled recordings are diagnosed correctly",
     "label recordings": _label_recordings,
-    "accuracy unknown": "the accuracy to expect on the target is not known here; bearcat adapt estimates it",
     "tested on": lambda values: TESTED[values["shift"]],
     "physics differs": "physics differs on {contradicted} of {compared} recordings",
     "no check models": "no check models could be fitted, so the estimate rests on confidence alone",

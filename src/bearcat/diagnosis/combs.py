@@ -137,7 +137,7 @@ def _decibels(power: Doubles, background: Doubles) -> Doubles:
 
 
 def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
-    """Of each speed of GRID: the mean of its teeth less that of what lies between, and the level of its first line."""
+    """Scores each speed of GRID: the mean of its teeth less what lies between; and the level of its first line."""
     teeth, *between = np.split(lines.of_grid(COMB), np.cumsum([TEETH.size, BETWEEN[0].size]))
     first = np.where(np.isnan(teeth[0]) | (GRID * lines.seconds < TURNS), 0.0, teeth[0])
     ground = np.maximum(FLOOR, first - LOOSE)
@@ -147,7 +147,7 @@ def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
 
 
 def _mean(values: Doubles) -> Doubles:
-    """Over the first axis, of what is not NaN; 0 where all is."""
+    """The mean over the first axis of what is not NaN; 0 where all is."""
     numbers = ~np.isnan(values)
     return np.asarray(np.where(numbers, values, 0.0).sum(axis=0) / np.maximum(numbers.sum(axis=0), 1))
 
@@ -176,7 +176,7 @@ def strikes(bands: Lines, orders: Sequence[float]) -> Doubles:
 
 
 def fault_scores(bands: Lines, orders: Mapping[str, float]) -> Doubles:
-    """Of each speed of GRID, were nothing to slip: how well lines of the likeliest fault stand out of envelopes."""
+    """How well lines of the likeliest fault stand out of envelopes at each speed of GRID, were nothing to slip."""
     inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
     scores, read = [], partial(strikes, bands)
     for strike, near, others in (

@@ -125,20 +125,18 @@ class ModelEvidence:
     source_windows: int = 0
     classes: int = 0
     one_class: str | None = None  # the only class predicted on several target recordings, if it is a fault
-    check_models: bool = True  # whether any could be fitted
     calibrated: bool = True
     uncertain: tuple[str, ...] = ()  # recordings whose labels would say most
     recordings: int = 0  # of the target that were diagnosed
     faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
-    estimated: bool = True  # False: nobody has tried to estimate the accuracy on the target
     median: float | None = None  # of the accuracy of past runs, where `expected.value` was held below it
-    shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: of none
+    shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: no check models, so of none
 
 
 def by_findings(findings: Iterable[Finding]) -> Decision:
-    """On a recording: the highest severity of what was found."""
+    """Decides on a recording: the highest severity of its findings."""
     findings = unique(findings)
     return Decision(OF_RECORDING[highest(findings)], reasons=reasons(findings), findings=findings)
 
@@ -161,11 +159,9 @@ def decide(evidence: ModelEvidence) -> Decision:
         if not confirmed or labels.recordings >= ENOUGH:  # fewer, all right, say no more than was known before
             expected = rate
     if highest(findings) != "alarm":
-        if not sure and (evidence.estimated or labels):
+        if not sure:
             values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
             findings.append(Finding("label recordings", "check", values))
-        elif not sure:
-            findings.append(Finding("accuracy unknown", "check"))
         findings += _remarks(evidence)
     action = OF_MODEL[highest(findings)]
     if action == REFUSE and expected is not None and expected.value >= SAFE:
@@ -183,7 +179,7 @@ def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
     if physics is not None and physics.contradicted:
         compared = {"contradicted": physics.contradicted, "compared": physics.compared}
         yield Finding("physics differs", "remark", compared)
-    if not evidence.check_models:
+    if evidence.shift is None:
         yield Finding("no check models", "remark")
     if not evidence.calibrated and labels is None:
         yield Finding("not calibrated", "remark")
@@ -207,25 +203,23 @@ def _refusals(evidence: ModelEvidence) -> Iterator[Finding]:
         yield Finding("one class", "alarm", {"label": evidence.one_class})
     if physics is not None and physics.outvotes:
         yield Finding("outvoted", "alarm", {"missed": len(physics.missed), "compared": physics.compared})
-    if expected is None and evidence.estimated:
+    if expected is None:
         yield Finding("no confidence", "alarm")
-    elif expected is not None and not (expected.value if evidence.median is None else evidence.median) >= POOR:
+    elif not (expected.value if evidence.median is None else evidence.median) >= POOR:
         yield Finding("low accuracy", "alarm")
 
 
 def choose_model(
     recipe: str,
     adapted: ModelEvidence,
-    unadapted: ModelEvidence | None,
-    supported: bool | None = None,
-    agreement: Sequence[float | None] = (None, None),
+    unadapted: ModelEvidence,
+    supported: bool | None,
+    agreement: Sequence[float | None],
 ) -> tuple[bool, str]:
     """Whether the adapted model is saved, and why: it is, unless it broke down or check models agree less with it than
-    with the unadapted one (None where there is but one model). A recipe that decides itself whether to adapt
-    (`supported`) is believed: on public and simulated recordings it never lost to the unadapted network.
+    with the unadapted one. A recipe that decides itself whether to adapt (`supported`) is believed: on public and
+    simulated recordings it never lost to the unadapted network.
     """
-    if unadapted is None:
-        return bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}"
     broken, plain_broken = (not model.finite or model.one_class is not None for model in (adapted, unadapted))
     if broken and not plain_broken:
         return False, f"{recipe} {'names one class only' if adapted.finite else 'broke down'}"

@@ -151,7 +151,7 @@ class Witnesses:
 
 
 def _log_odds(shares: Mapping[str, float], state: str) -> list[float]:
-    """Of any fault against healthy, and of this fault against the likeliest one, both bounded.
+    """Log-odds of any fault against healthy, and of this fault against the likeliest one, both bounded.
 
     On other bearings networks know a fault from health far better than they know its type, so the two count apart. A
     model without a healthy class says nothing of the first, and of a fault that it lacks nothing of the second.

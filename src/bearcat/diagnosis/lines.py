@@ -380,14 +380,14 @@ def find_family(spectra: Spectra, rpm: float) -> LineFamily:
 
 @cache
 def _table() -> list[tuple[tuple[bool, bool], str, dict[str, float]]]:
-    """Of each bearing of the table: whether its type is rare and its geometry an estimate, designation, and orders."""
+    """The bearings of the table: whether its type is rare and its geometry an estimate, designation, and orders."""
     rare = {name: row.get("type") != COMMONEST for name, row in ROWS.items()}
     return [((rare[name], bearing.estimated), name, bearing.orders()) for name, bearing in BEARINGS.items()]
 
 
 def explained(order: float) -> dict[str, tuple[str, ...]]:
-    """For each part of FAULTS: bearings of the table with lines at this order. The commonest type comes first, then
-    published geometry before estimates, then the nearest.
+    """Bearings of the table with lines at this order, by part of FAULTS. The commonest type comes first, then published
+    geometry before estimates, then the nearest.
     """
     bearings = {}
     for part, (line, times, _) in FAULTS.items():

@@ -121,7 +121,7 @@ class PhysicsEvidence:
 
     @cached_property
     def probabilities(self) -> Mapping[str, float]:
-        """Of each state, by its lines alone."""
+        """The probability of each state, by its lines alone."""
         weights = np.array([shipped()["physics"][name] for name in (*FEATURES, ONE)])
         rows = np.array([[*self.features(fault), 1.0] for fault in FAULTS])
         scores = score(rows, weights, len(weights)) + math.log(PRIOR / (1 - PRIOR))
@@ -303,7 +303,7 @@ def quiet_baselines(
 
 @dataclass(frozen=True)
 class Loudness:
-    """Of one fault's lines."""
+    """How loud one fault's lines are."""
 
     hertz: float
     excess: float  # dB above what reference lines reach
@@ -319,8 +319,8 @@ class CrossTalk:
 
 
 def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, CrossTalk]]:
-    """For each channel of one measurement the faults whose lines a neighbour owns: it shows a line at the same
-    frequency loudest, and louder by LOUDER.
+    """The faults of each channel of one measurement whose lines a neighbour owns: it shows a line at the same frequency
+    loudest, and louder by LOUDER.
     """
     owned = []
     for number, faults in enumerate(channels):
@@ -336,7 +336,7 @@ def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, Cro
 
 
 def loudness(physics: PhysicsEvidence | None) -> dict[str, Loudness]:
-    """Of each fault's lines; nothing where physics could not look."""
+    """The loudness of each fault's lines; nothing where physics could not look."""
     if physics is None:
         return {}
     return {

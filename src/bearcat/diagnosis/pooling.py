@@ -48,7 +48,7 @@ class Familiarity:
     shapes: NDArray[Any]  # (kept window, channel · band) over `scale`: `bearcat.data.recording.spectral_shape`
     spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
     neighbours: int
-    rate: float  # of false alarms among windows; more than requested where few windows were held out
+    rate: float  # of false alarms among windows; more than FALSE_ALARMS where few windows were held out
     distance_limit: float
     shape_limit: float
     recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
@@ -123,11 +123,9 @@ class Familiarity:
 
 def fit_familiarity(
     train_features: NDArray[Any], train_shapes: NDArray[Any], train_recording: Integers,
-    features: NDArray[Any], shapes: NDArray[Any], recording: Integers, rate: float = FALSE_ALARMS,
+    features: NDArray[Any], shapes: NDArray[Any], recording: Integers,
 ) -> Familiarity:  # fmt: skip
-    """From the target's training windows, and held-out target windows that set the limits."""
-    if not 0 < rate < 1:
-        raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
+    """Fits a familiarity to the target's training windows; held-out target windows set its limits."""
     # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
     scale = band_spread(train_shapes[:KEPT_WINDOWS], train_recording[:KEPT_WINDOWS])
     both = (rows[:KEPT_WINDOWS] for rows in (unit(train_features), train_shapes / scale))
@@ -135,12 +133,12 @@ def fit_familiarity(
     neighbours = min(NEIGHBOURS, len(kept_features))
     # Each window is its own nearest, hence one neighbour more.
     spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
+    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
+    rate = max(FALSE_ALARMS, 2 / (len(features) + 1))
     unlimited = Familiarity(kept_features, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
     scores = unlimited.scores(features, shapes)
-    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
-    rate = max(rate, len(scores) / (scores.shape[1] + 1))
     distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
-    limited = replace(unlimited, rate=rate, distance_limit=distance, shape_limit=shape)
+    limited = replace(unlimited, distance_limit=distance, shape_limit=shape)
     _, group = np.unique(recording, return_inverse=True)
     shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
     # With few recordings no limit holds at this rate; the largest share found is then the best there is.
@@ -271,6 +269,6 @@ def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, acc
 
 
 def softmax(values: Floats) -> Floats:
-    """Over the last axis."""
+    """The softmax over the last axis."""
     raised = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))

@@ -80,7 +80,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Quality:
-    """Of one channel."""
+    """The quality of one channel."""
 
     no_signal: Finding | None  # why nothing can be diagnosed; None where something can
     findings: tuple[Finding, ...]
@@ -136,7 +136,7 @@ def _silent(values: NDArray[Any] | None, rms: float, unit: str | None) -> Findin
 
 
 def _spectrum_findings(channel: Channel) -> Iterator[Finding]:
-    """On signals that are no vibration, a rate that was raised, and mains hum."""
+    """Findings on signals that are no vibration, a rate that was raised, and mains hum."""
     rate, power = channel.rate, power_density(channel.beginning)
     if unlike := unlike_vibration(channel.beginning, power):
         yield Finding("no vibration", "check", {"like": unlike})

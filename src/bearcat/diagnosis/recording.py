@@ -165,7 +165,7 @@ class Observation:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Diagnosis(Observation):
-    """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing.
+    """The diagnosis of a recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means.
 
     >>> noise = np.random.default_rng(0).normal(size=48_000)
     >>> diagnosis = bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205")[0]
@@ -207,7 +207,7 @@ class Diagnosis(Observation):
 
     @property
     def title(self) -> str:
-        """Of a picture: the recording, its decision, diagnosis and confidence."""
+        """The title of its picture: the recording, its decision, diagnosis and confidence."""
         cells = self.cells()
         parts = [cells[name] for name in ("decision", "diagnosis", "confidence")]
         return f"{self.recording}: {', '.join(filter(None, parts))}"

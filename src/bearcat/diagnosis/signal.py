@@ -169,7 +169,7 @@ def _mean(evidence: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:
 
 
 def _waveform(samples: Floats, rate: float | None) -> EvidenceDrawing:
-    """Of the beginning (time,) of a recording."""
+    """The waveform of the beginning of a recording (time,)."""
     beginning = samples[: SHOWN_SAMPLES if rate is None else max(2, int(SHOWN_SECONDS * rate))]
     edges = _edges(len(beginning))
     low, high = np.minimum.reduceat(beginning, edges), np.maximum.reduceat(beginning, edges)
