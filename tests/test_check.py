@@ -34,7 +34,7 @@ from bearcat.record import Record
 from bearcat.report import Cell, read_result
 from tests.made_records import made_result, sealed
 from tests.pooled import by_model
-from tests.reference import checks as reference
+from tests.reference import trust as reference
 from tests.test_adapt import page_of
 from tests.test_artefact import made_model
 

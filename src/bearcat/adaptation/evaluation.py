@@ -328,7 +328,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     factor = _temperature_factor(predictions, truth, record.data.classes)
     rule = AlarmRule.of(record.data.classes, prior=record.settings.prior)
     tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
-    recordings = tuple(decide_together(tempered, decision.action, decision.expected))
+    recordings = tuple(decide_together(tempered, decision.action))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
         if not inside(folder, folder / "model"):

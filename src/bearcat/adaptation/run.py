@@ -197,7 +197,7 @@ def _decided(
         one_class=evidence.one_class if all(label == evidence.one_class for label in labels) else None,
     )  # fmt: skip
     decision = decide(evidence)
-    diagnoses = tuple(decide_together(recordings, decision.action, decision.expected))
+    diagnoses = tuple(decide_together(recordings, decision.action))
     return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)
 
 
@@ -349,7 +349,7 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
         adapted, reason = choose_model(spec.recipe_name, evidence, unadapted.record.evidence, supported, agreement)
         recommended = run if adapted else unadapted
     else:
-        _, reason = choose_model(spec.recipe_name, evidence, None, supported)
+        reason = f"{spec.recipe_name} did not adapt"
     chosen = run if plan.requested else recommended
     saved = SavedModel(
         chosen.record.settings.recipe_name, chosen is run and spec.recipe.adapts and supported is not False,
