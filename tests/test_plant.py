@@ -16,8 +16,8 @@ from bearcat.cat.recipes import Recipe, Schedule
 from bearcat.data import Split, Task, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods.before_training import Standardise
 from bearcat.methods.matching import ClusterMatch, MatchClusters, likelihood_gain, match, source_states
+from bearcat.methods.transforms import Standardise
 from tests.reference import plant as twin
 from tests.test_tasks import windows_of
 

@@ -21,7 +21,7 @@ from bearcat.data.datasets import dataset_label, open_dataset, takes_root
 from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Split, Task
 from bearcat.errors import InputError, naming_place, suggest
-from bearcat.methods.before_training import without_own_benches
+from bearcat.methods.transforms import without_own_benches
 from bearcat.settings import from_plain
 from bearcat.storage import read_regular
 

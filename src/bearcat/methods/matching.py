@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding
 from bearcat.data import tasks
 from bearcat.diagnosis import accuracy as check_models
-from bearcat.methods.before_training import States, source_states
+from bearcat.methods.transforms import States, source_states
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
