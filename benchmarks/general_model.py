@@ -42,7 +42,7 @@ from bearcat.diagnosis.fusion import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
-from bearcat.methods.before_training import STATES_FILE, StateShape
+from bearcat.methods.transforms import STATES_FILE, StateShape
 from bearcat.storage import tensor_bytes, write_atomically
 
 RATE, LENGTH, STRIDE = 12_000.0, 8192, 4096

@@ -16,7 +16,7 @@ from bearcat.cat.networks import select_run
 from bearcat.cat.recipes import GROUPS, Recipe, Schedule
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.before_training import Standardise
+from bearcat.methods.transforms import Standardise
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")

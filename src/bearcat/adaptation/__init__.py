@@ -40,8 +40,8 @@ from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.findings import ANCHOR
-from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
 from bearcat.methods.matching import MatchClusters
+from bearcat.methods.transforms import has_several_states, state_codes, without_own_benches
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report import Cell

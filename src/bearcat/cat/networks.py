@@ -122,7 +122,7 @@ class DenseEncoder(Accelerated):
 
 
 class InputScaling(nn.Module):
-    """(window − mean) · factor, point by point: what methods.before_training found, (run, channel, point) each."""
+    """(window − mean) · factor, point by point: what methods.transforms found, (run, channel, point) each."""
 
     def __init__(self, mean: Tensor, factor: Tensor) -> None:
         super().__init__()

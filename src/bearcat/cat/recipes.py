@@ -21,9 +21,9 @@ from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.sam import Sharpness
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, suggest
-from bearcat.methods import alignments, views
-from bearcat.methods.before_training import KnownStates, Standardise
+from bearcat.methods import alignments
 from bearcat.methods.matching import MatchClusters
+from bearcat.methods.transforms import KnownStates, Standardise, StrongView, WeakView
 from bearcat.settings import find_name, override, to_plain
 
 Kind = TypeVar("Kind", bound=Ingredient)
@@ -198,7 +198,7 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 }
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
-_VIEWS = (views.WeakView(), SelfTraining(), views.StrongView(), Adversarial())
+_VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
 FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
