@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.cat import Temperature
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.evaluate import predict, scores
 from bearcat.cat.recipes import GROUPS, RECIPES, Schedule
@@ -24,7 +25,7 @@ SEED = 1
 # Of the calibrators one is enough: tests of the loop and its twin compare the others.
 LEARNING = [
     name for group, recipes in GROUPS.items() if group != "ours, on physical inputs" for name, recipe in recipes.items()
-    if recipe.adapts and recipe.calibration in (None, "Temperature")
+    if recipe.adapts and recipe.calibration in (None, Temperature())
 ]  # fmt: skip
 
 

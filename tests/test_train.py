@@ -15,7 +15,6 @@ from bearcat.cat import (
     CALIBRATORS,
     Calibration,
     Evidence,
-    find_calibrator,
     published,
     state,
 )
@@ -63,7 +62,6 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
     """The recipe's calibrator, fitted to the twin's teacher."""
 
     def fit(twin: reference.Twin) -> reference.Calibration:
-        assert recipe.calibration is not None
         assert twin.teacher is not None
         (values, labels), teacher = twin.data.source_test, twin.teacher
         parts = {"source": values, "source_train": twin.data.source_train[0], "target": twin.data.target_train}
@@ -73,7 +71,7 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
         logits = twin.predict(teacher, values)[None, often]
         seeds = torch.tensor([seed])
         evidence = Evidence(source_logits=logits, source_labels=labels[None, often], seeds=seeds, **features)
-        fitted = find_calibrator(recipe.calibration).fit(evidence)
+        fitted = recipe.calibration.fit(evidence)
         return lambda values: fitted.apply(values[None])[0]
 
     return fit

@@ -201,6 +201,7 @@ def _model(
 ) -> Model:
     """One run of the stack as a model of its own."""
     infos, (channels, points) = split.target.recordings, split.target.values.shape[1:]
+    texts = spec.recipe.texts()
     about = {
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
     }  # fmt: skip
@@ -209,9 +210,9 @@ def _model(
         rpm=_shared(None if info.rpm_channel else info.rpm for info in infos),
         channel=_shared(info.channel for info in infos), bearing=_shared(info.bearing for info in infos),
         pooled_temperature=evaluation.pooled_temperature, familiarity=evaluation.familiarity, decision=record.decision,
-        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
+        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=str(texts["encoder"]),
         network=select_run(trained.network, number, spec.recipe.encoder, channels, points),
-        calibrator=spec.recipe.final or spec.recipe.calibration,
+        calibrator=texts["final"] or texts["calibration"],
     )  # fmt: skip
 
 

@@ -28,7 +28,6 @@ from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.run import Bar, run_stack
 from bearcat.bench import RunStore, open_store
 from bearcat.cat.algorithm import Run
-from bearcat.cat.networks import find_encoder
 from bearcat.errors import InputError, library
 from bearcat.fast.device import stack_key
 from bearcat.findings import count
@@ -149,7 +148,7 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
                 for unusable in ours:
                     execution.fail(unusable, str(error), traceback_text(error))
     for group in groups.values():
-        stacks = find_encoder(group[0].recipe.encoder).stacks
+        stacks = group[0].recipe.encoder.stacks
         largest = (size or LARGEST[device.type]) if stacks else 1
         number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
         for start in range(0, len(group), number):

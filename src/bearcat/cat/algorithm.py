@@ -112,8 +112,8 @@ def train(
             if progress is not None:
                 progress(state)
         state.epoch = schedule.epochs
-        if schedule.epochs > T_cal:
-            state.source_calibration = state.calibration = evaluate.fit_calibration(state)
+        if recipe.calibration is not None and schedule.epochs > T_cal:
+            state.source_calibration = state.calibration = evaluate.fit_calibration(state, recipe.calibration)
         if recipe.final is not None:
             state.calibration = evaluate.fit_calibration(state, recipe.final)
     return state

@@ -27,6 +27,7 @@ from bearcat.cat.calibration import Calibration, ReliabilityBins, reliability_bi
 from bearcat.cat.evaluate import predict, unchanged, watcher
 from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
+from bearcat.cat.scaling import Temperature
 from bearcat.cat.state import training_progress
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
@@ -108,7 +109,7 @@ class CAT:
         # The input without what it could only make of a speed or bearing.
         info = RecordingInfo(domain="", origin="X", rate=self.rate)
         self.text = suited_input(self.input or recipe.input, [info])
-        self._shortest = find_encoder(recipe.encoder).shortest
+        self._shortest = recipe.encoder.shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
         held = held_out(codes, self.held_out, random, groups)
         unlabelled = source[~held] if X_target is None else self._prepared(X_target)
@@ -120,7 +121,7 @@ class CAT:
         batch = min(self.batch, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
         if recipe.calibration is None and recipe.final is None:
-            recipe = replace(recipe, final="Temperature")
+            recipe = replace(recipe, final=Temperature())
         device, watch = chosen_device(self.device), None
         if X_target is not None and y_target is not None:
             truth, zeros = self._codes(y_target, "y_target", len(X_target)), np.zeros(len(X_target), dtype=np.int64)
@@ -197,8 +198,8 @@ class CAT:
                 self.name = find_recipe(str(self.method))
             recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
         if self.encoder is not None:
-            encoder = GivenModule(self.encoder) if isinstance(self.encoder, nn.Module) else self.encoder
-            recipe = replace(recipe, encoder=cast("str", encoder))
+            given = isinstance(self.encoder, nn.Module)
+            recipe = replace(recipe, encoder=GivenModule(self.encoder) if given else find_encoder(self.encoder))
         if self.epochs is not None:
             return recipe.in_epochs(self.epochs)
         begins = {part.name: part.start(recipe.schedule) for part in recipe.ingredients}

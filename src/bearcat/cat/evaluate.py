@@ -10,7 +10,7 @@ training does not depend on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,47 +21,15 @@ from torch.nn import functional
 from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll
 from bearcat.cat.networks import Network
 from bearcat.cat.recipes import RECIPES, Recipe
-from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.diagnosis.accuracy import Target, expected_value
-from bearcat.errors import InputError, suggest
 from bearcat.fast.device import padded_stack
-from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
-from bearcat.settings import from_text
 
 if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
-CALIBRATORS: dict[str, type[Calibrator]] = {
-    "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS, "TransCal": TransCal,
-    "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal, "RecordingConfidence": RecordingConfidence,
-}  # fmt: skip
-"""All calibrators by name, the paper's and those that look at the target; a row more is a calibrator more.
-
->>> CALIBRATORS["Temperature"]().bounds
-(1.0, 100.0)
-"""
-
-
-def find_calibrator(text: str) -> Calibrator:
-    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes; InputError if it needs what is no evidence.
-
-    >>> find_calibrator("Temperature:bounds=0.5,100").bounds
-    (0.5, 100.0)
-    """
-    calibrator = from_text(text, CALIBRATORS, "calibrator")
-    known = [field.name for field in fields(Evidence)]
-    for name in needs_of(calibrator):
-        if name not in known:
-            raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
-    return calibrator
-
-
-def needs_of(calibrator: Calibrator) -> tuple[str, ...]:
-    """The fields of Evidence that it reads beyond the source's logits, labels and weights."""
-    return getattr(calibrator, "needs", ())
 
 
 @torch.no_grad()
@@ -119,10 +87,9 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Tr
 
 
 @torch.no_grad()
-def fit_calibration(state: TrainingState, text: str | None = None) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator, or by another."""
-    calibrator = find_calibrator(text or state.recipe.calibration or "")
-    needed, network, batches = set(needs_of(calibrator)), state.network, state.batches
+def fit_calibration(state: TrainingState, calibrator: Calibrator) -> Calibration:
+    """The calibration of the reported network by a calibrator."""
+    needed, network, batches = set(getattr(calibrator, "needs", ())), state.network, state.batches
     logits, features = predict(network, batches.source_test)
     given: dict[str, Any] = {
         "source_features": features,
@@ -160,7 +127,9 @@ def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int
 
 def calibrate(state: TrainingState) -> None:
     """Fits the recipe's calibrator anew, into the memory of the calibration before, which recorded steps read."""
-    fitted = fit_calibration(state)
+    if state.recipe.calibration is None:
+        return
+    fitted = fit_calibration(state, state.recipe.calibration)
     if state.calibration is None:
         state.calibration = fitted.changed(Tensor.clone)
     for name, value in fitted.state().items():

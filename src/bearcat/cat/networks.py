@@ -30,7 +30,7 @@ from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
 from bearcat.fast.stacked import Accelerated, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.plugins import error_sentence
-from bearcat.settings import from_text
+from bearcat.settings import from_text, to_text
 
 FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
@@ -220,6 +220,10 @@ class Encoder:
         """
         raise NotImplementedError(f"{type(self).__name__} does not build a module")
 
+    def __str__(self) -> str:
+        """`NAME:SETTING=VALUE` with every setting, from which `find_encoder` makes it again."""
+        return to_text(self, ENCODERS)
+
 
 @dataclass(frozen=True)
 class CNN(Encoder):
@@ -301,9 +305,9 @@ class Network(nn.Module):
 
 
 def build_network(
-    encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5, seed: int = 0
+    encoder: Encoder | str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5, seed: int = 0
 ) -> Network:  # fmt: skip
-    """A network with this encoder (`NAME:SETTING=VALUE`). A plain module draws its weights from the seed, with the
+    """A network with this encoder (or `NAME:SETTING=VALUE`). A plain module draws its weights from the seed, with the
     layers that it has; `initialise` draws those of all others.
 
     >>> build_network("cnn", runs=4, channels=2, points=1024, classes=3).head.weight.shape
@@ -319,17 +323,17 @@ def build_network(
         if not isinstance(module, Accelerated):
             if runs > 1:
                 raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")
-            module = PlainModule(module, (channels, points), encoder)
+            module = PlainModule(module, (channels, points), str(encoder))
     return Network(module, runs, classes)
 
 
-def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
+def select_run(network: Network, run: int, encoder: Encoder | str, channels: int, points: int) -> Network:
     """One run of a stack as `restore` makes it, on the CPU."""
     state = {name: value[run : run + 1].cpu() for name, value in network.state_dict().items()}
     return restore(encoder, state, channels, points)
 
 
-def restore(encoder: str, state: Mapping[str, Tensor], channels: int, points: int) -> Network:
+def restore(encoder: Encoder | str, state: Mapping[str, Tensor], channels: int, points: int) -> Network:
     """The network of one run with these weights and buffers, which predicts and is not trained further."""
     network = build_network(encoder, 1, channels, points, state["head.bias"].shape[1])
     if "scaling.mean" in state:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from bearcat.cat import published
 from bearcat.cat.calibration import Calibration
-from bearcat.cat.evaluate import find_calibrator
 from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
 from bearcat.cat.networks import (
     DenseEncoder,
@@ -27,7 +26,6 @@ from bearcat.cat.networks import (
     Network,
     PlainModule,
     build_network,
-    find_encoder,
     initialise,
     run_seed,
 )
@@ -49,14 +47,6 @@ RESULT_VERSION = 9  # raise it whenever the same settings, seed and data give an
 EVERY = 60.0  # seconds from one line of progress in a log to the next
 SAVE_EVERY = 20.0  # seconds from one checkpoint to the next
 STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
-
-
-def recipe_rows(recipe: Recipe) -> dict[str, Any]:
-    """Everything a recipe is made of whose code may be a user's own, by name."""
-    rows: dict[str, Any] = {f"ingredients.{part.name}": part for part in recipe.ingredients}
-    calibrators = {"calibration": recipe.calibration, "final": recipe.final}
-    rows |= {name: find_calibrator(text) for name, text in calibrators.items() if text is not None}
-    return rows | {"encoder": find_encoder(recipe.encoder)}
 
 
 @dataclass(eq=False)
@@ -196,8 +186,6 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
     from its own seed.
     """
     recipe = runs[0].recipe
-    for text in filter(None, (recipe.calibration, recipe.final)):
-        find_calibrator(text)
     if any(run.recipe != recipe for run in runs):
         raise InputError("runs of a stack need the same method; train these in stacks of their own")
     prepared = [prepare(run) for run in runs]
