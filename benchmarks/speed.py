@@ -77,9 +77,9 @@ def recipe(epochs: int) -> Any:
 def ready(runs: int) -> Iterator[Callable[[], None]]:
     """A warm step, which may be called any number of times. The losses must be numbers afterwards."""
     from bearcat.cat.algorithm import train_step
-    from bearcat.cat.evaluate import calibrate, predict
+    from bearcat.cat.networks import predict
     from bearcat.cat.state import begin
-    from bearcat.cat.teacher import SelfTraining, copy_of, set_thresholds
+    from bearcat.cat.teacher import SelfTraining, calibrate, copy_of, set_thresholds
     from bearcat.fast.device import Feed, Recorder, torch_settings
     from bearcat.fast.stacked import path_of
 

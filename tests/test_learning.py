@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cat import Temperature
+from bearcat.cat import Schedule, Temperature
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import predict, scores
-from bearcat.cat.recipes import GROUPS, RECIPES, Schedule
+from bearcat.cat.calibration import scores
+from bearcat.cat.networks import predict
+from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
 

@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from bearcat.cat import View, loss_of, losses, teacher
 from bearcat.cat.algorithm import of_each_run
-from bearcat.cat.losses import reverse_gradient
-from bearcat.cat.sam import climb
+from bearcat.cat.losses import climb, reverse_gradient
 from bearcat.fast.stacked import ModuleOfRun, Randomness
 from tests.reference import loop as reference
 

@@ -19,9 +19,9 @@ from bearcat.cat import (
     state,
 )
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import predict, watcher
+from bearcat.cat.networks import predict
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
-from bearcat.cat.state import begin
+from bearcat.cat.state import begin, watcher
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError

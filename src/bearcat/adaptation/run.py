@@ -28,9 +28,8 @@ import torch
 from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
-from bearcat.cat.state import TrainingState
+from bearcat.cat.state import TrainingState, watcher
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
 from bearcat.deploy import examine

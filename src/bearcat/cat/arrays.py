@@ -24,11 +24,10 @@ from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.calibration import Calibration, ReliabilityBins, reliability_bins
-from bearcat.cat.evaluate import predict, unchanged, watcher
-from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
+from bearcat.cat.networks import Encoder, Network, find_encoder, predict, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.scaling import Temperature
-from bearcat.cat.state import training_progress
+from bearcat.cat.state import training_progress, unchanged, watcher
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.splits import held_out

@@ -36,6 +36,7 @@ FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 TRIED = 2  # windows of the pass of a plain module that finds out how many features there are
+CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
 SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
 
 
@@ -302,6 +303,14 @@ class Network(nn.Module):
             windows = self.scaling(windows)
         features = self.encoder(windows, batch_statistics, randomness, parts)
         return self.head(features), features
+
+
+@torch.no_grad()
+def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (run, window, class) and features (run, window, 256) in evaluation mode, a chunk at a time."""
+    size = max(1, CHUNK.get(values.device.type, 1024) // values.shape[0])
+    parts = [network(values[:, start : start + size]) for start in range(0, values.shape[1], size)]
+    return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
 
 
 def build_network(

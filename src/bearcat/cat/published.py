@@ -74,11 +74,9 @@ def start_epoch(state: TrainingState) -> None:
     running statistics become its own, and the thresholds count what it predicts; at T_PL it is overwritten by the
     student after it has counted. Without a teacher the pass goes through the student.
     """
-    from bearcat.cat import evaluate  # which knows all recipes, and they this module
-
     recipe, schedule, epoch = state.recipe, state.recipe.schedule, state.epoch
     if recipe.calibration and epoch > schedule.calibrate_from and state.calibration is None:
-        evaluate.calibrate(state)  # what the epoch before a resume ended with
+        teacher.calibrate(state)  # what the epoch before a resume ended with
     labels = recipe.find(SelfTraining)
     if labels is None:
         predict_in_training(state, state.student, live=True)

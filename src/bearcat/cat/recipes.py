@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 
 from bearcat.cat import published
 from bearcat.cat.calibration import Calibrator, Evidence
-from bearcat.cat.ingredient import KINDS, Ingredient
-from bearcat.cat.losses import Adversarial, Confusion
+from bearcat.cat.ingredient import KINDS, Ingredient, Schedule
+from bearcat.cat.losses import Adversarial, Confusion, Sharpness
 from bearcat.cat.networks import CNN, ENCODERS, Dense, Encoder, Linear, find_encoder
-from bearcat.cat.sam import Sharpness
 from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, naming_place, suggest
@@ -57,39 +56,6 @@ def find_calibrator(text: str | Calibrator) -> Calibrator:
         if need not in known:
             raise InputError(f"the calibrator '{name}' needs '{need}', which is no evidence{suggest(need, known)}")
     return calibrator
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When things happen, in epochs (docs/method.md). An epoch is one pass over the source's training windows.
-
-    >>> Schedule().scaled(30).align_from
-    5
-    """
-
-    epochs: int = 300
-    batch: int = 64
-    rate: float = 1e-3
-    weight_decay: float = 1e-5  # ℓ2, in the gradient
-    drops: tuple[int, ...] = (150, 250)  # the rate is multiplied by `drop_factor` from these epochs on
-    drop_factor: float = 0.1
-    align_from: int = 50  # T_DA: domain loss and MCC
-    label_from: int = 50  # T_PL: teacher and pseudo-labels; 100 for frequency input
-    calibrate_from: int = 150  # T_cal
-
-    def scaled(self, epochs: int) -> Schedule:
-        """The same course in fewer or more epochs: every phase keeps its share."""
-        if epochs < 1:
-            raise InputError(f"epochs must be at least 1, not {epochs}")
-        begins = self.align_from, self.label_from, self.calibrate_from, *self.drops
-        align, label, calibrate, *drops = (round(epoch * epochs / self.epochs) for epoch in begins)
-        return replace(
-            self, epochs=epochs, drops=tuple(drops), align_from=align, label_from=label, calibrate_from=calibrate
-        )
-
-    def learning_rate(self, epoch: int) -> float:
-        """The rate in this epoch: it drops by the factor at each of the drops."""
-        return self.rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
 
 
 @dataclass(frozen=True)
