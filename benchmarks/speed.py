@@ -88,7 +88,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     path = path_of(state.student)
     with torch_settings(state.precision, device()):
         state.epoch = trained.schedule.epochs
-        calibrate(state)
+        calibrate(state, trained.calibration)
         state.teacher = copy_of(state.student)
         set_thresholds(trained.find(SelfTraining), state, predict(state.teacher, state.batches.target_train)[0])
         feed, recorder = Feed(state.batches), Recorder(device(), True)

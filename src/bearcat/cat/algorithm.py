@@ -78,18 +78,17 @@ def train(
     state = begin(runs, device, precision, path)
     saved = Checkpoint(state, checkpoint, identity)
     recipe, schedule = state.recipe, state.recipe.schedule
-    T_PL = schedule.label_from
-    T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
-    self_training = recipe.find(SelfTraining)
+    T_PL, T_cal = schedule.label_from, schedule.calibrate_from
+    self_training, calibrator = recipe.find(SelfTraining), recipe.calibration
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
     with torch_settings(state.precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
             state.start_epoch(epoch)
             if recipe.published:
                 published.start_epoch(state)
-            elif epoch >= T_cal:
+            elif calibrator and epoch >= T_cal:
                 # The teacher is calibrated on the source's test split (Eqs. 6 to 9).
-                teacher.calibrate(state)
+                teacher.calibrate(state, calibrator)
             if self_training and epoch >= T_PL and not recipe.published:
                 # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12).
                 state.teacher = state.teacher or teacher.copy_of(state.student)
@@ -104,17 +103,17 @@ def train(
             for ingredient in recipe.on(AfterEpoch, epoch):
                 ingredient.end_epoch(state)
             state.finish_epoch()
-            if recipe.published and epoch >= T_cal:
-                teacher.calibrate(state)
+            if recipe.published and calibrator and epoch >= T_cal:
+                teacher.calibrate(state, calibrator)
             for name, value in (watch(state) if watch is not None else {}).items():
                 state.remember(name, value)
             saved.save_if_due()
             if progress is not None:
                 progress(state)
         state.epoch = schedule.epochs
-        if recipe.calibration is not None and schedule.epochs > T_cal:
-            state.source_calibration = state.calibration = teacher.fit_calibration(state, recipe.calibration)
-        if recipe.final is not None:
+        if calibrator and schedule.epochs > T_cal:
+            state.source_calibration = state.calibration = teacher.fit_calibration(state, calibrator)
+        if recipe.final:
             state.calibration = teacher.fit_calibration(state, recipe.final)
     return state
 

@@ -12,6 +12,7 @@ folders need not know the difference; such runs train alone.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -232,8 +233,7 @@ class CNN(Encoder):
 
     shortest, stacks = SHORTEST, True
 
-    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        del points  # adaptive pooling takes any number
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:  # noqa: ARG002
         return ConvolutionalEncoder(runs, channels, dropout)
 
 
@@ -271,13 +271,30 @@ ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Line
 """
 
 
-def find_encoder(text: str | Encoder) -> Encoder:
-    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes; one that is given is itself.
+@dataclass(frozen=True, eq=False)
+class GivenModule(Encoder):
+    """A user's module as encoder; each training has a copy of it."""
+
+    module: nn.Module
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:  # noqa: ARG002
+        return copy.deepcopy(self.module)
+
+    def __str__(self) -> str:
+        return type(self.module).__name__
+
+
+def find_encoder(encoder: Encoder | str | nn.Module) -> Encoder:
+    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes, or that a module is; one that is given is itself.
 
     >>> find_encoder("dense:widths=64,32").widths
     (64, 32)
     """
-    return text if isinstance(text, Encoder) else from_text(text, ENCODERS, "encoder")
+    if isinstance(encoder, str):
+        return from_text(encoder, ENCODERS, "encoder")
+    if not isinstance(encoder, Encoder | nn.Module):
+        raise InputError("encoder: give the name of an encoder or a torch module, not a class", "encoder")
+    return GivenModule(encoder) if isinstance(encoder, nn.Module) else encoder
 
 
 class Network(nn.Module):

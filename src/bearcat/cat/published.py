@@ -76,7 +76,7 @@ def start_epoch(state: TrainingState) -> None:
     """
     recipe, schedule, epoch = state.recipe, state.recipe.schedule, state.epoch
     if recipe.calibration and epoch > schedule.calibrate_from and state.calibration is None:
-        teacher.calibrate(state)  # what the epoch before a resume ended with
+        teacher.calibrate(state, recipe.calibration)  # what the epoch before a resume ended with
     labels = recipe.find(SelfTraining)
     if labels is None:
         predict_in_training(state, state.student, live=True)

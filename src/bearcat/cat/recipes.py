@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from bearcat.cat import published
 from bearcat.cat.calibration import Calibrator, Evidence
 from bearcat.cat.ingredient import KINDS, Ingredient, Schedule
 from bearcat.cat.losses import Adversarial, Confusion, Sharpness
-from bearcat.cat.networks import CNN, ENCODERS, Dense, Encoder, Linear, find_encoder
+from bearcat.cat.networks import CNN, Dense, Encoder, Linear, find_encoder
 from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError, naming_place, suggest
@@ -107,10 +106,13 @@ class Recipe:
 
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""
-        if all(ingredient.name != name for ingredient in self.ingredients):
+        if all(part.name != name for part in self.ingredients):
             raise InputError(f"the method has no '{name}' to be changed; choose another method")
-        changed = (replace(part, **changes) if part.name == name else part for part in self.ingredients)
-        return replace(self, ingredients=tuple(changed))
+        return self._with({part.name: replace(part, **changes) for part in self.ingredients if part.name == name})
+
+    def _with(self, changed: Mapping[str, Ingredient]) -> Recipe:
+        """The recipe with these ingredients in place of those of their names."""
+        return replace(self, ingredients=tuple(changed.get(part.name, part) for part in self.ingredients))
 
     @property
     def adapts(self) -> bool:
@@ -120,7 +122,7 @@ class Recipe:
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
         scaling = (Standardise("source"),) if self.find(Standardise) else ()
-        name = f"{to_text(self.encoder, ENCODERS).partition(':')[0]}-source-only"
+        name = f"{str(self.encoder).partition(':')[0]}-source-only"
         plain = replace(self, ingredients=scaling, published=False)
         return name if name in RECIPES else "source-only", plain
 
@@ -185,15 +187,14 @@ class Recipe:
             with naming_place(part):
                 return replace(self, **{part: override(value, {setting: text})})
         for ingredient in self.ingredients:  # or a part of one, such as the teacher
-            inner = ingredient if ingredient.name == part else getattr(ingredient, part, None)
-            if is_dataclass(inner):
-                changed: Any = override(inner, {setting: text})
-                changed = changed if inner is ingredient else replace(ingredient, **{part: changed})
-                others = (changed if other is ingredient else other for other in self.ingredients)
-                return replace(self, ingredients=tuple(others))
+            if ingredient.name == part:
+                return self._with({part: override(ingredient, {setting: text})})
+            if is_dataclass(inner := getattr(ingredient, part, None)):
+                return self.change(ingredient.name, **{part: override(inner, {setting: text})})
         if (named := PARTS.get(part.lower())) is not None:
             raise InputError(f"the settings of {part} begin with '{named[0]}'; use {named[0]}.{setting}")
-        known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
+        known = {ingredient.name for recipe in RECIPES.values() for ingredient in recipe.ingredients}
+        known |= {"teacher", "calibration", "final"}
         if part in known:
             raise InputError(f"the method has no '{part}' whose '{setting}' could be set; choose another method")
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
@@ -292,21 +293,6 @@ Temperature(bounds=(1.0, 100.0))
 DEFAULT_RECIPE = "match-clusters"
 # For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
 UNSEEN_RECIPE = "unseen-bearings"
-# Names of v0.3 that are refused, * for any text, with what to use instead; "v0.3" says that nothing else does the same.
-REMOVED = {
-    "dense-moved": "use 'match-clusters', its name now",
-    "shot": "use 'dense-MCC', or v0.3",
-    "dense-shot": "use 'dense-MCC', or v0.3",
-    "dense-coral": "use 'dense-MCC', or v0.3",
-    "dense-dann*": "use 'dense-CAT*-Temperature', or v0.3",
-    "dense-at*": "use 'dense-CAT*-Temperature' with --method-set calibration=none --method-set final=none",
-    "dense-groupdro": "use 'unseen-bearings', or v0.3",
-    "dense-irm": "use 'unseen-bearings', or v0.3",
-    "dense-specimen-*": "use 'unseen-bearings', or v0.3",
-    "at*-mdca": "use 'CAT*-Temperature', or v0.3",
-    "at*-focal": "use 'CAT*-Temperature', or v0.3",
-    "linear-self-training": "use 'linear-source-only', or v0.3",
-}
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 
@@ -317,9 +303,6 @@ def find_recipe(name: str) -> str:
     >>> find_recipe("cat*-temperature")
     'CAT*-Temperature'
     """
-    for pattern, instead in REMOVED.items():
-        if name not in RECIPES and fnmatchcase(name.lower(), pattern):
-            raise InputError(f"there is no method '{name}' any more; {instead}")
     if (part := PARTS.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"{name} is a part of methods; did you mean '{part[1]}'?")
     return find_name(name, RECIPES, "method")

@@ -156,11 +156,9 @@ def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
     return label, confidence >= thresholds.gather(1, label)
 
 
-def calibrate(state: TrainingState) -> None:
-    """Fits the recipe's calibrator anew, into the memory of the calibration before, which recorded steps read."""
-    if state.recipe.calibration is None:
-        return
-    fitted = fit_calibration(state, state.recipe.calibration)
+def calibrate(state: TrainingState, calibrator: Calibrator) -> None:
+    """Fits the calibration of this epoch, into the memory of the one before, which recorded steps read."""
+    fitted = fit_calibration(state, calibrator)
     if state.calibration is None:
         state.calibration = fitted.changed(Tensor.clone)
     for name, value in fitted.state().items():
@@ -169,7 +167,9 @@ def calibrate(state: TrainingState) -> None:
 
 @torch.no_grad()
 def fit_calibration(state: TrainingState, calibrator: Calibrator) -> Calibration:
-    """The calibration of the reported network by a calibrator."""
+    """The calibration of the reported network (the teacher, if there is one) on the labelled source test windows. Of
+    evidence beyond logits and labels only what the calibrator `needs` is computed.
+    """
     needed, network, batches = set(getattr(calibrator, "needs", ())), state.network, state.batches
     logits, features = predict(network, batches.source_test)
     given: dict[str, Any] = {
