@@ -1,9 +1,8 @@
 """Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
 Layers hold the parameters of all runs, and `Accelerated` modules have kernels that give the same numbers sooner
-(fast/stacked.py). Any torch module that takes windows (batch, channel, point) and knows nothing of runs is an encoder
-too: `PlainModule` gives its weights and buffers a run axis of one, so that optimisers, teachers, checkpoints and model
-folders need not know the difference; such runs train alone.
+(fast/stacked.py). Any torch module that takes windows (batch, channel, point) is an encoder too: `PlainModule` gives
+its weights and buffers a run axis of one. Such runs train alone.
 
 >>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
 >>> logits, features = network(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, point)
@@ -93,10 +92,7 @@ class ConvolutionalEncoder(Accelerated):
 
 
 def _pooled(values: Tensor) -> Tensor:
-    """Adaptive max pooling of (batch, channel, 1, time) to POOLED points.
-
-    ONNX has none, so an exported graph takes the largest of each part.
-    """
+    """(batch, channel, 1, time) → POOLED points: the largest of each part. ONNX has no adaptive max pooling."""
     if not torch.compiler.is_exporting():
         return functional.adaptive_max_pool2d(values, (1, POOLED))
     time = values.shape[-1]
@@ -139,7 +135,7 @@ class InputScaling(nn.Module):
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Torch's global generators, from which plain modules draw, start from this seed, and are put back at the end."""
+    """Torch's global generators, from which plain modules draw, start from this seed; put back at the end."""
     on_gpu = device is not None and device.type == "cuda"
     with torch.random.fork_rng([device] if on_gpu else []):
         torch.default_generator.manual_seed(seed)
@@ -166,9 +162,7 @@ class PlainModule(nn.Module):
     def forward(
         self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, parts: Sequence[int] = ()
     ) -> Tensor:
-        """As ConvolutionalEncoder: normalisation follows `batch_statistics`, everything else that knows training from
-        evaluation (dropout) whether there is `randomness`.
-        """
+        """Normalisation follows `batch_statistics`; all else is in training where there is `randomness`."""
         self.module.train(randomness is not None)
         for part in self.module.modules():
             if isinstance(part, _NormBase):
@@ -333,17 +327,15 @@ def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
 def build_network(
     encoder: Encoder | str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5, seed: int = 0
 ) -> Network:  # fmt: skip
-    """A network with this encoder (or `NAME:SETTING=VALUE`). A plain module draws its weights from the seed, with the
-    layers that it has; `initialise` draws those of all others.
+    """A network with this encoder. A plain module draws its weights from the seed; `initialise` draws all others.
 
     >>> build_network("cnn", runs=4, channels=2, points=1024, classes=3).head.weight.shape
     torch.Size([4, 3, 256])
     """
     row = find_encoder(encoder)
     if points < row.shortest:
-        raise InputError(
-            f"windows of {points} points are too short for the encoder '{encoder}'; use at least {row.shortest}"
-        )
+        short = f"windows of {points} points are too short for the encoder '{encoder}'"
+        raise InputError(f"{short}; use at least {row.shortest}")
     with seeded(seed):
         module = row.build(runs, channels, points, dropout)
         if not isinstance(module, Accelerated):
