@@ -29,7 +29,7 @@ from diagnose import simulated
 
 from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
-from bearcat.cat import ece
+from bearcat.cat import Temperature, ece
 from bearcat.data.benches import BENCHES
 from bearcat.data.datasets import About, Catalogue, Dataset, Download, Entry
 from bearcat.data.inputs import Preparation, find_input
@@ -100,7 +100,7 @@ def benches(folder: Path) -> Iterator[Recording]:
 def train(known: Sequence[Recording]) -> Model:
     """The model of these recordings, whose confidence is fitted on recordings left out, most of them of other machines."""
     recipe = make_recipe("dense-source-only", INPUT, None, {"encoder": ENCODER, "balance": "true"})
-    recipe = replace(recipe, calibration="Temperature", final=None)
+    recipe = replace(recipe, calibration=Temperature(), final=None)
     Known.lists.append(known)
     spec = RunSpec(
         "benches", Known(len(Known.lists) - 1), Task("known", "again"), "dense-source-only", recipe,

@@ -23,8 +23,8 @@ from bearcat.adaptation import AdaptationPlan, make_plan
 from bearcat.adaptation import run as running
 from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import watcher
 from bearcat.cat.recipes import GROUPS, RECIPES
+from bearcat.cat.state import watcher
 from bearcat.cli.train import settings_of
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.deploy.model import load_model

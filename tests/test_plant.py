@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import predict
 from bearcat.cat.recipes import Recipe, Schedule
 from bearcat.data import Split, Task, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task

@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from bearcat.adaptation.evaluation import evaluate, run_evidence
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import watcher
 from bearcat.cat.recipes import RECIPES, Schedule
+from bearcat.cat.state import watcher
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.diagnosis import pooling

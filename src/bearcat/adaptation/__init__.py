@@ -21,10 +21,8 @@ import numpy as np
 import torch
 
 from bearcat.adaptation.evaluation import RunEvidence, run_evidence
-from bearcat.cat import find_calibrator
-from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
-from bearcat.cat.state import RESULT_VERSION, recipe_rows
+from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import Catalogue, Dataset, Problem, dataset_label, dataset_name, find_domain, open_dataset
 from bearcat.data.folder import at_speeds
@@ -45,7 +43,7 @@ from bearcat.methods.transforms import has_several_states, state_codes, without_
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report import Cell
-from bearcat.settings import PRIOR, AdaptRequest, pairs, spell_out, to_plain
+from bearcat.settings import PRIOR, AdaptRequest, pairs, to_plain
 from bearcat.storage import cache_folder, digest_json
 
 Made = TypeVar("Made")
@@ -96,7 +94,7 @@ class RunSpec:
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
-            "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
+            "calibrator": to_plain(calibrator),
             "precision": None,  # a setting of recipes now
         }
         # What came later is there only where it is used, so that runs keep their names.
@@ -115,7 +113,7 @@ class RunSpec:
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
         """What names the code of the rows that are not the package's own (plugins.py)."""
-        rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
+        rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **self.recipe.rows()}
         return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
 
     @property
@@ -142,9 +140,6 @@ class RunSpec:
 def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
     """A recipe for an input of this kind, with settings by name, of the paper's 300 epochs and scaled to so many."""
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
-    for text in filter(None, (recipe.calibration, recipe.final)):
-        find_calibrator(text)  # before anything is read
-    recipe = replace(recipe, encoder=spell_out(recipe.encoder, ENCODERS, "encoder"))
     return recipe if epochs is None else recipe.in_epochs(epochs)
 
 

@@ -29,9 +29,9 @@ from torch import Tensor
 import bearcat
 from bearcat.cat import Calibration, reliability_bins
 from bearcat.cat.algorithm import Trained
-from bearcat.cat.calibration import read
-from bearcat.cat.evaluate import predict, scores, unchanged
-from bearcat.cat.state import RESULT_VERSION
+from bearcat.cat.calibration import read, scores
+from bearcat.cat.networks import predict
+from bearcat.cat.state import RESULT_VERSION, unchanged
 from bearcat.data.datasets import inside
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask

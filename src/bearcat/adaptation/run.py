@@ -30,9 +30,8 @@ import torch
 from bearcat.adaptation import AdaptationPlan, Library, RunSpec
 from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record, write_page
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
-from bearcat.cat.state import TrainingState
+from bearcat.cat.state import TrainingState, watcher
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
 from bearcat.deploy import examine
@@ -206,6 +205,7 @@ def _model(
 ) -> Model:
     """One run of the stack as a model of its own."""
     infos, (channels, points) = split.target.recordings, split.target.values.shape[1:]
+    texts = spec.recipe.texts()
     about = {
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
     }  # fmt: skip
@@ -214,9 +214,9 @@ def _model(
         rpm=_shared(None if info.rpm_channel else info.rpm for info in infos),
         channel=_shared(info.channel for info in infos), bearing=_shared(info.bearing for info in infos),
         pooled_temperature=evaluation.pooled_temperature, familiarity=evaluation.familiarity, decision=record.decision,
-        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
+        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=str(texts["encoder"]),
         network=select_run(trained.network, number, spec.recipe.encoder, channels, points),
-        calibrator=spec.recipe.final or spec.recipe.calibration,
+        calibrator=texts["final"] or texts["calibration"],
     )  # fmt: skip
 
 

@@ -274,7 +274,6 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
     and go on from its checkpoint.
     """
     from bearcat.cat.algorithm import Run
-    from bearcat.cat.networks import find_encoder
     from bearcat.fast.device import stack_key
 
     library = execution.library
@@ -290,7 +289,7 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
                 for unusable in ours:
                     execution.fail(unusable, str(error), traceback_text(error))
     for group in groups.values():
-        stacks = find_encoder(group[0].recipe.encoder).stacks
+        stacks = group[0].recipe.encoder.stacks
         largest = LARGEST[device.type] if stacks else 1
         number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
         for start in range(0, len(group), number):

@@ -153,19 +153,20 @@ def methods(
                 "method": method,
                 "input": recipe.input,
                 "parts": ", ".join(part.name for part in recipe.ingredients),
-                "calibrator": ", ".join(filter(None, (recipe.calibration, recipe.final))),
+                "calibrator": ", ".join(filter(None, (texts["calibration"], texts["final"]))),
             }
             for method, recipe in group.items()
+            for texts in [recipe.texts()]
         ]
         print_table(rows, title=title)
 
 
 def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
     """Every setting of a method as `--method-set` takes it: name, value and what it may be."""
-    from bearcat.cat.evaluate import CALIBRATORS
     from bearcat.cat.networks import ENCODERS
+    from bearcat.cat.recipes import CALIBRATORS
 
-    calibrators = ", ".join([*CALIBRATORS, "none"])
+    texts, calibrators = recipe.texts(), ", ".join([*CALIBRATORS, "none"])
     tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
     tables["precision"] = "float32, tf32, bfloat16, none"
     kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
@@ -175,7 +176,7 @@ def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
         owners += [(f"{name}.", value) for name, value in vars(part).items() if is_dataclass(value)]
     for prefix, owner in owners:
         for setting in fields(owner):
-            value = getattr(owner, setting.name)
+            value = texts[setting.name] if prefix + setting.name in texts else getattr(owner, setting.name)
             if is_dataclass(value) or setting.name in ("ingredients", "input", "epochs"):  # which options set
                 continue
             known = ", ".join(setting.metadata.get("known", ())) or tables.get(prefix + setting.name, "")
