@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
@@ -148,15 +148,19 @@ def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), 
 
 def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
     """Rows as csv, or as a list of this name in JSON."""
-    import csv
-
     if form == "json":
         print(to_json({name: rows}, indent=1), flush=True)
         return
-    writer = csv.DictWriter(sys.stdout, list(columns), extrasaction="ignore")
+    write_csv(sys.stdout, columns, rows)
+    sys.stdout.flush()
+
+
+def write_csv(file: IO[str], columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    import csv
+
+    writer = csv.DictWriter(file, list(columns), extrasaction="ignore")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
-    sys.stdout.flush()
 
 
 def print_recordings(diagnoses: Diagnoses) -> None:

@@ -65,7 +65,7 @@ def watch_folder(
     from bearcat.watch.notify import Notifier
     from bearcat.watch.watching import watching_into
 
-    notifier = Notifier(notify, print_note) if notify else None
+    notifier = Notifier(notify or (), print_note)
     with watching_into(store, folder, request, notifier, print_note) as watching:
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
@@ -76,7 +76,7 @@ def watch_folder(
             with suppress(KeyboardInterrupt):
                 watching.go_on()
             fleet = watching.store.fleet()
-        if notifier is not None and not notifier.send(watching.store, hurry=True):
+        if not notifier.send(watching.store, hurry=True):
             print_note("some events are not sent yet; the next bearcat watch with the same options sends them")
         if not fleet:
             raise InputError("no recording was read; put them into MACHINE/POINT/TIME.wav below the folder")
@@ -152,11 +152,16 @@ def export(
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .csv.")],
 ) -> None:
     """Write all measurements of a store as csv."""
+    from bearcat.storage import drafted
+    from bearcat.watch.snapshot import MEASUREMENTS, Fleet
     from bearcat.watch.store import Store
 
-    with Store.open(store) as opened:
-        rows = opened.write_table(out)
-    print(f"{out}: {rows} rows")
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"--out: {out}: the name must end in .csv")
+    columns = dict.fromkeys((*Fleet.columns, "recording", "late", *MEASUREMENTS))
+    with Store.open(store) as opened, drafted(out) as draft, draft.open("x", newline="", encoding="utf-8") as file:
+        options.write_csv(file, columns, opened.rows())
+    print_lines(f"All measurements: {out}")
 
 
 @takes(ServeRequest)

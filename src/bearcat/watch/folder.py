@@ -29,7 +29,6 @@ from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
 from bearcat.errors import InputError, shown
 from bearcat.findings import listed
-from bearcat.watch.snapshot import RecordingFile
 
 AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
 YEAR = re.compile(r"(19|20)\d\d([-._]?\d\d){0,2}")  # a folder with which a time begins
@@ -55,10 +54,6 @@ class Arrival:
         """Machine, point and part of the file: what the same content is read once for."""
         parts = {f"{row.point or ''}#{row.channel or ''}[{row.start}:{row.stop or ''}]" for row in self.rows}
         return f"{self.machine}/{','.join(sorted(parts)) or self.point or ''}"
-
-    def file(self, digest: str) -> RecordingFile:
-        """As the store keeps it, with the digest of its content."""
-        return RecordingFile(self.path, self.part, digest, self.size, self.changed)
 
     def unchanged(self) -> bool:
         """Whether the file is still as it was found."""

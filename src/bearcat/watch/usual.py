@@ -15,7 +15,7 @@ That holds for independent recordings, and those that follow each other are not:
 correlated over k of them, each bet counts as its k-th root. By Hölder's inequality the product of k dependent bets is
 then worth no more than 1 on average, however they depend.
 
->>> for row in rows: state = state.learn(row, time, WatchRule(), interval=600.0)
+>>> for row in rows: state = state.learn(row, time, WatchRequest(), interval=600.0)
 >>> p = state.tail.p_value(score(state.change(new_row), state.spreads))
 >>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0), state.correlated)
 """
@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 from bearcat.diagnosis.quality import BANDS
 from bearcat.errors import RANGES
 from bearcat.findings import Finding
+from bearcat.settings import WatchRequest
 from bearcat.watch.snapshot import MEASUREMENTS
 
-YEAR = 365.25 * 86400.0  # seconds
+DAY = 86400.0  # seconds
+YEAR = 365.25 * DAY
 PERSISTENCE = 3  # recordings that an alarm needs at least: a single one adds a third of the threshold at most
 UPPER = 0.2  # share of the baseline that its tail is measured on
 CAUTION = 1.5  # standard errors by which the tail is taken to be longer than measured
@@ -54,7 +56,6 @@ MARGINS, FLOORS = np.array(list(COMPARED.values())).T
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
 USUAL = 30  # of them that are enough at any rate
-DAY = 86400.0  # seconds
 STOP = 8.0  # intervals without a recording, from which on the machine was stopped
 CORRELATED = 0.3  # autocorrelation below which recordings of a baseline count as independent
 LONGEST_CORRELATED = 4  # of a baseline: the share, as 1 / this, of its recordings that a correlation is looked for in
@@ -116,19 +117,12 @@ def add_evidence(evidence: float, p_value: float, limit: float, correlated: int 
     return min(max(evidence + step, 0.0), MOST * limit)
 
 
-@dataclass(frozen=True)
-class WatchRule:
-    """When a change is an alarm. One rule is kept with a store."""
-
-    false_alarms: float = 1.0  # a year, of each point
-    baseline: int | None = None  # recordings of an operating state; None: by the rate and their spacing
-    period: float = 2 * DAY  # seconds that the machine must have run: a day's cycle of load and temperature, twice
-
-    def recordings(self, interval: float) -> int:
-        """Of a baseline: as many as come between two false alarms that are accepted, FEWEST at least and USUAL at most:
-        so few say nothing of what is rarer, and beyond USUAL the tail is extrapolated.
-        """
-        return self.baseline or round(min(max(YEAR / max(interval, 1e-3) / self.false_alarms, FEWEST), USUAL))
+def recordings_of_baseline(request: WatchRequest, interval: float) -> int:
+    """As many as come between two false alarms that are accepted, FEWEST at least and USUAL at most: so few say nothing
+    of what is rarer, and beyond USUAL the tail is extrapolated.
+    """
+    between = YEAR / max(interval, 1e-3) / request.false_alarms
+    return request.baseline or round(min(max(between, FEWEST), USUAL))
 
 
 def row_of(values: Mapping[str, float]) -> Doubles:
@@ -163,9 +157,7 @@ class OperatingState:
     count: int = 0  # recordings that were learnt from, thinned ones included
     last: float | None = None  # time of the last one
     ran: float = 0.0  # seconds of the machine, without stops, while they were recorded
-    usual: Doubles = field(
-        default_factory=lambda: np.full(len(NAMES), np.nan)
-    )  # (name,) dB: medians, of FEWEST at least
+    usual: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # medians (name,) in dB, of FEWEST on
     # Once it is learnt.
     spreads: Doubles = field(default_factory=lambda: np.ones(len(NAMES)))  # robust standard deviations (name,)
     tail: Tail | None = None  # scores of the baseline's own recordings
@@ -188,7 +180,7 @@ class OperatingState:
         speed = _near(self.rpm, rpm, SAME_SPEED * (self.rpm or 0.0))
         return alike and speed and _near(self.load, load, SAME_LOAD * max(most, 1e-9))
 
-    def learn(self, row: Doubles, time: float, rule: WatchRule, interval: float) -> OperatingState:
+    def learn(self, row: Doubles, time: float, request: WatchRequest, interval: float) -> OperatingState:
         """With one more recording in the baseline, which is learnt once it has enough of them, over a time that is long
         enough. Of many recordings every other one is kept.
         """
@@ -200,7 +192,8 @@ class OperatingState:
         matrix = compared(rows)
         if len(rows) >= FEWEST:
             new = replace(new, usual=_quantile(matrix, 0.5))
-        if not self.learnt and (new.count < rule.recordings(interval) or ran < rule.period):
+        wanted = recordings_of_baseline(request, interval)
+        if not self.learnt and (new.count < wanted or ran < DAY * request.baseline_days):
             return new
         scores = list[float]()  # of each recording against the others
         for number, own in enumerate(matrix):
@@ -209,14 +202,13 @@ class OperatingState:
         correlated = max(1, round(_correlation(matrix) * new.count / len(rows)))
         return replace(new, spreads=_spread(matrix), tail=Tail.of(scores), correlated=correlated)
 
-    def missing(self, rule: WatchRule, interval: float) -> tuple[Finding, ...]:
+    def missing(self, request: WatchRequest, interval: float) -> tuple[Finding, ...]:
         """How much of the baseline is there; nothing where it is learnt."""
         if self.learnt:
             return ()
-        wanted = rule.recordings(interval)
+        wanted, days = recordings_of_baseline(request, interval), request.baseline_days
         values = {
-            "recordings": min(self.count, wanted), "wanted": wanted,
-            "days": min(self.ran, rule.period) / DAY, "of_days": rule.period / DAY,
+            "recordings": min(self.count, wanted), "wanted": wanted, "days": min(self.ran / DAY, days), "of_days": days,
         }  # fmt: skip
         return (Finding("baseline incomplete", "remark", values),)
 
