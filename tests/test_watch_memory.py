@@ -24,11 +24,12 @@ from bearcat.watch.usual import (
     DAY,
     PERSISTENCE,
     OperatingState,
-    Tail,
     add_evidence,
     bet,
+    p_value,
     recordings_of_baseline,
     row_of,
+    tail,
     threshold,
 )
 from tests.reference import watching as reference
@@ -112,11 +113,10 @@ def test_a_bet_is_the_integral_that_it_claims_to_be_and_worth_one_on_average_whe
 
 
 def test_p_values_within_the_baseline_count_its_recordings_and_fall_beyond_it():
-    scores = np.random.default_rng(1).standard_normal(40).tolist()
-    tail = Tail.of(scores)
-    for each in sorted(scores)[:30]:
-        assert tail.p_value(each) == pytest.approx(reference.p_value(each, scores))
-    beyond = [tail.p_value(tail.begin + step) for step in np.linspace(0.01, 20, 50)]
+    scores = np.random.default_rng(1).standard_normal(40)
+    for score in sorted(scores)[:30]:
+        assert p_value(score, scores) == pytest.approx(reference.p_value(score, scores))
+    beyond = [p_value(tail(scores)[0] + step, scores) for step in np.linspace(0.01, 20, 50)]
     assert all(second < first for first, second in itertools.pairwise(beyond))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,12 @@ from bearcat.deploy import beside_each_other
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
+from bearcat.diagnosis.lines import FAULTS, cross_talk
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
-from bearcat.settings import PRIOR, WatchRequest
+from bearcat.settings import WatchRequest
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading, observe
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, Snapshot, status_of, written_time
 from bearcat.watch.usual import (
@@ -35,6 +34,7 @@ from bearcat.watch.usual import (
     Doubles,
     add_evidence,
     excesses,
+    p_value,
     score,
 )
 
@@ -100,14 +100,20 @@ def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[Po
     """The reading with its change, less what lines and levels of the other points explain."""
     reach = FRESH * max(state.interval, 60.0)
     near = [other for other in beside if len(other.times) and abs(other.times[-1] - reading.snapshot.time) <= reach]
-    borrowed, owners = list[Finding](), list[PointState]()
+    borrowed, owners, leaked_lines = list[Finding](), list[PointState](), set[str]()
     for fault, louder in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
         if state.lines[fault].excess >= SHOWN_LINE:
-            owners.append(near[louder.owner - 1])
-            values = {"fault": fault, "decibels": louder.decibels, "owner": owners[-1].status.point}
+            owner = near[louder.owner - 1]
+            owners.append(owner)
+            values = {"fault": fault, "decibels": louder.decibels, "owner": owner.status.point}
             borrowed.append(Finding("cross-talk", "check", values))
+            # Multiples of different faults lie close together, and a strong fault reaches the lines of all others.
+            much = 10 ** (max(louder.decibels - LOUDER, LOUDER) / 20)
+            both = [name for name in FAULTS if name in state.lines and name in owner.lines]
+            leaked_lines |= {name for name in both if owner.lines[name].amplitude >= much * state.lines[name].amplitude}
+            leaked_lines.add(fault)
     change, physics = state.change.copy(), reading.physics
-    for fault in _leaked(state.lines, borrowed, owners):
+    for fault in leaked_lines:
         change[NAMES.index(fault.replace(" ", "_"))] = np.nan
         physics = None if physics is None else physics.without_lines(fault)
     for other in near:
@@ -121,19 +127,6 @@ def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[Po
         reading, physics=physics, change=change - common, common=float(common.max()), borrowed=tuple(borrowed),
         owner=owners[0].status.point if owners else None,
     )  # fmt: skip
-
-
-def _leaked(lines: Mapping[str, Loudness], borrowed: Sequence[Finding], owners: Sequence[PointState]) -> set[str]:
-    """Faults whose lines belong to neighbours: those that they show louder, and what is as much louder there. Multiples
-    of different faults lie close together, and a strong fault reaches the lines of all others.
-    """
-    faults = {str(finding.values["fault"]) for finding in borrowed}
-    for finding, owner in zip(borrowed, owners, strict=True):
-        louder = 10 ** (max(finding.values["decibels"] - LOUDER, LOUDER) / 20)
-        for fault in lines.keys() & owner.lines.keys():
-            if owner.lines[fault].amplitude >= louder * lines[fault].amplitude:
-                faults.add(fault)
-    return faults
 
 
 def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> Doubles:
@@ -161,13 +154,11 @@ def _diagnosed(state: PointState, reading: Reading, request: WatchRequest) -> Re
     if observation.problem is None:
         general = None if reading.borrowed else observation.witnesses.general
         baseline = None if usual is None or physics is None else usual.compare(physics)
-        prior = PRIOR if observation.rule is None else observation.rule.prior
-        changed = state.evidence >= state.limit(request)
-        observation = replace(
-            observation, witnesses=Witnesses(physics, general, None, baseline),
-            observed=(*reading.borrowed, *observation.observed),
-            rule=AlarmRule(prior=max(prior, EVEN) if changed else prior),
-        )  # fmt: skip
+        rule = observation.rule or AlarmRule()
+        if state.evidence >= state.limit(request):
+            rule = replace(rule, prior=max(rule.prior, EVEN))
+        witnesses, observed = Witnesses(physics, general, None, baseline), (*reading.borrowed, *observation.observed)
+        observation = replace(observation, witnesses=witnesses, observed=observed, rule=rule)
     [diagnosis] = decide_together([observation])
     return replace(reading, diagnosis=diagnosis)
 
@@ -191,16 +182,16 @@ def _weigh(state: PointState, reading: Reading, request: WatchRequest) -> tuple[
     names = (*state.names, named)[-PERSISTENCE:] if named in FAULTS else state.names
     state = replace(state, names=names, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1)
     usual, before = state.reference, state.evidence
-    if usual.tail is None:
+    if usual.scores is None:
         return state, reading
-    p_value = usual.tail.p_value(score(reading.change, usual.spreads))
-    evidence = add_evidence(before, p_value, state.limit(request), usual.correlated)
+    by_chance = p_value(score(reading.change, usual.spreads), usual.scores)
+    evidence = add_evidence(before, by_chance, state.limit(request), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
     if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
-    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
+    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=by_chance)
 
 
 def _update_alarm(state: PointState, reading: Reading, request: WatchRequest) -> tuple[PointState, str | None]:
@@ -356,19 +347,15 @@ def _why_alarm(state: PointState, reading: Reading) -> list[Finding]:
         beyond[IS_KURTOSIS] = -1.0
     place = int(beyond.argmax())
     if beyond[place] > 0:
-        decibels = float(np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place])
-        values = {"measurement": NAMES[place], "decibels": decibels, "learnt": learnt}
-        return [Finding("baseline change", "alarm", values | _called(NAMES[place], state.state.rate))]
+        name, rate, band = NAMES[place], state.state.rate, None
+        decibels = float(np.nanmedian(change[LEVELS]) if name == LEVEL else change[place])
+        if name in BAND_NAMES and rate is not None:
+            width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
+            band = [number * width, (number + 1) * width]  # kHz
+        values = {"title": MEASUREMENTS["rms" if name == LEVEL else name][0], "band": band, "decibels": decibels}
+        return [Finding("baseline change", "alarm", values | {"measurement": name, "learnt": learnt})]
     if reading.alarming:
         return diagnosed[:1]
     if state.alarm is not None:
         return [state.alarm.finding]
     return [Finding("unexplained change", "alarm", {"since": written_time(state.onset)})]
-
-
-def _called(name: str, rate: float | None) -> dict[str, Any]:
-    """The title of what is compared, and the kHz of a band; None: it is none, or the rate is not known."""
-    if name not in BAND_NAMES or rate is None:
-        return {"title": MEASUREMENTS["rms" if name == LEVEL else name][0], "band": None}
-    width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
-    return {"title": MEASUREMENTS[name][0], "band": [number * width, (number + 1) * width]}

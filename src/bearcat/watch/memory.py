@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -249,21 +250,20 @@ def _read_together(
 
 
 def _enter(state: PointState, snapshot: Snapshot) -> PointState:
-    """The point in the operating state of a recording, a new one where it fits none."""
-    rpm, load = snapshot.values.get("rpm"), snapshot.values.get("load")
-    rate, unit = snapshot.measured.rate, snapshot.unit
+    """The point in the operating state of a recording, a new one where none fits; what is not stated is as before."""
     states, silent = state.states, snapshot.observation.no_signal is not None
-    if states:  # what is not said is as it was
-        last = state.state
-        rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
-        rate, unit = last.rate if rate is None else rate, last.unit if unit is None else unit
-    highest = max([abs(known_state.load or 0.0) for known_state in states] + [abs(load or 0.0)])
-    for number, known_state in enumerate(states):
-        if known_state.admits(rpm, load, rate, unit, highest):
+    stated: dict[str, Any] = {name: snapshot.values.get(name) for name in ("rpm", "load")}
+    stated |= {"rate": snapshot.measured.rate, "unit": snapshot.unit}
+    if states:
+        stated = {name: getattr(state.state, name) if value is None else value for name, value in stated.items()}
+    new = OperatingState(**stated)
+    highest = max(abs(known.load or 0.0) for known in (*states, new))
+    for number, known in enumerate(states):
+        if known.admits(new, highest):
             if not silent:  # which may say less than others
-                known_state = replace(known_state, rate=known_state.rate or rate, unit=known_state.unit or unit)
-            return state.with_state(number, known_state)
-    return state if silent and states else state.with_state(len(states), OperatingState(rpm, load, rate, unit))
+                known = replace(known, rate=known.rate or new.rate, unit=known.unit or new.unit)
+            return state.with_state(number, known)
+    return state if silent and states else state.with_state(len(states), new)
 
 
 def _compare(state: PointState, row: Doubles) -> Doubles:

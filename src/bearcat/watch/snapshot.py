@@ -24,17 +24,7 @@ from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Measured, Observation
 from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.errors import to_json
-from bearcat.findings import (
-    MOST_REASONS,
-    SILENT,
-    Finding,
-    count,
-    event_sentence,
-    highest,
-    percent,
-    sentence,
-    sentences,
-)
+from bearcat.findings import MOST_REASONS, SILENT, Finding, count, event_sentence, highest, percent, sentence, sentences
 from bearcat.settings import to_plain
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
@@ -142,7 +132,8 @@ def status_of(findings: Sequence[Finding]) -> str:
     """Of a point: no signal where there is none, else the highest severity; a remark changes nothing."""
     if any(finding.kind in SILENT for finding in findings):
         return NO_SIGNAL
-    return {"check": CHECK, "alarm": ALARM}.get(highest(findings), OK)
+    worst = highest(findings)
+    return worst if worst in (ALARM, CHECK) else OK
 
 
 @dataclass(frozen=True)
@@ -246,7 +237,7 @@ class Fleet(list[PointStatus]):
         return [
             {
                 "machine": point.machine, "point": point.point, "status": point.status,
-                "since": written_time(point.since)[:16].replace("T", " "), "fault": point.fault or "",
+                "since": short_time(point.since), "fault": point.fault or "",
                 "severity": point.severity or "", "confidence": percent(point.confidence if point.fault else None),
                 "level": point.written_level,
                 "reason": "; ".join(point.reasons) or point.baseline or "",
@@ -277,3 +268,8 @@ def written_time(seconds: float | None) -> str:
     if seconds is None or not isfinite(seconds):
         return ""
     return str(np.datetime64(round(seconds), "s")) + "Z"
+
+
+def short_time(seconds: float | None) -> str:
+    """A time to the minute, in tables and pages: 2024-05-01 10:32."""
+    return written_time(seconds)[:16].replace("T", " ")

@@ -253,8 +253,12 @@ class Store:
         settings with which it could not be used.
         """
         file = {name: getattr(arrival, name) for name in ("part", "path", "size", "changed")}
+        file |= {"digest": digest, "refused": refused}
+        known = RECORDINGS.c.digest == digest, RECORDINGS.c.part == arrival.part
         with self.transaction() as connection:
-            number = _put(connection, RECORDINGS, {"digest": digest, **file, "refused": refused}, ("digest", "part"))
+            number = connection.scalar(sql.update(RECORDINGS).where(*known).values(file).returning(RECORDINGS.c.id))
+            if number is None:
+                number = connection.scalar(sql.insert(RECORDINGS).values(file).returning(RECORDINGS.c.id))
             for snapshot, status in measured:
                 connection.execute(sql.insert(SNAPSHOTS).values(
                     machine=snapshot.machine, point=snapshot.point, recording=number, time=snapshot.time,
@@ -266,8 +270,9 @@ class Store:
         """What is remembered of points now, and what happened to them."""
         with self.transaction() as connection:
             for state in states:
-                names = {"machine": state.status.machine, "point": state.status.point}
-                _put(connection, POINTS, names | {"status": state.status, "memory": state}, tuple(names))
+                names = state.status.machine, state.status.point
+                connection.execute(sql.delete(POINTS).where(*_of(POINTS, *names)))
+                connection.execute(sql.insert(POINTS).values((*names, state.status, state)))
             for event in events:
                 row = {"machine": event.machine, "point": event.point, "time": event.time, "event": event}
                 connection.execute(sql.insert(EVENTS).values(**row, sent=False))
@@ -335,16 +340,6 @@ def _of(table: sql.Table, machine: str | None, point: str | None = None) -> list
     """Conditions on the rows of a machine or a point; None: of all."""
     columns = (table.c.machine, machine), (table.c.point, point)
     return [column == value for column, value in columns if value is not None]
-
-
-def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tuple[str, ...]) -> Any:
-    """Inserts a row, or replaces the one with this key; its id, where the table has one."""
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    insert: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table).values(row)
-    others = {name: insert.excluded[name] for name in row if name not in key}
-    query = insert.on_conflict_do_update(index_elements=list(key), set_=others)
-    return connection.scalar(query.returning(next(iter(table.primary_key))))
 
 
 # Connections.
