@@ -207,7 +207,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
             bearing=Simulated.bearing, machine=machine.name,
         )  # fmt: skip
         found = replace(found_recording(recording), point=name)
-        points.append(FoundPoint(found.name, (found,)))
+        points.append(FoundPoint(found.origin, (found,)))
     load = round(float(machine.load[day]), 2) if machine.load_known else None
     measurement = FoundMeasurement(machine.name, tuple(points))
     return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name, load=load)

@@ -11,7 +11,7 @@ import pytest
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
 from bearcat.diagnosis.recording import Measured, Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
@@ -377,7 +377,8 @@ def recorded(signals, bearing=Simulated.bearing):
     for name, signal in signals.items():
         origin = f"x#{name}"
         read = partial(Recording, signal=signal, rate=RATE, domain="", origin=origin)
-        points.append(FoundPoint(origin, (FoundRecording(read, origin, 1500.0, bearing, "pump", name),)))
+        found = found_recording(read())
+        points.append(FoundPoint(origin, (replace(found, read=read, rpm=1500.0, bearing=bearing, machine="pump"),)))
     return FoundMeasurement("x", tuple(points))
 
 

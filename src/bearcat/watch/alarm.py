@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bearcat.deploy import beside_each_other
+from bearcat.deploy import completed
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
@@ -148,7 +148,7 @@ def _diagnosed(state: PointState, reading: Reading, request: WatchRequest) -> Re
     """With the decision of `bearcat diagnose`, without the neighbours' lines and beside the baseline's once they are
     learnt. Where the point has changed for sure, a fault is as likely as not before a line is read.
     """
-    [observation] = beside_each_other([reading.snapshot.observation])
+    observation = completed(reading.snapshot.observation)
     usual, physics = state.usual_lines, reading.physics
     if observation.problem is None:
         general = None if reading.borrowed else observation.witnesses.general
