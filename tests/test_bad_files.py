@@ -25,9 +25,8 @@ import pytest
 from scipy.io import savemat
 
 from bearcat.api import diagnose
-from bearcat.data import Folder, isolated, load
-from bearcat.data.formats import FORMATS, ONE
-from bearcat.data.isolated import read_signals
+from bearcat.data import Folder, formats, load
+from bearcat.data.formats import FORMATS, ONE, read_signals
 from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
@@ -167,7 +166,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
 
 
 def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, tmp_path, monkeypatch):
-    monkeypatch.setattr(isolated, "MOST_BYTES", 2**22)
+    monkeypatch.setattr(formats, "MOST_BYTES", 2**22)
     pids = set()
     for name, content in HOSTILE.items():
         with pytest.raises(InputError, match=f"^{name}: ") as raised:
@@ -175,7 +174,7 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
         assert "\n" not in str(raised.value)
         assert len(str(raised.value)) < 500
         assert isinstance(raised.value, TooLargeError) or not name.startswith("zeros"), name
-        pids |= {forking()} if isolated.is_risky(tmp_path / name) else set()
+        pids |= {forking()} if formats.is_risky(tmp_path / name) else set()
     assert len(pids) == 1, "no file ends the process that forks"
     assert np.array_equal(samples_of(honest, "a"), np.arange(400_000, dtype=np.float32))
 
@@ -194,7 +193,7 @@ def read_after(action: Callable[[], None], path: Path) -> np.ndarray:
         action()
         return json.loads(text)
 
-    with patch.object(isolated, "json", SimpleNamespace(loads=loads, dumps=json.dumps)):
+    with patch.object(formats, "json", SimpleNamespace(loads=loads, dumps=json.dumps)):
         return samples_of(path)
 
 
@@ -206,7 +205,7 @@ def honest(tmp_path) -> Path:
 
 def forking() -> int:
     """The process that forks a child for each file."""
-    return isolated._forking[os.getpid()][0].pid
+    return formats._forking[os.getpid()][0].pid
 
 
 def child() -> str:
@@ -238,7 +237,7 @@ def test_a_child_that_is_late_ends(honest):
 
 def kill_group() -> None:
     os.killpg(forking(), signal.SIGKILL)
-    isolated._forking[os.getpid()][0].wait()
+    formats._forking[os.getpid()][0].wait()
 
 
 @pytest.mark.parametrize("kill", [lambda: os.kill(int(child()), signal.SIGKILL), kill_group])
@@ -249,8 +248,8 @@ def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest, kill)
 
 
 def test_a_child_writes_nothing_has_limits_and_no_secrets(honest, monkeypatch):
-    isolated._forking_process()
-    isolated._end(*isolated._forking[os.getpid()])
+    formats._forking_process()
+    formats._end(*formats._forking[os.getpid()])
     monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
     files = {}
 
@@ -394,7 +393,7 @@ def test_numbers_outside_their_ranges_are_refused_wherever_they_come_from(comman
 
 def test_names_of_channels_can_be_printed(tmp_path):
     np.savez(tmp_path / "a.npz", **{"vib\x1b[2J": noise(3000), "rest": noise(3000, 1)})
-    assert list(isolated.read_signals(tmp_path / "a.npz").channels) == ["vib\\x1b[2J", "rest"]
+    assert list(formats.read_signals(tmp_path / "a.npz").channels) == ["vib\\x1b[2J", "rest"]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@a", "plain", "'=1"])

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from scipy.io import savemat, wavfile
 
-from bearcat.data import isolated
+from bearcat.data import formats
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
-from bearcat.diagnosis.lines import cross_talk, last_order, levels_over_background, line_amplitudes
-from bearcat.diagnosis.physics import PhysicsEvidence, loudness, physics_evidence
-from bearcat.diagnosis.spectra import Spectra, envelope_spectra
+from bearcat.diagnosis.lines import Spectra, envelope_spectra, last_order, levels_over_background, line_amplitudes
+from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, loudness, physics_evidence
 from bearcat.errors import InputError
 from tests.reference import quality as slow
 from tests.test_diagnosis import simulated
@@ -77,7 +76,7 @@ def test_channels_are_what_the_file_holds_and_too_many_samples_are_refused(tmp_p
     write(path, values if write is write_wav else {"c1": values[:, 0], "c2": values[:, 1]})
     for recording, column in zip(find_recordings(path), values.T, strict=True):
         np.testing.assert_array_equal(recording.read().signal, column)
-    monkeypatch.setattr(isolated, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(formats, "MOST_BYTES", 2**20)
     with pytest.raises(InputError, match="1 MiB; cut it"):
         find_recordings(path)
 
@@ -103,7 +102,7 @@ def test_lost_samples_are_interpolated_and_many_spoil_their_own_channel(tmp_path
 
 def test_a_file_of_several_channels_is_decoded_once(tmp_path):
     write_csv(tmp_path / "a.csv", ["x", "y", "rpm"], noise(3, 3000))
-    with patch.object(isolated, "read_channels", wraps=isolated.read_channels) as decoded:
+    with patch.object(formats, "read_channels", wraps=formats.read_channels) as decoded:
         assert [recording.read().signal.size for recording in find_recordings(tmp_path)] == [3000, 3000]
     assert decoded.call_count == 1
 

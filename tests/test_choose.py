@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bearcat.data import Folder, Split, Task, open_dataset
-from bearcat.data.catalogue import load
+from bearcat.data import Folder, Split, Task, load, open_dataset
 from bearcat.data.choose import (
     DataSettings,
     Measurement,

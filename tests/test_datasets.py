@@ -12,7 +12,8 @@ import pytest
 from scipy import io as scipy_io
 
 from bearcat.data import BEARINGS, CWRU, HITSM, Paderborn, load, open_dataset
-from bearcat.data.benches import CONDITIONS, PAPER
+from bearcat.data.benches import PAPER
+from bearcat.data.datasets import CONDITIONS
 from bearcat.data.simulate import Simulated
 from bearcat.errors import InputError
 

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bearcat import CATClassifier
 from bearcat.cat import CAT
-from bearcat.data.splits import held_out
+from bearcat.data.windows import held_out
 from tests.test_arrays import tones
 
 # Of trainings without a target, and of those too short to be too confident.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
-from bearcat.data.catalogue import About, Download
-from bearcat.data.datasets import fetch, require_licence
+from bearcat.data.datasets import Download, fetch
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)
-ABOUT = About("Bearings", "CC BY-NC 4.0, https://example.org/licence")
 
 
 @dataclass
@@ -109,7 +107,8 @@ def test_what_is_no_whole_file_is_a_sentence_and_leaves_nothing(
     assert names(tmp_path) == set()
 
 
-def test_the_licence_is_named_until_it_is_accepted() -> None:
-    with pytest.raises(InputError, match=r"CC BY-NC 4.0, https://example.org/licence; .*--accept-licence"):
-        require_licence(ABOUT, False)
-    require_licence(ABOUT, True)
+def test_the_licence_is_named_until_it_is_accepted(
+    command: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    status, _, error = command("data", "fetch", "paderborn", "--root", tmp_path)
+    assert (status, "CC BY-NC 4.0" in error, "--accept-licence" in error) == (2, True, True)

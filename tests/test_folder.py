@@ -16,9 +16,9 @@ from scipy.io import savemat, wavfile
 import bearcat
 from bearcat.data import Bearing, Folder, load, open_dataset
 from bearcat.data import folder as folder_module
-from bearcat.data.catalogue import grouped
 from bearcat.data.choose import UNLABELLED, measure, survey
-from bearcat.data.isolated import read_signals
+from bearcat.data.datasets import grouped
+from bearcat.data.formats import read_signals
 from bearcat.data.manifest import Columns
 from bearcat.data.recording import stated_speed
 from bearcat.errors import InputError

@@ -12,8 +12,7 @@ import pytest
 from scipy import io as scipy_io
 from scipy.io import wavfile
 
-from bearcat.data.formats import FORMATS, read_channels
-from bearcat.data.isolated import read_signals
+from bearcat.data.formats import FORMATS, read_channels, read_signals
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bearcat.bench.grid import read_grid
-from bearcat.data.isolated import read_signals
+from bearcat.data.formats import read_signals
 from bearcat.data.recording import resample
 from bearcat.deploy.model import load_model
 from bearcat.deploy.opened import at_rate_of

@@ -16,7 +16,7 @@ from scipy.io import wavfile
 
 from bearcat.api import diagnose
 from bearcat.data.bearing import find_bearing
-from bearcat.data.isolated import read_signals
+from bearcat.data.formats import read_signals
 from bearcat.data.recording import Recording, spectral_shape
 from bearcat.deploy import diagnose as diagnose_units
 from bearcat.deploy.find import FoundUnit, Given, find_files

@@ -18,6 +18,7 @@ import torch
 import bearcat
 from bearcat.cat import CALIBRATORS, RECIPES
 from bearcat.data import DATASETS
+from bearcat.data.datasets import dataset_class
 
 ROOT = Path(__file__).parents[1]
 PLACES = ("bearcat", "bearcat.cat", "bearcat.data", "bearcat.fast", "bearcat.methods")
@@ -60,7 +61,9 @@ def test_every_public_name_is_there_and_has_an_example():
 @pytest.mark.filterwarnings("ignore:known from a single recording")
 def test_every_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)  # pages of runs are drawn by other tests
+    monkeypatch.setattr(
+        "bearcat.adaptation.evaluation.find_spec", lambda _: None
+    )  # pages of runs are drawn by other tests
     ready = {name: getattr(import_module(place), name) for place, name in NAMES} | READY
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False)
     for name, text in DOCSTRINGS.items():
@@ -71,6 +74,6 @@ def test_every_example_runs(tmp_path, monkeypatch):
 
 def test_rows_of_tables_and_ingredients_of_recipes_are_public():
     public = {name for _, name in NAMES}
-    rows = {kind.__name__ for table in (DATASETS, CALIBRATORS) for kind in table.values()}
+    rows = {kind.__name__ for kind in (*map(dataset_class, DATASETS), *CALIBRATORS.values())}
     rows |= {type(each).__name__ for recipe in RECIPES.values() for each in recipe.ingredients}
     assert rows - public == set()

@@ -167,7 +167,7 @@ def test_what_is_too_slow_or_too_many_is_refused(models, tmp_path):
 def test_what_is_too_much_is_refused(models, monkeypatch):
     packed = io.BytesIO()
     np.savez_compressed(packed, a=np.zeros(2**20))
-    monkeypatch.setattr("bearcat.data.isolated.MOST_BYTES", 2**20)
+    monkeypatch.setattr("bearcat.data.formats.MOST_BYTES", 2**20)
     with client_of(models / "model.onnx", max_bytes=2**23) as opened:
         assert "8388608 bytes" in refused(upload(opened, "a.npy", b"1" * (2**23 + 1)), 413, "body")
         refused(upload(opened, "a.npy", iter([b"1" * 2**20] * 9)), 413, "body")

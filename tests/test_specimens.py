@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.adaptation import make_plan
-from bearcat.adaptation.adapt import adapt
+from bearcat.adaptation.run import adapt
 from bearcat.data import Preparation, Windows, prepare
-from bearcat.data.splits import SAME_BEARINGS, UNKNOWN_BEARINGS
-from bearcat.data.tasks import Split, SplitTask, Task, split_task
+from bearcat.data.tasks import SAME_BEARINGS, UNKNOWN_BEARINGS, Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.settings import AdaptRequest

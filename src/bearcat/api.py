@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.manifest import MANIFEST
+from bearcat.data.datasets import MANIFEST
 from bearcat.deploy import Recorded
 from bearcat.deploy import diagnose as run
 from bearcat.diagnosis.recording import Diagnoses
@@ -23,7 +23,7 @@ from bearcat.errors import InputError
 from bearcat.settings import AdaptRequest, DiagnoseRequest
 
 if TYPE_CHECKING:
-    from bearcat.adaptation.adapt import Adaptation
+    from bearcat.adaptation.run import Adaptation
 
 
 def adapt(
@@ -51,7 +51,7 @@ def adapt(
     True
     """
     from bearcat.adaptation import make_plan
-    from bearcat.adaptation.adapt import adapt as run
+    from bearcat.adaptation.run import adapt as run
     from bearcat.cat.state import training_progress
 
     sources = [source] if isinstance(source, str | Path) else list(source)

@@ -14,7 +14,8 @@ from scipy import io as scipy_io
 from typer.testing import CliRunner
 
 from bearcat.cli import application
-from bearcat.data.benches import CONDITIONS, PAPER
+from bearcat.data.benches import PAPER
+from bearcat.data.datasets import CONDITIONS
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (

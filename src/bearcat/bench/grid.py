@@ -16,12 +16,11 @@ from typing import Any
 
 from bearcat.adaptation import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
-from bearcat.data.catalogue import Dataset, find_domain
-from bearcat.data.datasets import dataset_label, open_dataset, takes_root
+from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_dataset, takes_root
 from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Split, Task
 from bearcat.errors import InputError, naming_place, suggest
-from bearcat.methods.before_training import without_own_benches
+from bearcat.methods.transforms import without_own_benches
 from bearcat.settings import from_plain
 from bearcat.storage import read_regular
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
-from bearcat.data.benches import CONDITIONS
+from bearcat.data.datasets import CONDITIONS
 from bearcat.errors import InputError, csv_cell, library
 from bearcat.findings import count
 from bearcat.record import DomainScores

@@ -20,33 +20,31 @@ from bearcat.storage import cache_folder
 if TYPE_CHECKING:
     from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
     from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
-    from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
-    from bearcat.data.datasets import DATASETS, open_dataset
+    from bearcat.data.datasets import DATASETS, About, Catalogue, Dataset, Download, Entry, load, open_dataset
     from bearcat.data.folder import Folder
     from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
-    from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
+    from bearcat.data.recording import Recording, Windows, resample
     from bearcat.data.simulate import Simulated
-    from bearcat.data.tasks import Split, SplitTask, Task, split_task
+    from bearcat.data.tasks import Split, Task, split_task
     from bearcat.data.windows import cached_windows, prepare
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing",
-    "Catalogue", "Dataset", "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation",
-    "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder",
-    "cached_windows", "find_bearing", "find_input", "join", "load", "open_dataset", "prepare", "resample",
-    "split_task",
+    "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing", "Catalogue", "Dataset",
+    "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation", "Recording", "Simulated", "Split", "Task",
+    "Windows", "cache_folder", "cached_windows", "find_bearing", "find_input", "load", "open_dataset", "prepare",
+    "resample", "split_task",
 ]  # fmt: skip
 
 _MODULES = (  # in which these names are looked for, the cheapest first
-    "bearing", "recording", "catalogue", "inputs", "windows", "tasks", "benches", "folder", "simulate", "datasets",
+    "bearing", "recording", "datasets", "inputs", "windows", "tasks", "folder", "benches", "simulate",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others
 
     def __getattr__(name: str) -> Any:
         for module in _MODULES if name in __all__ else ():
-            if name in (found := vars(import_module(f"{__name__}.{module}"))):
-                return found[name]
+            if name in (names := vars(import_module(f"{__name__}.{module}"))):
+                return names[name]
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

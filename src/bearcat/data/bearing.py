@@ -102,12 +102,8 @@ class Bearing:
         return math.pi * self.ball_diameter * self.orders()["BSF"]
 
 
-def _read_table() -> dict[str, dict[str, str]]:
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return {row["designation"]: row for row in csv.DictReader(file)}
-
-
-ROWS = _read_table()  # by designation: type, bore, outer (mm), …, source
+# By designation: type, bore, outer (mm), …, source.
+ROWS = {row["designation"]: row for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())}
 BEARINGS = {
     name: Bearing(int(row["balls"]), float(row["ball"]), float(row["pitch"]), float(row["angle"]), name)
     for name, row in ROWS.items()

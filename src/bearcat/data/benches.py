@@ -11,6 +11,7 @@ recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -19,14 +20,22 @@ from typing import ClassVar, Literal
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, checked_root, files_in, present
-from bearcat.data.isolated import read_signals
+from bearcat.data.datasets import (
+    CONDITIONS,
+    About,
+    Catalogue,
+    Dataset,
+    Download,
+    Entry,
+    Problem,
+    checked_root,
+)
+from bearcat.data.formats import read_signals
 from bearcat.data.recording import Recording, resample
 from bearcat.data.signals import some_names
 from bearcat.errors import InputError
 
 PADERBORN_RATE = 64_000.0  # of the vibration
-CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")
 PADERBORN_CHANNEL = "vibration_1"  # the published numbers come from it (docs/protocol.md)
 PAPER = (
     "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",
@@ -59,6 +68,24 @@ RIGS = {"mfs": ("SpectraQuest MFS dataset", "mfs"), "self": ("Self-built dataset
 SHARED = {"normal": "healthy", "inner": "inner", "outer": "outer"}  # classes of both benches, by their labels by type
 
 
+def _files_in(root: Path, pattern: str) -> dict[str, Path]:
+    """The files below a folder that match, by name."""
+    paths = sorted(root.rglob(pattern), reverse=True)  # of two with one name, the first
+    return {path.name: path for path in paths if path.is_file() and not path.name.startswith(".")}
+
+
+def _present(root: Path, wanted: Iterable[Entry]) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
+    """The entries whose files are there, and a problem for each of the others."""
+    entries, problems = list[Entry](), list[Problem]()
+    for entry in wanted:
+        if entry.file is not None and entry.file.is_file():
+            entries.append(entry)
+        else:
+            missing = f"{entry.origin}: missing in {root} ({entry.domain}, {entry.label}); fetch or copy it there"
+            problems.append(Problem(entry.origin, missing, entry.domain, entry.label))
+    return tuple(entries), tuple(problems)
+
+
 @dataclass(frozen=True)
 class Paderborn:
     """`root` holds the files anywhere below it: in `KA04/` or in one flat folder; the archives are unpacked by hand.
@@ -87,7 +114,7 @@ class Paderborn:
             usual = "bearings are codes such as KA04, and measurements numbers from 1 to 20"
             raise InputError(f"{usual}, not {', '.join(wrong) or 'none'}")
         root = checked_root(self.root, "paderborn")
-        files, wanted = files_in(root, "*.mat"), list[Entry]()
+        files, wanted = _files_in(root, "*.mat"), list[Entry]()
         for condition, bearing, number in product(CONDITIONS, self.bearings, self.measurements):
             name = f"{condition}_{bearing}_{number}.mat"
             path = files.get(name, root / name)
@@ -95,8 +122,8 @@ class Paderborn:
             read = partial(self._read, path, condition, bearing, origin)
             wanted.append(Entry(condition, bearing, origin, path, f"paderborn-1 {PADERBORN_CHANNEL}", read))
         packed = f"some archives may still be packed; unpack each in {root} with: unrar x NAME.rar"
-        notes = (packed,) if files_in(root, "K*.rar") else ()
-        return Catalogue(CONDITIONS, self.bearings, *present(root, wanted), notes)
+        notes = (packed,) if _files_in(root, "K*.rar") else ()
+        return Catalogue(CONDITIONS, self.bearings, *_present(root, wanted), notes)
 
     def _read(self, path: Path, condition: str, bearing: str, origin: str) -> Recording:
         channels = read_signals(path, origin).channels
@@ -136,7 +163,7 @@ class CWRU:
 
     def catalogue(self) -> Catalogue:
         root = checked_root(self.root, "cwru")
-        files, wanted = files_in(root, "*.mat"), list[Entry]()
+        files, wanted = _files_in(root, "*.mat"), list[Entry]()
         recordings = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
         if self.domain_by == "size":
             recordings = [
@@ -151,7 +178,7 @@ class CWRU:
             read = partial(self._read, path, number, domain, load, state, origin)
             wanted.append(Entry(domain, label, origin, path, f"cwru-1 {number} DE", read))
         domains = tuple(dict.fromkeys(domain for domain, _, _ in recordings))
-        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))), *present(root, wanted))
+        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))), *_present(root, wanted))
 
     def _label(self, state: str) -> str:
         return state if (self.label_by, self.domain_by) == ("size", "load") else state.partition("-")[0]
@@ -207,7 +234,7 @@ class HITSM:
         domains = tuple(f"{rig}-{speed}" for rig, speed in product(folders, HIT_SM_SPEEDS))
         absent = tuple(f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if rig not in folders)
         classes = tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES)))
-        return Catalogue(domains, classes, *present(root, wanted), absent)
+        return Catalogue(domains, classes, *_present(root, wanted), absent)
 
     def _label(self, state: str) -> str:
         return state if self.label_by == "state" else HIT_SM_TYPES[state[:2]]

@@ -1,4 +1,4 @@
-"""Which channels of a file are vibrations, by names and samples, and which of them belong to one point, by names.
+"""Which channels of a file are vibrations, by names and samples; which of them belong to one point; which are clipped.
 
 x, y and z of one bearing are diagnosed together, bearings 1 to 4 apart. Names say which: those that differ by an axis
 alone are one point.
@@ -170,3 +170,43 @@ class Declared:
     def wanted(self) -> bool:
         """Whether somebody asks for a zone."""
         return self.group is not None or self.mounting is not None
+
+
+# Samples at the limits of a converter. A clipped signal stands at its highest or lowest value far more often than just
+# short of it.
+MEASURED = 1 << 17  # samples from the beginning of a recording, where not all of it is looked at
+NEAR = 0.01  # of the range: what lies so close to a limit is just short of it
+TIMES, LEAST = 3, 4  # at a limit: so many times as many samples as just short of it, and at least so many
+COARSE = 16  # values; a converter that gives no more repeats them without being clipped
+MOST_VALUES = 256  # that are counted; a signal with more is not coarse
+PROBED = 1024  # samples that show whether there are more
+
+
+def few_values(samples: NDArray[Any]) -> NDArray[Any] | None:
+    """The different values of a signal (time,), sorted; None where there are more than MOST_VALUES.
+
+    >>> few_values(np.array([0.0, 1.0, 0.0, 1.0]))
+    array([0., 1.])
+    """
+    if np.unique(samples[:PROBED]).size > MOST_VALUES:  # as in any vibration
+        return None
+    values = np.unique(samples)
+    return None if values.size > MOST_VALUES else values
+
+
+def share_at_limits(samples: NDArray[Any]) -> float:
+    """The share of samples (time,) at the highest and the lowest value; 0 where no more stand there than chance
+    explains.
+
+    >>> share_at_limits(np.clip(np.sin(np.arange(1000.0)), -0.5, 0.5)) > 0.5
+    True
+    """
+    values = few_values(samples)
+    if values is not None and values.size <= COARSE:
+        return 0.0
+    low, high = float(samples.min()), float(samples.max())
+    near, clipped = NEAR * (high - low), 0
+    for limit, close in ((low, samples < low + near), (high, samples > high - near)):
+        at = int(np.count_nonzero(samples == limit))
+        clipped += at if at >= LEAST and at > TIMES * (int(np.count_nonzero(close)) - at) else 0
+    return clipped / samples.size

@@ -18,15 +18,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
-from bearcat.data.catalogue import Catalogue, Dataset, Entry, Problem, grouped
-from bearcat.data.channels import vibrations
+from bearcat.data.channels import MEASURED, share_at_limits, vibrations
+from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
-from bearcat.data.recording import Floats, RecordingInfo, check_length, count_windows, rate_ratio
-from bearcat.data.signals import MEASURED, share_at_limits
-from bearcat.data.splits import choose_scheme, specimen_counts
-from bearcat.data.tasks import Split, Task, classes_of
-from bearcat.data.windows import different_rates, metadata
+from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
+from bearcat.data.tasks import Split, Task
+from bearcat.data.windows import choose_scheme, different_rates, metadata, specimen_counts
 from bearcat.errors import InputError
 from bearcat.storage import cache_folder
 
@@ -291,7 +289,7 @@ def choose(
 
     _check_rest(task, measured, problems)
     source = [recording for recording in measured if recording.domain in task.sources]
-    classes = classes_of((recording.origin, recording.label) for recording in source)
+    classes = classes_of(source)
     recordings = [*source, *(recording for recording in measured if recording.domain == task.target)]
     warnings = odd_recordings(recordings)
     rate, alike = at_one_rate(recordings, requested.rate, problems)

@@ -1,7 +1,9 @@
-"""Everything that can be opened by name: benches, simulated bearings, and a user's own folder; and how it is fetched.
+"""What a dataset holds, before any of it is read; all datasets by name; and how one is fetched.
 
->>> open_dataset("cwru", Path("data/cwru"), {"label_by": "type"}).catalogue().classes
-('normal', 'inner', 'ball', 'outer')
+Checking, loading and caching share one list of recordings (there or missing) and one reader for each `Entry`.
+
+>>> catalogue = open_dataset("cwru", Path("data/cwru"), {"label_by": "type"}).catalogue()
+>>> recordings = load(catalogue, domains=["load0", "load3"])
 
 A file gets its name only when it is whole, so an interrupted download goes on with the files that are missing.
 
@@ -10,41 +12,221 @@ A file gets its name only when it is whole, so an interrupted download goes on w
 
 from __future__ import annotations
 
-import http.client
-import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
-from bearcat.data.catalogue import About, Dataset, Download
-from bearcat.data.folder import Folder
-from bearcat.data.manifest import MANIFEST
-from bearcat.data.simulate import Simulated
+from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 from bearcat.settings import override
-from bearcat.storage import drafted
+from bearcat.storage import digest_file, drafted, real_path
 
-DATASETS: dict[str, type[Dataset]] = {
-    "simulated": Simulated,
-    "paderborn": Paderborn,
-    "cwru": CWRU,
-    "hit-sm": HITSM,
-    "across-machines": AcrossMachines,
-    "folder": Folder,
-}
-"""All datasets by name; a row more is a dataset more.
-
->>> DATASETS["simulated"](seconds=1.0).catalogue().domains[0]
-'N15_M07_F10'
-"""
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")  # of Paderborn, and of the simulated bearings
+MANIFEST = "manifest.csv"
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
 
 Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file to fetch: official address, and name under the dataset's folder.
+
+    >>> Download("https://example.org/a.mat", "a.mat").name
+    'a.mat'
+    """
+
+    address: str
+    name: str
+
+
+@dataclass(frozen=True)
+class About:
+    """A dataset's title and licence, for people who consider using it.
+
+    >>> About("two pumps of our plant", licence="ours").title
+    'two pumps of our plant'
+    """
+
+    title: str
+    licence: str  # and its address
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One recording that is there: its domain and label, the file it comes from, and how to read it.
+
+    >>> Simulated(seconds=1.0).catalogue().entries[0].read().rate
+    16000.0
+    """
+
+    domain: str
+    label: str | None
+    origin: str
+    file: Path | None  # None: it is computed
+    identity: str  # all but the file's content that determines it (reader, channel, settings); in the cache's key
+    read: Callable[[], Recording]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that is missing or cannot be used, and the sentence that says so."""
+
+    origin: str
+    sentence: str
+    domain: str | None = None  # None: it concerns the whole dataset; empty: a file of no domain
+    label: str | None = None
+    stated: Mapping[str, str | None] = field(default_factory=dict, hash=False)  # in its row of a manifest
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The entries of a dataset in a fixed order, with its domains and classes in theirs.
+
+    >>> Simulated(seconds=1.0).catalogue().only(["0"]).domains
+    ('N15_M07_F10',)
+    """
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    left_out: tuple[Problem, ...] = ()  # recordings that cannot be used, and without which the others go on
+
+    def only(self, domains: Iterable[str] | None) -> Catalogue:
+        """The part in these domains, by name or index, in this order; None: all of it."""
+        if domains is None:
+            return self
+        names = tuple(dict.fromkeys(find_domain(domain, self.domains) for domain in domains))
+        entries = tuple(entry for entry in self.entries if entry.domain in names)
+        problems, left_out = (
+            tuple(problem for problem in several if not problem.domain or problem.domain in names)
+            for several in (self.problems, self.left_out)
+        )
+        return replace(self, domains=names, entries=entries, problems=problems, left_out=left_out)
+
+    def leave_out(self, problems: Sequence[Problem]) -> Catalogue:
+        """The catalogue without these recordings, which it goes on naming."""
+        origins = {problem.origin for problem in problems if problem not in self.problems}  # whose entries are here
+        entries = tuple(entry for entry in self.entries if entry.origin not in origins)
+        others = tuple(problem for problem in self.problems if problem not in problems)
+        return replace(self, entries=entries, problems=others, left_out=(*self.left_out, *problems))
+
+    def check(self) -> None:
+        """Stops at the first file that is missing or cannot be used, by name."""
+        if self.problems:
+            more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+            raise InputError(self.problems[0].sentence + more)
+
+
+class Dataset(Protocol):
+    """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`.
+
+    >>> Simulated().downloads()
+    ()
+    """
+
+    about: ClassVar[About] = About("a dataset of your own", "yours")
+
+    def downloads(self) -> tuple[Download, ...]:
+        """The official files; empty where there is nothing to fetch."""
+        return ()
+
+    def catalogue(self) -> Catalogue: ...
+
+
+def find_domain(name: str, domains: Sequence[str]) -> str:
+    """The domain of this name or at this index; an unknown name, or a folder without recordings, suggests another."""
+    if name in domains:
+        return name
+    if name.isdecimal() and int(name) < len(domains):
+        return domains[int(name)]
+    raise InputError(f"unknown domain '{name}', or one without recordings{suggest(name, domains)}")
+
+
+def load(catalogue: Catalogue, domains: Iterable[str] | None = None) -> list[Recording]:
+    """All recordings of these domains, or the first problem.
+
+    >>> [recording.label for recording in load(Simulated(seconds=1.0, faults=("outer",)).catalogue(), ["0"])]
+    ['healthy', 'outer-1', 'outer-2', 'outer-3']
+    """
+    catalogue = catalogue.only(domains)
+    catalogue.check()
+    return [entry.read() for entry in catalogue.entries]
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file's content, computed once as long as its size, times and inode stay the same."""
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+@cache
+def _digest(path: Path, *_: int) -> str:
+    return digest_file(path)
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The items with each key, in their order."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return dict(groups)
+
+
+def checked_root(root: Path, name: str | None = None) -> Path:
+    """The dataset's folder, or a sentence that it is not there; `name` is of a dataset that can be fetched."""
+    try:
+        if root.is_dir():
+            next(root.iterdir(), None)
+            return root
+    except PermissionError as error:
+        raise InputError(f"{root}: permission denied; make the folder readable for your user") from error
+    what = "is a file, not a folder" if root.exists() else "there is no such folder"
+    fetch = f"fetch it with: bearcat data fetch {name} --root {root}, or " if name else ""
+    raise InputError(f"{root}: {what}; {fetch}check the path")
+
+
+def inside(root: Path, path: Path) -> bool:
+    """Whether a path, links followed, stays inside a folder."""
+    return real_path(path).is_relative_to(real_path(root))
+
+
+DATASETS: dict[str, type[Dataset] | str] = {
+    "simulated": "bearcat.data.simulate:Simulated",
+    "paderborn": "bearcat.data.benches:Paderborn",
+    "cwru": "bearcat.data.benches:CWRU",
+    "hit-sm": "bearcat.data.benches:HITSM",
+    "across-machines": "bearcat.data.benches:AcrossMachines",
+    "folder": "bearcat.data.folder:Folder",
+}
+"""All datasets by name: a class, or where it is, so that only what is opened is imported. A row more is a dataset more.
+
+>>> open_dataset("simulated", settings={"seconds": "1"}).catalogue().domains[0]
+'N15_M07_F10'
+"""
+
+
+def dataset_class(name: str) -> Any:
+    """The class of a dataset of the table."""
+    row = DATASETS[name]
+    return resolve_name(row) if isinstance(row, str) else row
+
+
+def dataset_name(dataset: Dataset) -> str | None:
+    """The name of a dataset's row; None where it has none."""
+    kind = type(dataset)
+    return next((name for name, row in DATASETS.items() if row in (kind, f"{kind.__module__}:{kind.__name__}")), None)
 
 
 def default_root(name: str) -> Path:
@@ -70,7 +252,7 @@ def _folder_of(path: Path) -> Path:
 
 def takes_root(name: str) -> bool:
     """Whether this is the name of a dataset that lies in a folder: simulated ones do not, and a path is one itself."""
-    return name in DATASETS and "root" in inspect.signature(DATASETS[name]).parameters
+    return name in DATASETS and "root" in {setting.name for setting in fields(dataset_class(name))}
 
 
 def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
@@ -79,7 +261,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     >>> open_dataset("simulated", settings={"seconds": "1", "faults": "inner"}).catalogue().classes[:2]
     ('healthy', 'inner-1')
     """
-    kind = DATASETS.get(name, Folder)
+    kind = dataset_class(name if name in DATASETS else "folder")
     if name in DATASETS and not takes_root(name):
         return override(kind(), settings or {})
     if name == "folder" and root is None:
@@ -93,13 +275,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     else:
         unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
         raise InputError(f"{unknown} (or give the path of your own folder)")
-    return override(kind(root=root), settings or {})  # type: ignore[call-arg]
-
-
-def require_licence(about: About, accepted: bool) -> None:
-    """Stops unless the licence is accepted."""
-    if not accepted:
-        raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
+    return override(kind(root=root), settings or {})
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
@@ -116,6 +292,10 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
 
 def _receive(download: Download, target: Path, progress: Progress) -> None:
     """Downloads a whole file; InputError says why it did not arrive."""
+    import http.client
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
     address, by_hand = download.address, f"look for it in a browser, and save it as {target}"
     request, have = Request(address, headers={"User-Agent": "bearcat"}), 0  # noqa: S310 (of DATASETS)
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,8 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.catalogue import (
+from bearcat.data.datasets import (
+    MANIFEST,
     About,
     Catalogue,
     Dataset,
@@ -30,12 +31,10 @@ from bearcat.data.catalogue import (
     checked_root,
     content_digest,
     inside,
-    two_classes,
 )
-from bearcat.data.formats import FORMATS, STATING
-from bearcat.data.isolated import read_signals
-from bearcat.data.manifest import MANIFEST, ManifestRow, manifest_in, read_manifest
-from bearcat.data.recording import Recording, stated_speed, stretch
+from bearcat.data.formats import FORMATS, STATING, read_signals
+from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest
+from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
 from bearcat.data.signals import KEPT_BYTES, Signals, chosen_channel, reading
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 from bearcat.storage import real_path
@@ -166,7 +165,7 @@ class Folder(Dataset):
             empty = f"holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}"
             raise InputError(f"{root}: {empty}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
-        if sentence := two_classes(usable):
+        if sentence := _two_classes(usable):
             problems.append(Problem("specimen", sentence))
         reader = FileReader()
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
@@ -263,3 +262,15 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
                 problems[number] = Problem(row.origin, sentence, row.domain, row.label)
         earlier[key, row.channel].append(row)
     return problems
+
+
+def _two_classes(recordings: Iterable[RecordingInfo]) -> str | None:
+    """The sentence for a specimen that has two classes."""
+    first: dict[str, RecordingInfo] = {}
+    for info in recordings:
+        if info.specimen and info.label is not None:
+            other = first.setdefault(info.specimen, info)
+            if other.label != info.label:
+                both = f"'{other.label}' in {other.origin} and '{info.label}' in {info.origin}"
+                return f"specimen '{info.specimen}' is {both}; correct one, or name the two states apart"
+    return None

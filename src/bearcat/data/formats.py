@@ -1,57 +1,58 @@
-"""Files of signals by their suffix; wav and text are read here, arrays in signals.py.
+"""Files of signals by their suffix, and the child processes that read those of risky formats.
 
-Channels without a name are called "1", "2", … In a text, a column of times gives the rate, and a column of sample
-numbers is left out.
+Channels without a name are called "1", "2", … A format whose parser can be broken is read with limits of memory, time
+and file size: a process is started once and loads the libraries; for each file it forks a child that sets its limits,
+reads the file, answers through a socket and ends, so that a file can neither harm the next nor take all memory. Any
+failure is one sentence. Wav and text need no child.
 
->>> name, samples = read_channels(Path("pump/monday.wav"), "monday.wav").pick("1")
+>>> name, samples = read_signals(Path("monday.mat")).pick(None)
 """
 
 from __future__ import annotations
 
-import io
-import re
+import atexit
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bearcat.data.channels import is_speed, vibrations
 from bearcat.data.signals import (
     MOST_CHANNELS,
-    STRETCH,
-    TIME_NAMES,
-    TIME_UNITS,
     Samples,
     Signals,
     TooLargeError,
     chosen_channel,
-    clock,
-    rate_of,
     read_flac,
     read_mat,
     read_npy,
     read_npz,
+    read_text,
     read_tree,
     reading,
 )
-from bearcat.errors import InputError, check_range, shown
+from bearcat.errors import InputError, check_range
 from bearcat.storage import check_regular
 
 MOST_BYTES = 2**31  # of a file, and of its samples, which are held in memory
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 # Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
 WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"}
-LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
-UNIT = re.compile(  # of a row of units below the header, brackets taken off
-    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db",
-    re.IGNORECASE,
-)  # fmt: skip
-INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 
 def read_wav(file: BinaryIO, origin: str) -> Signals:
@@ -94,92 +95,6 @@ def _full_scale(samples: Samples) -> Samples:
     if samples.dtype.kind == "i":
         return samples[:, 0].astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
     return samples[:, 0]
-
-
-def read_text(file: BinaryIO, origin: str) -> Signals:
-    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
-    text = _decoded(file.read())
-
-    def rows() -> Iterator[str]:
-        return (line for line in io.StringIO(text, newline=None) if line.strip() and line[0] not in "#%")
-
-    lines = list(islice(rows(), LONGEST_HEADER))
-    if not lines:
-        raise InputError(f"{origin}: holds no rows; record or export it again")
-    probe = lines[min(len(lines) - 1, 50)].rstrip("\n")  # far enough below any header
-    delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
-    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
-    cells = probe.split(delimiter)
-    columns = len(cells) - 1 if len(cells) > 1 and not cells[-1].strip() else len(cells)
-    used = range(columns) if columns < len(cells) else None  # where a delimiter ends each row
-
-    def parse(rows: Iterable[str]) -> Samples:
-        rows = (row.replace(",", ".") for row in rows) if decimal_comma else rows
-        return np.loadtxt(rows, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
-
-    def is_numeric(row: str) -> bool:
-        with suppress(ValueError):
-            return parse([row]).size > 0
-        return False
-
-    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
-    if start is None:
-        raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
-    try:
-        values = parse(islice(rows(), start, None))
-    except ValueError:  # an empty cell is a gap, as pandas writes them
-        if delimiter is None:
-            raise
-        split = (row.split(delimiter) for row in islice(rows(), start, None))
-        values = parse(delimiter.join(cell.strip(' "\n') or "nan" for cell in row) for row in split)
-    above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
-    head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
-    times_name, rate = _clock_of(origin, head)
-    left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
-    names = [name for name in head if name not in left_out | {times_name} and len(values) > 1]
-    return Signals(origin, {name: head[name] for name in names}, rate)
-
-
-def _decoded(content: bytes) -> str:
-    """A text in UTF-8 or, as Windows writes it, cp1252."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:  # UTF-16
-            raise
-        return content.decode("cp1252")
-
-
-def _counts_samples(name: str, column: Samples) -> bool:
-    """Whether a column holds the numbers of the samples."""
-    return clock(name)[0] in INDEX_NAMES | {"1"} and column.size > 2 and bool((np.diff(column) == 1).all())
-
-
-def _clock_of(origin: str, head: Mapping[str, Samples]) -> tuple[str, float | None]:
-    """The column of times and the rate; times without a name are in the first column."""
-    for name, column in head.items():
-        (plain, unit), steps = clock(name), np.diff(column[:STRETCH])
-        if len(head) == 1 or column.size < 3 or _counts_samples(name, column):
-            continue
-        even = plain == "1" and steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
-        if plain in TIME_NAMES or even:
-            return name, rate_of(origin, name, column * unit)
-    return "", None
-
-
-def _header(rows: list[list[str]], columns: int) -> list[str]:
-    """The names of the columns: the row above the numbers, or the one above that where it is a row of units."""
-    rows = [[shown(text.strip().strip('"')) for text in row] for row in rows]
-    rows = [row[:columns] if len(row) == columns + 1 and not row[-1] else row for row in rows]
-    names, units = rows[-1] if rows else [], [""] * columns
-    if [len(row) for row in rows] == [columns] * 2 and any(names):
-        bare = [text.strip("[]() ") for text in names]
-        if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
-            names, units = rows[0], bare
-    if len(names) != columns or len(set(names)) != len(names):
-        return [str(number) for number in range(1, columns + 1)]
-    return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
-            for name, unit in zip(names, units, strict=True)]  # fmt: skip
 
 
 READERS: dict[str, Callable[[BinaryIO, str], Signals]] = {
@@ -238,3 +153,155 @@ def read_channels(
     if sum(samples.nbytes for samples in channels.values()) > most:
         raise TooLargeError(too_large)
     return replace(signals, channels=channels)
+
+
+# Formats whose parsers can be broken, and the libraries that are loaded for them.
+RISKY = {
+    ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".h5": ("h5py",), ".hdf5": ("h5py",),
+    ".flac": ("soundfile",),
+}  # fmt: skip
+DAY = 86_400.0  # seconds; the time for a file of the user's own
+GRACE = 5.0  # seconds after its time in which a child must have ended
+LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
+CPU_SECONDS = 600.0  # of computing for one file
+
+START = "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.formats import work; work(int(descriptor))"
+# One thread and one pool of memory: each further one reserves address space, which is what is limited.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+# What a process gets of our environment: no token of a server, nor any other secret.
+INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+
+# The process that forks and the connection to it, by the process that started it: a forked one needs its own.
+_forking: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+_starting = threading.Lock()
+
+
+def is_risky(path: Path) -> bool:
+    """Whether the file's format is one whose parser can be broken."""
+    return path.suffix.lower() in RISKY
+
+
+def read_signals(
+    path: Path, origin: str | None = None, channel: str | None = None, which: str = ALL, seconds: float = DAY
+) -> Signals:
+    """Channels of a file: all, or those that `read_channels` gives for `channel` and `which`.
+
+    A child reads risky formats, and ends after these seconds.
+    """
+    origin = origin or str(path)
+    if is_risky(path) and sys.platform != "win32":
+        return _by_child(path, origin, channel, which, seconds)
+    return read_channels(path, origin, channel, which, MOST_BYTES)
+
+
+def _limit(path: Path) -> int:
+    """Bytes of memory and of samples for a file; packed zeros end here."""
+    size = 0
+    with suppress(OSError):  # reading says that it is not there
+        size = path.stat().st_size
+    return min(LEAST_BYTES + UNPACKED * size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+def _by_child(path: Path, origin: str, channel: str | None, which: str, seconds: float) -> Signals:
+    """What a child reads. InputError where it refuses the file or died of it."""
+    order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
+    order |= {"memory": _limit(path), "most": min(MOST_BYTES, _limit(path)), "seconds": max(seconds, 0.001)}
+    until = time.monotonic() + seconds
+    ours, theirs = socket.socketpair()
+    with Connection(ours.detach()) as connection:  # closing it ends the child
+
+        def answer() -> bytes:
+            try:
+                if not connection.poll(max(until - time.monotonic(), 0) + GRACE):
+                    raise EOFError
+                return connection.recv_bytes(MOST_BYTES)
+            except (EOFError, OSError) as error:
+                damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
+                raise InputError(f"{origin}: {damaged}") from error
+
+        with theirs, suppress(OSError):  # receiving will say what happened
+            socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
+            connection.send_bytes(json.dumps(order).encode())
+        said = json.loads(answer())
+        if "problem" in said:
+            raise (TooLargeError if said["large"] else InputError)(said["problem"], said["field"])
+        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in said["names"]}
+        return Signals(origin, channels, said["rate"], said["rpm"])
+
+
+def _forking_process() -> socket.socket:
+    """The connection to the process that forks a child for each file, started where there is none."""
+    with _starting:
+        process, ours = _forking.get(os.getpid(), (None, None))
+        if ours is None or process is None or process.poll() is not None:
+            ours, theirs = socket.socketpair()
+            inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
+            with theirs:
+                process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
+                    [sys.executable, "-I", "-c", START, str(theirs.fileno()), *sys.path],
+                    pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
+                )  # fmt: skip
+            _forking[os.getpid()] = process, ours
+            atexit.register(_end, process, ours)
+        return ours
+
+
+def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    """Ends a process with what it has forked."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    connection.close()
+
+
+# The process that forks, and its children.
+
+
+def work(descriptor: int) -> None:
+    """Forks a child for each connection that it is handed, until its parent is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
+    gc.disable()  # a child ends with its file; searching for cycles would copy the memory that it shares
+    parent = socket.socket(fileno=descriptor)
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(parent, 1, 1)
+        if not descriptors:
+            return
+        with suppress(EOFError, OSError), Connection(descriptors[0]) as connection:
+            order = json.loads(connection.recv_bytes())
+            for module in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each child
+                with suppress(ImportError):
+                    importlib.import_module(module)
+            if os.fork() == 0:
+                with suppress(BaseException):
+                    _limit_process(order["memory"], order["seconds"])
+                    for message in _answers(order):
+                        connection.send_bytes(message)
+                os._exit(0)
+
+
+def _limit_process(memory: int, seconds: float) -> None:
+    """No more than so many bytes beyond what is in use, no longer than so, no file written, no core dumped."""
+    import resource
+
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM ends the process
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    usage = Path("/proc/self/statm")
+    if usage.exists():  # other systems than Linux do not limit address space
+        size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def _answers(order: dict[str, Any]) -> Iterator[bytes]:
+    """What is known of the file, then the samples of each channel; or why it is refused."""
+    try:
+        signals = read_channels(*(order[name] for name in ("path", "origin", "channel", "which", "most")))
+        yield json.dumps({"rate": signals.rate, "rpm": signals.rpm, "names": list(signals.channels)}).encode()
+        yield from (samples.tobytes() for samples in signals.channels.values())
+    except InputError as error:
+        large = isinstance(error, TooLargeError)
+        yield json.dumps({"problem": str(error), "field": error.field, "large": large}).encode()

@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bearcat.data.bearing import UNKNOWN, find_bearing
-from bearcat.data.catalogue import Problem, inside
 from bearcat.data.channels import CHANNELS, MOUNTINGS, Declared
+from bearcat.data.datasets import MANIFEST, Problem, inside
 from bearcat.data.recording import RecordingInfo
-from bearcat.data.signals import Samples, reading
+from bearcat.data.signals import Samples, decoded, reading
 from bearcat.errors import InputError, shown, suggest
 from bearcat.settings import Request, option
 from bearcat.storage import read_regular, real_path
-
-MANIFEST = "manifest.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +139,7 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
 def _read_text(file: Path) -> list[list[str]]:
     """The cells of a csv file, as it is or as Excel saves it."""
     with reading(file.name, "a table"):
-        content = read_regular(file)
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = content.decode("cp1252")
+        text = decoded(read_regular(file))
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         return list(csv.reader(text.splitlines(), delimiter=delimiter))
 

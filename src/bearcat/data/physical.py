@@ -68,18 +68,13 @@ def band_signals(lines: Array, bands: int, oversampled: int = 1) -> NDArray[np.c
 
 def log_spectrum(spectra: WindowSpectra, bands: int) -> Floats:
     """Logarithms of the mean power in equal bands without their mean: the shape of the spectrum, whatever the gain."""
-    return _band_levels(spectra, _equal_edges(spectra.length, bands))
+    return _band_levels(spectra, np.ceil(np.arange(bands + 1) * (spectra.length // 2 - 1) / bands))
 
 
 def octave_spectrum(spectra: WindowSpectra, bands: int, octaves: float) -> Floats:
     """The same in bands that grow geometrically over so many octaves below half the rate."""
     edges = np.logspace(-octaves, 0, bands + 1, base=2) * (spectra.length / 2) - 0.5
     return _band_levels(spectra, edges)
-
-
-@lru_cache(maxsize=16)
-def _equal_edges(length: int, bands: int) -> NDArray[np.float64]:
-    return np.ceil(np.arange(bands + 1) * (length // 2 - 1) / bands)
 
 
 def _band_levels(spectra: WindowSpectra, edges: NDArray[np.float64]) -> Floats:
@@ -104,20 +99,16 @@ def band_kurtosis(spectra: WindowSpectra, bands: int) -> Floats:
 def envelope_orders(spectra: WindowSpectra, turns: float, bands: int, last: float, number: int) -> Floats:
     """Spectra of the envelopes of equal bands at shaft orders from FIRST_ORDER on, in log, standardised in a window."""
     orders = np.linspace(FIRST_ORDER, last, number)
-    return _unit(_flat(_envelope_levels(spectra, turns, bands, orders)))
+    return _vector(_envelope_levels(spectra, turns, bands, orders))
 
 
 def bearing_orders(spectra: WindowSpectra, turns: float, bands: int, multiples: int, orders: Array) -> Floats:
     """The same at the places of `bearing_lines`: the highest level within SLIP of each; `orders` as KINEMATIC."""
-    lines = np.asarray(_bearing_lines(multiples) @ np.append(orders, 1.0))  # sums of these orders and the shaft's
+    sums = np.array(list(bearing_lines(multiples).values()))  # of these orders and the shaft's
+    lines = np.asarray(sums @ np.append(orders, 1.0))
     places = lines[:, None] * (1 + np.linspace(-SLIP, SLIP, NEAR))
     level = _envelope_levels(spectra, turns, bands, places.ravel())
-    return _unit(_flat(level.reshape(*level.shape[:-1], len(places), NEAR).max(axis=-1)))
-
-
-@lru_cache(maxsize=8)
-def _bearing_lines(multiples: int) -> Array:
-    return np.array(list(bearing_lines(multiples).values()))
+    return _vector(level.reshape(*level.shape[:-1], len(places), NEAR).max(axis=-1))
 
 
 def _envelope_levels(spectra: WindowSpectra, turns: float, bands: int, orders: NDArray[np.float64]) -> Floats:
@@ -163,12 +154,9 @@ def _kernel(points: int, turns: float, orders: tuple[float, ...]) -> tuple[Float
     return weight.astype(np.float32), bins + TAPS, (taps * centred).astype(np.complex64)
 
 
-def _flat(values: Array) -> Floats:
-    return values.reshape(*values.shape[:2], math.prod(values.shape[2:]))
-
-
-def _unit(level: Floats) -> Floats:
-    """Levels (…, point) by their mean and deviation."""
+def _vector(levels: Array) -> Floats:
+    """Levels (window, channel, …) as (window, channel, point), by their mean and deviation."""
+    level = levels.reshape(*levels.shape[:2], math.prod(levels.shape[2:]))
     level = level - level.mean(axis=-1, keepdims=True, dtype=np.float64).astype(np.float32)
     return _over(level, np.sqrt(np.square(level).mean(axis=-1, keepdims=True)))
 

@@ -7,7 +7,7 @@ Windows are views into recordings: no sample is copied until they are standardis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -36,11 +36,7 @@ HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no f
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingInfo:
-    """Everything known about a recording but its samples.
-
-    >>> RecordingInfo(domain="pump-A", origin="monday.wav", rpm=1480).label is None
-    True
-    """
+    """Everything known about a recording but its samples."""
 
     domain: str
     label: str | None = None  # None: unlabelled
@@ -160,6 +156,18 @@ def healthy_class(classes: Sequence[str]) -> str | None:
     return next((name for name in classes if name.lower() in HEALTHY_NAMES), None)
 
 
+def classes_of(source: Iterable[RecordingInfo]) -> tuple[str, ...]:
+    """The labels of the source's recordings as they first appear; each must have one."""
+    classes: dict[str, None] = {}
+    for info in source:
+        if info.label is None:
+            raise InputError(f"{info.origin}: a source recording needs a label; put it into <domain>/<label>/")
+        classes[info.label] = None
+    if len(classes) < 2:
+        raise InputError(f"the source has only the class '{''.join(classes)}'; a classifier needs at least two")
+    return tuple(classes)
+
+
 def of_recordings(windows: Windows, selection: Sequence[bool]) -> Windows:
     """The windows of the chosen recordings, which are numbered anew."""
     mask = np.asarray(selection, dtype=bool)
@@ -169,12 +177,7 @@ def of_recordings(windows: Windows, selection: Sequence[bool]) -> Windows:
 
 
 def join(parts: Sequence[Windows]) -> Windows:
-    """Windows of several sets, of the same length, one after the other (copies).
-
-    >>> parts = [prepare(load(Simulated(seconds=1.0).catalogue(), [name]), Preparation()) for name in ("0", "1")]
-    >>> len(join(parts)) == len(parts[0]) + len(parts[1])
-    True
-    """
+    """Windows of several sets, of the same length, one after the other (copies)."""
     offsets = np.cumsum([0] + [len(part.recordings) for part in parts])
     shapes = [part.shapes for part in parts if part.shapes is not None]
     return Windows(

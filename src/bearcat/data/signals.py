@@ -8,10 +8,11 @@ reads, and a file cannot point at another one.
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO
@@ -23,7 +24,6 @@ from bearcat.errors import InputError, library, shown, suggest
 
 Samples = NDArray[Any]
 
-BLOCK = 2**18  # samples worked on at once
 STRETCH = 2**14  # times whose spacing is checked together
 SOME_NAMES = 30  # of channels, listed in a sentence
 KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
@@ -156,7 +156,11 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
         if plain in TIME_NAMES and times.size > 2 and same_size > 1:
             rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
-    speeds = {name: value for name, value in numbers.items() if _is_speed(name, channels)}
+    speeds = dict[str, float]()
+    for name, value in numbers.items():
+        stem = re.sub(r"_?rpm$", "_", name, flags=re.IGNORECASE)
+        if plain_name(name) in SPEED_NAMES or (stem != name and any(channel.startswith(stem) for channel in channels)):
+            speeds[name] = value
     stated = rate or _agreed(origin, rates, "sampling rates", "Hz")
     return Signals(origin, channels, stated, _agreed(origin, speeds, "speeds", "rpm"))
 
@@ -170,12 +174,6 @@ def clock(name: str) -> tuple[str, float]:
     """The name of a column without its unit, in lower case, and the seconds of that unit of time."""
     plain, _, unit = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
     return plain, TIME_UNITS.get(unit.strip(), 1.0)
-
-
-def _is_speed(name: str, channels: Iterable[str]) -> bool:
-    """Whether a number is the speed: by its name, or by one that begins as those of channels do."""
-    stem = re.sub(r"_?rpm$", "_", name, flags=re.IGNORECASE)
-    return plain_name(name) in SPEED_NAMES or (stem != name and any(channel.startswith(stem) for channel in channels))
 
 
 def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> float | None:
@@ -270,41 +268,95 @@ def read_tree(file: BinaryIO, origin: str) -> Signals:
     return from_arrays(origin, arrays)
 
 
-# Samples at the limits of a converter. A clipped signal stands at its highest or lowest value far more often than just
-# short of it.
-MEASURED = 1 << 17  # samples from the beginning of a recording, where not all of it is looked at
-NEAR = 0.01  # of the range: what lies so close to a limit is just short of it
-TIMES, LEAST = 3, 4  # at a limit: so many times as many samples as just short of it, and at least so many
-COARSE = 16  # values; a converter that gives no more repeats them without being clipped
-MOST_VALUES = 256  # that are counted; a signal with more is not coarse
-PROBED = 1024  # samples that show whether there are more
+LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
+UNIT = re.compile(  # of a row of units below the header, brackets taken off
+    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db",
+    re.IGNORECASE,
+)  # fmt: skip
+INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 
-def few_values(samples: Samples) -> Samples | None:
-    """The different values of a signal (time,), sorted; None where there are more than MOST_VALUES.
+def read_text(file: BinaryIO, origin: str) -> Signals:
+    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
+    text = decoded(file.read())
 
-    >>> few_values(np.array([0.0, 1.0, 0.0, 1.0]))
-    array([0., 1.])
-    """
-    if np.unique(samples[:PROBED]).size > MOST_VALUES:  # as in any vibration
-        return None
-    values = np.unique(samples)
-    return None if values.size > MOST_VALUES else values
+    def rows() -> Iterator[str]:
+        return (line for line in io.StringIO(text, newline=None) if line.strip() and line[0] not in "#%")
+
+    lines = list(islice(rows(), LONGEST_HEADER))
+    if not lines:
+        raise InputError(f"{origin}: holds no rows; record or export it again")
+    probe = lines[min(len(lines) - 1, 50)].rstrip("\n")  # far enough below any header
+    delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
+    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
+    cells = probe.split(delimiter)
+    columns = len(cells) - 1 if len(cells) > 1 and not cells[-1].strip() else len(cells)
+    used = range(columns) if columns < len(cells) else None  # where a delimiter ends each row
+
+    def parse(rows: Iterable[str]) -> Samples:
+        rows = (row.replace(",", ".") for row in rows) if decimal_comma else rows
+        return np.loadtxt(rows, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
+
+    def is_numeric(row: str) -> bool:
+        with suppress(ValueError):
+            return parse([row]).size > 0
+        return False
+
+    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
+    if start is None:
+        raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
+    try:
+        values = parse(islice(rows(), start, None))
+    except ValueError:  # an empty cell is a gap, as pandas writes them
+        if delimiter is None:
+            raise
+        split = (row.split(delimiter) for row in islice(rows(), start, None))
+        values = parse(delimiter.join(cell.strip(' "\n') or "nan" for cell in row) for row in split)
+    above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
+    head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
+    times_name, rate = _clock_of(origin, head)
+    left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
+    names = [name for name in head if name not in left_out | {times_name} and len(values) > 1]
+    return Signals(origin, {name: head[name] for name in names}, rate)
 
 
-def share_at_limits(samples: Samples) -> float:
-    """The share of samples (time,) at the highest and the lowest value; 0 where no more stand there than chance
-    explains.
+def decoded(content: bytes) -> str:
+    """A text in UTF-8 or, as Windows writes it, cp1252."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:  # UTF-16
+            raise
+        return content.decode("cp1252")
 
-    >>> share_at_limits(np.clip(np.sin(np.arange(1000.0)), -0.5, 0.5)) > 0.5
-    True
-    """
-    values = few_values(samples)
-    if values is not None and values.size <= COARSE:
-        return 0.0
-    low, high = float(samples.min()), float(samples.max())
-    near, clipped = NEAR * (high - low), 0
-    for limit, close in ((low, samples < low + near), (high, samples > high - near)):
-        at = int(np.count_nonzero(samples == limit))
-        clipped += at if at >= LEAST and at > TIMES * (int(np.count_nonzero(close)) - at) else 0
-    return clipped / samples.size
+
+def _counts_samples(name: str, column: Samples) -> bool:
+    """Whether a column holds the numbers of the samples."""
+    return clock(name)[0] in INDEX_NAMES | {"1"} and column.size > 2 and bool((np.diff(column) == 1).all())
+
+
+def _clock_of(origin: str, head: Mapping[str, Samples]) -> tuple[str, float | None]:
+    """The column of times and the rate; times without a name are in the first column."""
+    for name, column in head.items():
+        (plain, unit), steps = clock(name), np.diff(column[:STRETCH])
+        if len(head) == 1 or column.size < 3 or _counts_samples(name, column):
+            continue
+        even = plain == "1" and steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
+        if plain in TIME_NAMES or even:
+            return name, rate_of(origin, name, column * unit)
+    return "", None
+
+
+def _header(rows: list[list[str]], columns: int) -> list[str]:
+    """The names of the columns: the row above the numbers, or the one above that where it is a row of units."""
+    rows = [[shown(text.strip().strip('"')) for text in row] for row in rows]
+    rows = [row[:columns] if len(row) == columns + 1 and not row[-1] else row for row in rows]
+    names, units = rows[-1] if rows else [], [""] * columns
+    if [len(row) for row in rows] == [columns] * 2 and any(names):
+        bare = [text.strip("[]() ") for text in names]
+        if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
+            names, units = rows[0], bare
+    if len(names) != columns or len(set(names)) != len(names):
+        return [str(number) for number in range(1, columns + 1)]
+    return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
+            for name, unit in zip(names, units, strict=True)]  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
+from bearcat.data.datasets import About, Catalogue, Dataset, Entry, find_domain
 from bearcat.data.recording import Recording
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, random_stream, simulate
 from bearcat.errors import InputError, suggest

@@ -9,27 +9,32 @@ that follows either. Where the paper stratifies by class, the target is stratifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
-from bearcat.data.splits import (
-    SCHEMES,
-    keep_apart,
-    parts_by_scheme,
-    parts_by_specimen,
-    shift_of,
-    trust_shift,
-    warnings_of,
+from bearcat.data.datasets import grouped
+from bearcat.data.recording import (
+    ONE_BEARING,
+    Floats,
+    Integers,
+    RecordingInfo,
+    Windows,
+    classes_of,
+    healthy_class,
+    of_recordings,
 )
-from bearcat.data.windows import different_rates
+from bearcat.data.windows import SCHEMES, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
 UNKNOWN = -1  # the code of a target label that is no class of the source
+GROUPS = ("specimen", "machine")  # of a shift: what none of is on both sides
+SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
+UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
+SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by shift
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,8 @@ class Split:
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
 
     def __post_init__(self) -> None:
-        if self.scheme == "machine":
-            raise InputError("the split by machine was removed; use specimen, with machines as a manifest's specimens")
         if self.scheme not in SCHEMES:
-            suggestion = f"{suggest(self.scheme, SCHEMES)} (use one of {', '.join(SCHEMES)})"
-            raise InputError(f"unknown split '{self.scheme}'{suggestion}")
+            raise InputError(f"unknown split '{self.scheme}'{suggest(self.scheme, SCHEMES)}")
 
 
 @dataclass(frozen=True)
@@ -175,13 +177,7 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
-
-    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
-    >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
-    >>> split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0).classes
-    ('healthy', 'outer-1', 'outer-2', 'outer-3')
-    """
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides."""
 
     task: Task
     classes: tuple[str, ...]
@@ -195,20 +191,60 @@ class SplitTask:
     reference: Integers = field(default_factory=_not_known)  # (window of the target,) as in `Unlabelled`
     notes: tuple[str, ...] = ()  # what the split had to divide or to leave out
 
-    @property
+    @cached_property
     def shift(self) -> str:
-        """What differs between source and target: "machine", "specimen", "condition" alone, or "unknown"."""
-        return shift_of(self.source.recordings, self.target.recordings)
+        """What differs between source and target.
+
+        "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition":
+        the same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
+        """
+        specimens, machines = (
+            [{getattr(info, name) for info in side.recordings} for side in (self.source, self.target)]
+            for name in GROUPS
+        )
+        known = None not in specimens[0] | specimens[1]
+        if self._shared_faults or (known and specimens[1] <= specimens[0]):
+            return "condition" if known else "unknown"
+        if None not in machines[0] | machines[1] and machines[0].isdisjoint(machines[1]):
+            return "machine"
+        return "specimen" if known else "unknown"
 
     @property
     def trust_shift(self) -> str:
-        """The kind of past runs by which estimates are judged: the shift, or "one bearing" (data/splits.py)."""
-        return trust_shift(self.source.recordings, self.target.recordings)
+        """The kind of past runs by which estimates are judged: the shift, or ONE_BEARING of a class in the source."""
+        if self.shift not in GROUPS:
+            return self.shift
+        classes = grouped(self.source.recordings, lambda info: str(info.label))
+        healthy = healthy_class(tuple(classes))
+        # Where specimens are not said, machines tell bearings apart.
+        bearings = {label: {(info.machine, info.specimen) for info in infos} for label, infos in classes.items()}
+        several = all(len(names) > 1 for label, names in bearings.items() if label != healthy)
+        return self.shift if several else ONE_BEARING
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the split leaves untested."""
-        return tuple(warnings_of(self.source.recordings, self.target.recordings, self.notes))
+        source, target, warnings = self.source.recordings, self.target.recordings, list(self.notes)
+        if self.shift in SENTENCES:
+            warnings.append(SAME_BEARINGS if self._shared_faults else SENTENCES[self.shift])
+        if self.shift == "specimen" and not self.notes and self._shared:
+            warnings.append("the healthy bearing is on both sides; other healthy bearings are not tested")
+        listed = {info.origin for info in target}
+        if both := list(dict.fromkeys(info.origin for info in source if info.origin in listed)):
+            more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+            divides = "the split 'specimen' divides such recordings"
+            warnings.append(f"{both[0]}{more}: in the source and in the target; {divides}")
+        return tuple(warnings)
+
+    @cached_property
+    def _shared(self) -> set[str]:
+        """Classes of which a specimen is known to be on both sides."""
+        in_target = {info.specimen for info in self.target.recordings if info.specimen}
+        return {str(info.label) for info in self.source.recordings if info.specimen in in_target}
+
+    @property
+    def _shared_faults(self) -> bool:
+        return bool(self._shared - {healthy_class(tuple(self._shared))})
 
     @cached_property
     def training(self) -> TrainingData:
@@ -255,19 +291,36 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         raise InputError(sentence)
     if source.values.shape[1:] != target.values.shape[1:]:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
-    classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
-    notes: list[str] = []
+    classes = classes_of(source.recordings)
+    notes = list[str]()
     if split.scheme == "specimen":
-        *used, notes = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
+        *used, divided = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
-        source_parts = parts_by_specimen(source, np.random.default_rng([seed, 0]), notes)
+        *source_parts, few = parts_by_specimen(source, np.random.default_rng([seed, 0]))
+        lost = {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}
+        notes = _notes_of_specimens(divided, len(lost), [label for label in few if label not in divided])
         split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
     else:
-        source_parts = parts_by_scheme(source, _codes(source, classes), split.scheme, np.random.default_rng([seed, 0]))
+        codes = _codes(source, classes)
+        source_parts = list(parts_by_scheme(source, codes, split.scheme, np.random.default_rng([seed, 0])))
     target_parts = parts_by_scheme(target, None, split.scheme, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
     return SplitTask(task, classes, source, target, *source_parts, *target_parts, target_order, notes=tuple(notes))
+
+
+def _notes_of_specimens(divided: Sequence[str], lost: int, few: Sequence[str]) -> list[str]:
+    """What a split by specimen has divided or left out, in a sentence each."""
+    notes = list[str]()
+    if divided:
+        classes = ", ".join(f"'{label}'" for label in divided)
+        notes.append(f"one specimen each: {classes}; their recordings are divided, other bearings are not tested")
+    if lost:
+        notes.append(f"{lost} recordings are left out, so that no specimen is on both sides")
+    if few:
+        classes = ", ".join(f"'{label}'" for label in few)
+        notes.append(f"the source has fewer than three specimens of {classes}; its test is of bearings it has learnt")
+    return notes
 
 
 def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed: int, mix: Mix) -> SplitTask:
@@ -339,18 +392,6 @@ def references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str
         meant = f"must be a class, or the name of one healthy recording, of the target '{domain}'"
         raise InputError(f"--reference: '{name}' {meant}; of a name give more of the path")
     return {matching[0]: classes.index(healthy)}
-
-
-def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
-    """The labels of the source's recordings (origin and label) as they first appear; each must have one."""
-    classes: dict[str, None] = {}
-    for origin, label in source:
-        if label is None:
-            raise InputError(f"{origin}: a source recording needs a label; put it into <domain>/<label>/")
-        classes[str(label)] = None
-    if len(classes) < 2:
-        raise InputError(f"the source has only the class '{''.join(classes)}'; a classifier needs at least two")
-    return tuple(classes)
 
 
 def _codes(windows: Windows, classes: tuple[str, ...]) -> Integers:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bearcat.data.bearing import Bearing, asked_bearing
-from bearcat.data.catalogue import Catalogue, Entry, grouped
 from bearcat.data.channels import Declared, described, is_speed, points_of, vibrations
+from bearcat.data.datasets import MANIFEST, Catalogue, Entry, grouped
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
 from bearcat.data.formats import FORMATS
-from bearcat.data.manifest import MANIFEST, ManifestRow, is_time, manifest_in
+from bearcat.data.manifest import ManifestRow, is_time, manifest_in
 from bearcat.data.recording import Recording, parts_of, stated_speed
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown

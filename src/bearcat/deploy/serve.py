@@ -29,8 +29,7 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.formats import FORMATS
-from bearcat.data.isolated import is_risky, read_signals
+from bearcat.data.formats import FORMATS, is_risky, read_signals
 from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.deploy import diagnose

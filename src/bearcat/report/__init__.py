@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.benches import CONDITIONS
-from bearcat.data.splits import SENTENCES, specimens_sentence
+from bearcat.data.datasets import CONDITIONS
+from bearcat.data.tasks import SENTENCES
+from bearcat.data.windows import specimens_sentence
 from bearcat.errors import InputError, from_csv_cell
 from bearcat.findings import count
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
