@@ -26,7 +26,7 @@ from scipy.io import savemat
 
 from bearcat.api import diagnose
 from bearcat.data import Folder, formats, load
-from bearcat.data.formats import FORMATS, ONE, read_signals
+from bearcat.data.formats import FORMATS, read_signals
 from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
@@ -183,7 +183,7 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
 
 
 def samples_of(path: Path, channel: str | None = None) -> np.ndarray:
-    return read_signals(path, path.name, channel, ONE).pick(channel)[1]
+    return read_signals(path, path.name).pick(channel)[1]
 
 
 def read_after(action: Callable[[], None], path: Path) -> np.ndarray:
