@@ -30,10 +30,7 @@ from bearcat.settings import DiagnoseRequest
 from tests.pooled import pool_windows
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
-
-
-def noise(samples: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+from tests.test_serve import noise
 
 
 def recorded(samples: np.ndarray, rate: float | None = None) -> Recording:

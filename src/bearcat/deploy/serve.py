@@ -121,16 +121,16 @@ def answer(model: Predictor | None, path: Path, query: Mapping[str, str], reques
 
 def _describe(model: Predictor | None, request: ServeRequest, watched: bool) -> dict[str, Any]:
     """The model's input, classes and recommendation, and what this server accepts."""
-    decision, preparation, classes, alarms = None, None, STATES, FAULTS
-    rule = AlarmRule.of(() if model is None else model.classes, request.alarm)  # refuses a class that there is not
+    rule, of_model = AlarmRule.of(() if model is None else model.classes, request.alarm), dict[str, Any]()
     if model is not None:
         decision = asdict(model.decision) | {"sentence": model.decision.sentence}
-        preparation, classes, alarms = asdict(model.preparation), model.classes, rule.classes
+        of_model = {"decision": decision, "preparation": asdict(model.preparation)}
+        of_model |= {"classes": list(model.classes), "alarms": sorted(rule.classes)}
     return {
         "formats": list(FORMATS), "bearings": list(BEARINGS), "bearcat": __version__, "fleet": watched,
         "limits": {name: getattr(request, name) for name in ("max_bytes", "timeout", "concurrency")},
-        "decision": decision, "preparation": preparation, "classes": list(classes), "alarms": sorted(alarms),
-    }  # fmt: skip
+        "decision": None, "preparation": None, "classes": list(STATES), "alarms": sorted(FAULTS),
+    } | of_model  # fmt: skip
 
 
 def _picture(diagnosis: Diagnosis) -> str | None:
