@@ -153,7 +153,7 @@ def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
         data=str(plant), source=("lab",), target="pump", method="source-only", epochs=1, window=256, device="cpu"
     )
     found = adapt(make_plan(wishes), tmp_path / "out").record
-    assert (found.settings.split, found.shift) == ("specimen", "specimen")
+    assert (found.settings.values["split"]["scheme"], found.shift) == ("specimen", "specimen")
     assert found.specimens == Record.read(tmp_path / "out").specimens == {"healthy": 2, "inner": 2}
 
 
