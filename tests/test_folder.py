@@ -96,23 +96,6 @@ def test_the_columns_on_the_page_are_those_that_are_read():
     assert "\n".join(["| column | what it says |", "|---|---|", *rows, ""]) in PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("Datei,Maschine\n1.csv,pump\n", "must name path and domain or machine, and has: datei, maschine"),
-        ("path,machine,speed\n1.csv,pump,1480\n", "unknown column 'speed'"),
-        ("machine,rpm\npump,1480\n", "column 'path' is missing"), ("", "column 'path' is missing"),
-    ],
-)  # fmt: skip
-def test_a_wrong_header_of_a_manifest_is_one_sentence(tmp_path, command, content, words):
-    put(tmp_path / "1.csv")
-    manifest(tmp_path, content)
-    for name in (("diagnose",), ("data", "check")):
-        status, _, problem = command(*name, tmp_path)
-        assert (status, problem.count(words)) == (2, 1), problem
-        assert "manifest.csv" in problem
-
-
 @pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("V", 10.0), ("mV", 0.01)])
 def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
     put(tmp_path / "1.csv")
@@ -123,14 +106,6 @@ def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
     np.testing.assert_allclose(recording.signal, factor * np.loadtxt(tmp_path / "1.csv"), rtol=1e-5)
     manifest(tmp_path, "path,domain\n1.csv,pump\n")
     assert Folder(root=tmp_path).catalogue().entries[0].identity != entry.identity
-
-
-@pytest.mark.parametrize(("unit", "sensitivity"), [("V", "0"), ("", "-1"), ("g", "100"), ("", "hundred")])
-def test_a_wrong_sensitivity_is_a_problem(tmp_path, unit, sensitivity):
-    put(tmp_path / "1.csv")
-    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},{sensitivity}\n")
-    (problem,) = Folder(root=tmp_path).catalogue().problems
-    assert "sensitivity" in problem.sentence
 
 
 @pytest.mark.parametrize(
